@@ -1,0 +1,41 @@
+// Every fixed limit, with its reason. What an operator may want to change is in settings.hpp instead.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace fencegate::limits {
+
+// RESP header lines ("*3", "$17") and inline commands; Redis's own limit for both (PROTO_INLINE_MAX_SIZE).
+inline constexpr std::size_t resp_line_bytes_max = 64 * 1024;
+// Redis's proto-max-bulk-len.
+inline constexpr std::int64_t resp_bulk_bytes_max = 512LL * 1024 * 1024;
+// Arguments of one command (Redis: INT_MAX, or 1024*1024 before 7.0.?). A million pointers is what one client may cost.
+inline constexpr std::int64_t resp_arguments_max = 1024 * 1024;
+// Nesting of a reply. Redis replies nest at most about 9 deep (COMMAND DOCS); scripts may go further.
+inline constexpr std::size_t resp_depth_max = 128;
+// A command up to this size is held whole, so that it can be sent again; a larger one is streamed and is sent once.
+inline constexpr std::size_t command_buffered_bytes_max = 256 * 1024;
+// One write batch: more commands than this wait for the next batch.
+inline constexpr std::size_t batch_commands_max = 4096;
+// Resource names (the contract: 1 to 200 bytes of [A-Za-z0-9_.:/-]).
+inline constexpr std::size_t resource_bytes_max = 200;
+// Resources in one fence tag.
+inline constexpr std::size_t tag_resources_max = 32;
+// Smallest and largest read buffer of a socket. It starts small (1,000 idle connections must stay cheap) and grows
+// while reads fill it.
+inline constexpr std::size_t read_buffer_bytes_min = 2 * 1024;
+inline constexpr std::size_t read_buffer_bytes_max = 64 * 1024;
+// Above this many unsent bytes towards a peer, the other side is not read any more; below half of it, it is again.
+inline constexpr std::size_t output_high_water_bytes = 256 * 1024;
+// A client that sends a long pipeline without reading is not deadlocked before this many bytes of replies wait for it.
+inline constexpr std::size_t output_hard_bytes = 64 * 1024 * 1024;
+// How often a batch that Redis aborted without a reason we can see is sent again before the client is told.
+inline constexpr int batch_attempts_max = 8;
+// How often a compare-and-set of a mark is repeated when others raise the same mark at the same moment.
+inline constexpr int raise_attempts_max = 32;
+// Marks remembered by one gate (local memory; only ever a reason to reject).
+inline constexpr std::size_t marks_remembered_max = 100'000;
+
+}  // namespace fencegate::limits

@@ -1,0 +1,51 @@
+// Settings of the gates, as validated structs.
+#pragma once
+
+#include "base/settings.hpp"
+#include "fence/policy.hpp"
+#include "fence/resource_rules.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace fencegate::settings {
+
+// The gate's own user on the backend; clients authenticate for themselves.
+struct credentials {
+  std::string user;      // "" = the default user
+  std::string password;  // "" = do not authenticate
+};
+
+struct timeouts {
+  std::chrono::milliseconds connect{5'000};  // to the backend
+  std::chrono::milliseconds head{10'000};    // from accept, or from its first byte, to a whole command's head; 0 = none
+  std::chrono::milliseconds idle{0};         // a client that sends nothing and waits for nothing; 0 = none
+  std::chrono::milliseconds write{60'000};   // a peer that takes no byte of what waits for it; 0 = none
+};
+
+struct redis_gate {
+  std::string name;
+  address listen;
+  address upstream;
+  credentials control;  // from the upstream URL
+  fence::policy policy;
+  std::vector<fence::key_rule> resources;
+  fence::unmatched unmatched = fence::unmatched::tag;
+  std::vector<std::string> allow_commands;  // lower case, "flushall" or "config|set": not refused
+  timeouts limits_time;
+  std::size_t connections_max = 10'000;
+};
+
+struct process {
+  unsigned threads = 0;  // 0 = one per core
+  address admin{"127.0.0.1", 9180, {}};
+  bool admin_enabled = false;
+  log_level level = log_level::info;
+  log_format format = log_format::json;
+  std::chrono::milliseconds drain_timeout{25'000};
+  std::vector<redis_gate> redis_gates;
+};
+
+}  // namespace fencegate::settings

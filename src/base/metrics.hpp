@@ -1,0 +1,94 @@
+// Counters on the hot path: relaxed atomics, no locks, no strings. admin/metrics_page.hpp turns them into the Prometheus
+// text format; names and labels there are the contract with users.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace fencegate::metrics {
+
+class counter {
+ public:
+  void add(std::uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+class gauge {
+ public:
+  void add(std::int64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
+  void set(std::int64_t n) { value_.store(n, std::memory_order_relaxed); }
+  [[nodiscard]] std::int64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t> value_{0};
+};
+
+// Fixed buckets, upper bounds in seconds: 25 µs … 10 s, then +Inf.
+class histogram {
+ public:
+  static constexpr std::array<double, 18> bounds{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3,  2.5e-3, 5e-3, 10e-3,
+                                                 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,   2.5,    5.0,  10.0};
+  void observe(std::chrono::nanoseconds d);
+  [[nodiscard]] std::uint64_t bucket(std::size_t i) const { return buckets_[i].load(std::memory_order_relaxed); }
+  [[nodiscard]] double sum_seconds() const { return static_cast<double>(sum_ns_.load(std::memory_order_relaxed)) * 1e-9; }
+
+ private:
+  std::array<std::atomic<std::uint64_t>, bounds.size() + 1> buckets_{};  // not cumulative
+  std::atomic<std::uint64_t> sum_ns_{0};
+};
+
+enum class request_class : std::uint8_t { read, write, other };
+inline constexpr std::size_t request_classes = 3;
+
+enum class check_outcome : std::uint8_t { admitted, raised, stale, missing, malformed, equal, jump, unavailable, refused };
+inline constexpr std::size_t check_outcomes = 9;
+
+enum class connection_rejection : std::uint8_t { limit, backend, draining };
+inline constexpr std::size_t connection_rejections = 3;
+
+enum class side : std::uint8_t { client, backend };
+inline constexpr std::size_t sides = 2;
+
+// One gate's figures; lives as long as the process.
+struct gate {
+  explicit gate(std::string gate_name) : name(std::move(gate_name)) {}
+  const std::string name;
+
+  gauge connections;
+  counter connections_total;
+  std::array<counter, connection_rejections> connections_rejected_total;
+  std::array<counter, request_classes> requests_total;
+  std::array<counter, check_outcomes> checks_total;         // in monitor mode: what would have been the outcome
+  histogram check_duration_seconds;                         // sending an arm or a raise until its proof was read
+  histogram overhead_seconds;                               // a request's time inside the gate: read from the client until sent on
+  counter raises_total;
+  counter sessions_cut_total;
+  histogram takeover_seconds;
+  counter regressions_total;
+  gauge backend_up;                                         // 1 or 0
+  std::array<counter, sides> protocol_errors_total;
+
+  counter& requests(request_class c) { return requests_total[static_cast<std::size_t>(c)]; }
+  counter& checks(check_outcome o) { return checks_total[static_cast<std::size_t>(o)]; }
+  counter& rejected(connection_rejection r) { return connections_rejected_total[static_cast<std::size_t>(r)]; }
+  counter& protocol_errors(side s) { return protocol_errors_total[static_cast<std::size_t>(s)]; }
+};
+
+// All gates of the process, in the order of the configuration, and what belongs to none of them.
+struct process {
+  std::vector<std::unique_ptr<gate>> gates;  // fixed before the first thread starts
+  gauge draining;                            // 1 from the first SIGTERM on
+  std::atomic<bool> ready{false};            // set once every listener is up
+};
+
+}  // namespace fencegate::metrics

@@ -1,0 +1,86 @@
+#include "base/metrics.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+namespace fencegate::metrics {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::uint64_t total(const histogram& h) {
+  std::uint64_t n = 0;
+  for (std::size_t i = 0; i <= histogram::bounds.size(); ++i) n += h.bucket(i);
+  return n;
+}
+
+TEST(Histogram, CountsAValueOnABoundInThatBoundsBucket) {
+  for (std::size_t i = 0; i < histogram::bounds.size(); ++i) {
+    const auto bound = std::chrono::nanoseconds(std::llround(histogram::bounds[i] * 1e9));
+    histogram h;
+    h.observe(bound);
+    EXPECT_EQ(h.bucket(i), 1u) << "bound " << histogram::bounds[i];
+    h.observe(bound + 1ns);
+    EXPECT_EQ(h.bucket(i + 1), 1u) << "just above bound " << histogram::bounds[i];
+    EXPECT_EQ(total(h), 2u);
+  }
+}
+
+TEST(Histogram, CountsWhatIsAboveAllBoundsInTheLastBucket) {
+  histogram h;
+  h.observe(1h);
+  EXPECT_EQ(h.bucket(histogram::bounds.size()), 1u);
+  EXPECT_DOUBLE_EQ(h.sum_seconds(), 3600.0);
+}
+
+TEST(Histogram, TakesANegativeDurationAsZero) {
+  histogram h;
+  h.observe(-5s);
+  EXPECT_EQ(h.bucket(0), 1u);
+  EXPECT_EQ(h.sum_seconds(), 0.0);
+}
+
+TEST(Histogram, SumsWhatItCounts) {
+  histogram h;
+  h.observe(1500us);
+  h.observe(500us);
+  EXPECT_DOUBLE_EQ(h.sum_seconds(), 0.002);
+}
+
+TEST(Histogram, LosesNothingUnderConcurrentObservers) {
+  histogram h;
+  counter c;
+  constexpr int each = 20'000;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < each; ++i) {
+          h.observe(1us);
+          c.add();
+        }
+      });
+    }
+  }
+  EXPECT_EQ(h.bucket(0), 4u * each);
+  EXPECT_EQ(c.value(), 4u * each);
+  EXPECT_NEAR(h.sum_seconds(), 4.0 * each * 1e-6, 1e-12);
+}
+
+TEST(Gate, AccessorsNameTheirOwnCounter) {
+  gate g("cache");
+  g.requests(request_class::other).add(1);
+  g.checks(check_outcome::refused).add(2);
+  g.rejected(connection_rejection::draining).add(3);
+  g.protocol_errors(side::backend).add(4);
+  EXPECT_EQ(g.requests_total.back().value(), 1u);
+  EXPECT_EQ(g.checks_total.back().value(), 2u);
+  EXPECT_EQ(g.connections_rejected_total.back().value(), 3u);
+  EXPECT_EQ(g.protocol_errors_total.back().value(), 4u);
+  EXPECT_EQ(g.checks(check_outcome::admitted).value(), 0u);
+}
+
+}  // namespace
+}  // namespace fencegate::metrics

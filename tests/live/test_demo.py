@@ -1,0 +1,205 @@
+"""The demo (`./dev up`): tells its story on a real gate, fails where the fence fails, leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+from pathlib import Path
+
+DEMO = Path(__file__).resolve().parents[1] / "demo"
+DEADLINE = 60
+
+# What each scene must show, in this order; the numbers of bytes and ports vary.
+FENCED = [
+    r"A +CLIENT SETNAME fence:orders=33 +\+OK",
+    r'A +SET orders:1 "A, token 33" +\+OK',
+    r"in Redis +GET fencegate:mark:{orders} +33",
+    r"A's pod +is frozen: SIGSTOP to its sidecar +stopped",
+    r'A +SET orders:1 "A, late" +[1-9]\d* bytes lie unread in the sidecar\'s socket',
+    r"B +CLIENT SETNAME fence:orders=34 +\+OK",
+    r"in Redis +GET fencegate:mark:{orders} +34",
+    r'B +SET orders:1 "B, token 34" +\+OK',
+    r"A's pod +goes on: SIGCONT +running",
+    r"A +…reads the answer to its late write +-FENCED .*\b33\b.*\b34\b.*not applied",
+    r"in Redis +GET orders:1 +B, token 34",
+    r'A +SET orders:1 "A, again" +-FENCED .*not applied',
+    r"A +GET orders:1 +B, token 34",
+]
+UNFENCED = [
+    r'A +SET naive:orders:1 "A, token 33" +\+OK',
+    r'A +SET naive:orders:1 "A, late" +checked: 33 is the mark, good',
+    r"A's pod +is frozen between check and forward +stopped",
+    r'B +SET naive:orders:1 "B, token 34" +\+OK',
+    r"in Redis +GET naive:mark:orders +34",
+    r"A's pod +goes on: SIGCONT +running",
+    r"A +…reads the answer to its late write +\+OK",
+    r"in Redis +GET naive:orders:1 +A, late",
+]
+
+# Raises marks as a gate does, and lets every write pass: the demo must notice.
+GATE_WITHOUT_A_FENCE = f"""\
+    #!{sys.executable}
+    import http.server, re, socket, sys, threading
+    sys.path.insert(0, {str(DEMO)!r})
+    from stage import Redis
+
+    text = open(sys.argv[3]).read()
+    admin, listen, upstream = (int(re.search(key + r": .*:(\\d+)", text)[1]) for key in ("admin", "    listen", "upstream"))
+
+    class Ready(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+    def serve(client):
+        redis = Redis(upstream)
+        while command := client.recv(4096):
+            if name := re.search(rb"fence:orders=(\\d+)", command):
+                redis.call("SET", "fencegate:mark:{{orders}}", name[1].decode())
+            redis.socket.sendall(command)
+            client.sendall(redis.socket.recv(4096))
+
+    pages = http.server.HTTPServer(("127.0.0.1", admin), Ready)
+    threading.Thread(target=pages.serve_forever, daemon=True).start()
+    with socket.create_server(("127.0.0.1", listen)) as server:
+        while True:
+            threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+"""
+
+
+def steps(output, title):
+    """The numbered lines below the title that starts with `title`."""
+    scene = output.split(title, 1)[1].split("\n\n", 1)[0]
+    return re.findall(r"^ +\d+\. (.*)$", scene, re.M)
+
+
+def children(pid):
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it ended meanwhile
+        if int(fields[1]) == pid:
+            found.append(int(entry.parent.name))
+    return found
+
+
+class Demo(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.environment = dict(os.environ, TMPDIR=folder.name, PYTHONIOENCODING="utf-8")
+
+    def start(self, *options):
+        demo = subprocess.Popen([sys.executable, str(DEMO / "up.py"), *options], env=self.environment, text=True,
+                                encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self.end, demo)
+        return demo
+
+    def end(self, demo):
+        if demo.poll() is None:
+            demo.kill()  # what it started is told by the kernel
+        demo.communicate()
+
+    def play_once(self):
+        demo = self.start("--once")
+        output, errors = demo.communicate(timeout=DEADLINE)
+        return demo.returncode, output, errors
+
+    def assert_nothing_left(self):
+        self.assertEqual([p.name for p in self.folder.glob("fencegate-demo-*")], [])
+
+    def assert_steps(self, found, wanted):
+        for line, pattern in zip(found, wanted):
+            self.assertRegex(line, "^" + pattern + "$")
+        self.assertEqual(len(found), len(wanted))
+
+    def test_tells_the_story(self):
+        status, output, errors = self.play_once()
+        self.assertEqual((status, errors), (0, ""), output)
+        self.assert_steps(steps(output, "With fencegate"), FENCED)
+        self.assert_steps(steps(output, "The same with check-then-forward"), UNFENCED)
+        self.assertRegex(output, r"late write +-FENCED, not applied +\+OK, applied\n")
+        self.assertRegex(output, r'what Redis holds +"B, token 34" +"A, late"\n')
+        self.assertNotIn("\033[", output, "colours are for terminals")
+        self.assertNotIn("Try it by hand", output)
+        self.assert_nothing_left()
+
+    def test_fails_on_a_gate_that_does_not_fence(self):
+        gate = self.folder / "gate"
+        gate.write_text(textwrap.dedent(GATE_WITHOUT_A_FENCE))
+        gate.chmod(0o755)
+        self.environment["FENCEGATE"] = str(gate)
+        status, output, errors = self.play_once()
+        self.assertEqual(status, 1, output + errors)
+        self.assertIn("step 10 differs from what it should be", errors)
+        self.assert_nothing_left()
+
+    def test_says_what_to_do_without_a_binary(self):
+        self.environment["FENCEGATE"] = str(self.folder / "nothing")
+        status, output, errors = self.play_once()
+        self.assertEqual((status, output), (2, ""))
+        self.assertIn("is not an executable file", errors)
+
+    def test_says_what_to_do_without_redis(self):
+        self.environment["PATH"] = str(self.folder)
+        status, output, errors = self.play_once()
+        self.assertEqual((status, output), (2, ""))
+        self.assertIn("redis-server is not installed", errors)
+
+    def serve_then(self, signum):
+        """Starts the demo without --once, sends it the signal once it serves; returns its exit status."""
+        demo = self.start()
+        told = []
+        for line in demo.stdout:
+            told.append(line)
+            if "/metrics" in line:
+                break
+        else:
+            self.fail("".join(told) + demo.stderr.read())
+        started = children(demo.pid)
+        self.assertEqual(len(started), 5, "one Redis, two sidecars, two check-then-forward proxies")
+        demo.send_signal(signum)
+        status = demo.wait(DEADLINE)
+        give_up = time.monotonic() + DEADLINE
+        while [pid for pid in started if Path(f"/proc/{pid}").exists()]:
+            self.assertLess(time.monotonic(), give_up, "processes of the demo outlived it")
+            time.sleep(0.05)
+        self.assert_nothing_left()
+        return status
+
+    def test_ctrl_c_ends_everything(self):
+        self.assertEqual(self.serve_then(signal.SIGINT), 0)
+
+    def test_sigterm_ends_everything(self):
+        self.assertEqual(self.serve_then(signal.SIGTERM), 128 + signal.SIGTERM)
+
+    def test_even_sigkill_leaves_no_process(self):
+        demo = self.start()
+        while "/metrics" not in demo.stdout.readline():
+            self.assertIsNone(demo.poll())
+        started = children(demo.pid)
+        demo.kill()
+        demo.wait(DEADLINE)
+        give_up = time.monotonic() + DEADLINE
+        while [pid for pid in started if is_alive(pid)]:
+            self.assertLess(time.monotonic(), give_up, "processes of the demo outlived it")
+            time.sleep(0.05)
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    unittest.main()

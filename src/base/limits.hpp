@@ -38,4 +38,12 @@ inline constexpr int raise_attempts_max = 32;
 // Marks remembered by one gate (local memory; only ever a reason to reject).
 inline constexpr std::size_t marks_remembered_max = 100'000;
 
+// Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
+inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;
+inline constexpr std::size_t admin_connections_max = 16;
+// From accept, or from the last answer, to a whole head; the same for a peer to take an answer.
+inline constexpr std::chrono::seconds admin_timeout{5};
+// One value in a log line; the rest is cut off. Peers choose some of these bytes.
+inline constexpr std::size_t log_value_bytes_max = 1024;
+
 }  // namespace fencegate::limits

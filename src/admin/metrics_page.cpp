@@ -1,0 +1,220 @@
+#include "admin/metrics_page.hpp"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+namespace fencegate::admin {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// In the order of the enums in base/metrics.hpp.
+constexpr std::array<std::string_view, metrics::request_classes> class_names{"read", "write", "other"};
+constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
+    "admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused"};
+constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "draining"};
+constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
+
+ClientMetric metric_of(const metrics::counter& c) {
+  ClientMetric m;
+  m.counter.value = static_cast<double>(c.value());
+  return m;
+}
+
+ClientMetric metric_of(const metrics::gauge& g) {
+  ClientMetric m;
+  m.gauge.value = static_cast<double>(g.value());
+  return m;
+}
+
+ClientMetric metric_of(const metrics::histogram& h) {
+  ClientMetric m;
+  std::uint64_t cumulative = 0;
+  for (std::size_t i = 0; i <= metrics::histogram::bounds.size(); ++i) {
+    cumulative += h.bucket(i);
+    const bool last = i == metrics::histogram::bounds.size();
+    m.histogram.bucket.push_back(
+        {cumulative, last ? std::numeric_limits<double>::infinity() : metrics::histogram::bounds[i]});
+  }
+  // From the same reads as the buckets: a count that differs from the +Inf bucket is an invalid histogram.
+  m.histogram.sample_count = cumulative;
+  m.histogram.sample_sum = h.sum_seconds();
+  return m;
+}
+
+class page {
+ public:
+  explicit page(const metrics::process& process) : process_(process) {}
+
+  // One value per gate.
+  template <class Member>
+  void per_gate(MetricType type, std::string name, std::string help, Member member) {
+    MetricFamily& family = add(type, "fencegate_" + std::move(name), std::move(help));
+    for (const auto& gate : process_.gates) {
+      ClientMetric m = metric_of((*gate).*member);
+      m.label = {{"gate", gate->name}};
+      family.metric.push_back(std::move(m));
+    }
+  }
+
+  // One counter per gate and value of `label`.
+  template <std::size_t N>
+  void per_gate(std::string name, std::string help, std::array<metrics::counter, N> metrics::gate::*member,
+                std::string_view label, const std::array<std::string_view, N>& values) {
+    MetricFamily& family = add(MetricType::Counter, "fencegate_" + std::move(name), std::move(help));
+    for (const auto& gate : process_.gates) {
+      for (std::size_t i = 0; i < N; ++i) {
+        ClientMetric m = metric_of(((*gate).*member)[i]);
+        m.label = {{"gate", gate->name}, {std::string(label), std::string(values[i])}};
+        family.metric.push_back(std::move(m));
+      }
+    }
+  }
+
+  void single(MetricType type, std::string name, std::string help, std::optional<double> value,
+              std::vector<ClientMetric::Label> labels = {}) {
+    if (!value) return;
+    ClientMetric m;
+    (type == MetricType::Counter ? m.counter.value : m.gauge.value) = *value;
+    m.label = std::move(labels);
+    add(type, std::move(name), std::move(help)).metric.push_back(std::move(m));
+  }
+
+  [[nodiscard]] std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  MetricFamily& add(MetricType type, std::string name, std::string help) {
+    MetricFamily family;
+    family.name = std::move(name);
+    family.help = std::move(help);
+    family.type = type;
+    return families_.emplace_back(std::move(family));
+  }
+
+  const metrics::process& process_;
+  std::vector<MetricFamily> families_;
+};
+
+std::optional<double> resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  double total_pages = 0;
+  double resident_pages = 0;
+  if (!(statm >> total_pages >> resident_pages)) return std::nullopt;
+  return resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+std::optional<double> cpu_seconds() {
+  timespec spent{};
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent) != 0) return std::nullopt;
+  return static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
+}
+
+std::optional<double> open_fds() {
+  std::error_code failed;
+  std::filesystem::directory_iterator at("/proc/self/fd", failed);
+  double n = -1;  // the iterator's own
+  for (; !failed && at != std::filesystem::directory_iterator(); at.increment(failed)) ++n;
+  if (failed) return std::nullopt;
+  return n;
+}
+
+std::optional<double> max_fds() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::nullopt;
+  return static_cast<double>(limit.rlim_cur);
+}
+
+// Seconds since 1970.
+std::optional<double> start_time() {
+  std::ifstream stat("/proc/self/stat");
+  std::string line;
+  if (!std::getline(stat, line)) return std::nullopt;
+  // The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
+  const auto after_name = line.rfind(')');
+  if (after_name == std::string::npos) return std::nullopt;
+  std::istringstream fields(line.substr(after_name + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  double ticks_after_boot = 0;
+  if (!(fields >> ticks_after_boot)) return std::nullopt;
+
+  std::ifstream system("/proc/stat");
+  while (std::getline(system, line)) {
+    std::istringstream words(line);
+    std::string key;
+    double boot = 0;
+    if (words >> key >> boot && key == "btime")
+      return boot + ticks_after_boot / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  return std::nullopt;
+}
+
+void add_process(page& p, const metrics::process& process) {
+  p.single(MetricType::Gauge, "fencegate_draining", "1 from the first SIGTERM or POST /quit on.",
+           static_cast<double>(process.draining.value()));
+  p.single(MetricType::Gauge, "fencegate_build_info", "Always 1; the version is in the label.", 1.0,
+           {{"version", FENCEGATE_VERSION}});
+  p.single(MetricType::Gauge, "process_resident_memory_bytes", "Resident memory in bytes.", resident_bytes());
+  p.single(MetricType::Counter, "process_cpu_seconds_total", "User and system CPU time spent in seconds.",
+           cpu_seconds());
+  p.single(MetricType::Gauge, "process_open_fds", "Open file descriptors.", open_fds());
+  p.single(MetricType::Gauge, "process_max_fds", "Largest possible number of open file descriptors.", max_fds());
+  p.single(MetricType::Gauge, "process_start_time_seconds", "Start of the process, in seconds since 1970.",
+           start_time());
+}
+
+void add_traffic(page& p) {
+  using metrics::gate;
+  p.per_gate(MetricType::Gauge, "connections", "Client connections that are open.", &gate::connections);
+  p.per_gate(MetricType::Counter, "connections_total", "Client connections accepted.", &gate::connections_total);
+  p.per_gate("connections_rejected_total", "Client connections closed at once.", &gate::connections_rejected_total,
+             "reason", rejection_names);
+  p.per_gate("requests_total", "Requests from clients.", &gate::requests_total, "class", class_names);
+  p.per_gate("protocol_errors_total", "Messages that break the protocol, by who sent them.",
+             &gate::protocol_errors_total, "side", side_names);
+  p.per_gate(MetricType::Gauge, "backend_up", "1 while the backend answers the gate.", &gate::backend_up);
+  p.per_gate(MetricType::Histogram, "overhead_seconds", "Time of a request inside the gate.", &gate::overhead_seconds);
+}
+
+void add_fencing(page& p) {
+  using metrics::gate;
+  p.per_gate("checks_total", "Checks of a token; in monitor mode, what the outcome would have been.",
+             &gate::checks_total, "outcome", outcome_names);
+  p.per_gate(MetricType::Histogram, "check_duration_seconds",
+             "From sending a check or a raise until its proof was read.", &gate::check_duration_seconds);
+  p.per_gate(MetricType::Counter, "raises_total", "Marks raised.", &gate::raises_total);
+  p.per_gate(MetricType::Counter, "sessions_cut_total", "Sessions of superseded holders that were ended.",
+             &gate::sessions_cut_total);
+  p.per_gate(MetricType::Histogram, "takeover_seconds", "From a new holder's arrival until its mark was raised.",
+             &gate::takeover_seconds);
+  p.per_gate(MetricType::Counter, "regressions_total", "Marks that the backend showed lower than before.",
+             &gate::regressions_total);
+}
+
+}  // namespace
+
+std::string metrics_page(const metrics::process& process) {
+  page p(process);
+  add_traffic(p);
+  add_fencing(p);
+  add_process(p, process);
+  return p.text();
+}
+
+}  // namespace fencegate::admin

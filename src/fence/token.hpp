@@ -29,6 +29,9 @@ class token {
   std::int64_t value_ = 0;
 };
 
+// One of [A-Za-z0-9_.:/-].
+[[nodiscard]] bool is_resource_byte(char c);
+
 // True when `name` may name a resource: 1 to 200 bytes of [A-Za-z0-9_.:/-].
 [[nodiscard]] bool is_resource_name(std::string_view name);
 

@@ -1,0 +1,94 @@
+#include "fence/tag.hpp"
+
+#include "base/limits.hpp"
+#include "fence/printable.hpp"
+
+#include <algorithm>
+
+namespace fencegate::fence {
+
+namespace {
+
+constexpr std::string_view tag_prefix = "fence:";
+constexpr std::size_t quoted_bytes_max = 64;
+
+bool is_tag_byte(char c) { return is_resource_byte(c) || c == '=' || c == ','; }
+
+// Bytes in front of `fence:` that make it the end of a longer word ("no_fence:", "v2.fence:"), which is not ours.
+bool continues_word(char c) { return is_resource_byte(c) && c != ':' && c != '/' && c != '-'; }
+
+result<claim> parse_claim(std::string_view text) {
+  const auto equals = text.find('=');
+  if (equals == std::string_view::npos) {
+    return error{"'" + printable(text, quoted_bytes_max) + "' in a fence tag is not resource=token"};
+  }
+  const auto name = text.substr(0, equals);
+  if (!is_resource_name(name)) {
+    return error{"'" + printable(name, quoted_bytes_max) +
+                 "' in a fence tag is not a resource name: 1 to 200 bytes of A-Z a-z 0-9 _ . : / -"};
+  }
+  auto presented = token::parse(text.substr(equals + 1));
+  if (!presented) return presented.error();
+  return claim{std::string(name), *presented};
+}
+
+// Adds `next` unless it is there already.
+result<void> add(std::vector<claim>& claims, claim next) {
+  const auto same_name = [&next](const claim& c) { return c.resource == next.resource; };
+  const auto twin = std::find_if(claims.begin(), claims.end(), same_name);
+  if (twin != claims.end()) {
+    if (twin->presented == next.presented) return {};
+    return error{"a fence tag names " + next.resource + " twice, with tokens " + twin->presented.to_string() + " and " +
+                 next.presented.to_string()};
+  }
+  if (claims.size() == limits::tag_resources_max) {
+    return error{"a fence tag names more than " + std::to_string(limits::tag_resources_max) + " resources"};
+  }
+  claims.push_back(std::move(next));
+  return {};
+}
+
+bool say_the_same(std::vector<claim> a, std::vector<claim> b) {
+  const auto by_name = [](const claim& x, const claim& y) { return x.resource < y.resource; };
+  std::sort(a.begin(), a.end(), by_name);
+  std::sort(b.begin(), b.end(), by_name);
+  return a == b;
+}
+
+}  // namespace
+
+result<std::vector<claim>> parse_tag(std::string_view text) {
+  if (text.empty()) return error{"a fence tag is empty; it reads resource=token[,resource=token...]"};
+  std::vector<claim> claims;
+  for (std::size_t at = 0;;) {
+    const auto comma = text.find(',', at);
+    auto next = parse_claim(text.substr(at, comma - at));  // comma may be npos: to the end
+    if (!next) return next.error();
+    if (auto added = add(claims, std::move(*next)); !added) return added.error();
+    if (comma == std::string_view::npos) return claims;
+    at = comma + 1;
+  }
+}
+
+std::optional<result<std::vector<claim>>> find_tag(std::string_view client_name) {
+  std::optional<result<std::vector<claim>>> found;
+  for (std::size_t at = 0; (at = client_name.find(tag_prefix, at)) != std::string_view::npos;) {
+    const bool inside_word = at > 0 && continues_word(client_name[at - 1]);
+    at += tag_prefix.size();
+    if (inside_word) continue;
+
+    auto end = at;
+    while (end < client_name.size() && is_tag_byte(client_name[end])) ++end;
+    auto claims = parse_tag(client_name.substr(at, end - at));
+    if (!claims) return claims;
+    if (found && !say_the_same(**found, *claims)) {
+      return result<std::vector<claim>>(error{"a client name carries two fence tags that differ"});
+    }
+    found = std::move(claims);
+    // Behind the tag: a `fence:` inside its text belongs to a resource name.
+    at = end;
+  }
+  return found;
+}
+
+}  // namespace fencegate::fence

@@ -28,12 +28,19 @@ struct reply_head {
 
 enum class head_status : std::uint8_t { complete, need_more, malformed };
 
-// Reads one head from the start of `input`. Malformed: an unknown type byte, a line over limits::resp_line_bytes_max
-// (simple strings and errors: over 1 MiB), a bare CR or LF, a bad or out-of-range number. RESP3 streamed types
-// (`$?`, `*?`) are never sent by Redis and are malformed.
+// Reads one head from the start of `input`. Malformed: an unknown type byte, a simple string or error over
+// simple_line_bytes_max, a bare CR or LF, a number that is not canonical or out of range, a null of any other type than
+// `$-1` and `*-1`, a verbatim string without its format. RESP3 streamed types (`$?`, `*?`) are never sent by Redis and
+// are malformed. Lengths and counts go up to reply_count_max, since replies can exceed any request (DUMP of a large
+// hash): never allocate from them.
 [[nodiscard]] head_status read_head(std::string_view input, reply_head& out);
 
-// Follows one value, nested ones included, through the input.
+inline constexpr std::size_t simple_line_bytes_max = 1024 * 1024;
+inline constexpr std::int64_t reply_count_max = std::int64_t{1} << 48;  // also of pairs: doubling does not overflow
+
+// Follows one value, nested ones included, through the input. A push or an attribute inside of an aggregate is not one
+// of its elements and is followed in passing. At the top level each is a value of its own: begin() with a `|` head
+// follows the attribute alone, and the reply that it belongs to comes next.
 class value_scanner {
  public:
   enum class status : std::uint8_t { more, complete, malformed };
@@ -45,15 +52,17 @@ class value_scanner {
   // Starts with a value whose head was read and consumed already. May be complete at once (a simple type, an empty
   // aggregate): check done().
   void begin(const reply_head& head);
-  // REQUIRES: !done().
+  // REQUIRES: !done(), and after a step that left bytes over, that `input` starts with them. Malformed: as in read_head,
+  // no CRLF behind a bulk, more than limits::resp_depth_max levels. Nothing is allocated once the levels have grown.
   [[nodiscard]] step advance(std::string_view input);
   [[nodiscard]] bool done() const { return done_; }
 
  private:
   bool take(const reply_head& head);  // false: nested too deep
+  bool take_payload(std::string_view input, std::size_t& at);  // false: no CRLF
   void close_finished();
 
-  std::vector<std::int64_t> left_;  // values still to come at each level; an attribute's level counts itself out
+  std::vector<std::int64_t> left_;  // values still to come at each level
   std::int64_t payload_left_ = 0;   // bytes of a bulk, its CRLF included
   bool done_ = true;
 };
@@ -67,7 +76,9 @@ struct reply_value {
   std::vector<reply_value> elements;  // aggregates; maps flattened to key, value, key, value
 };
 
-// Parses one whole reply at the start of `input` into a tree; attributes are skipped. nullopt: incomplete. Error: malformed.
+// Parses one whole reply at the start of `input` into a tree, and says how many bytes it took. Attributes are skipped,
+// and pushes inside of aggregates; a push at the top level is returned as a value. nullopt: incomplete. Error: malformed.
+// Starts from the beginning at each call, and a tree takes up to 30 times the bytes of its text: not for large replies.
 [[nodiscard]] result<std::optional<std::pair<reply_value, std::size_t>>> parse_value(std::string_view input);
 
 }  // namespace fencegate::wire

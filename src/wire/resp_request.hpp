@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,48 +40,63 @@ struct decoded_request {
   std::string_view message = {};  // malformed only; static storage
 };
 
-// Decodes the command at the start of `input`. On `complete`, `out` holds it (its vector is reused between calls, and so
-// is `unquoted`, which owns the arguments of inline commands with quotes). A command is `large` as soon as the declared
-// length of its next bulk would end beyond `buffered_max` bytes from the command's start; everything before that bulk
-// was received whole. Inline commands are never large: their line is limited to limits::resp_line_bytes_max.
-// Malformed: see corners: non-canonical or out-of-range numbers ("invalid multibulk length", "invalid bulk length"),
-// anything but `$` before an argument ("expected '$', got 'x'"), a header line too long ("too big mbulk count string",
-// "too big bulk count string"), missing CRLF, unbalanced quotes ("unbalanced quotes in request"), an inline line too long
-// ("too big inline request"), first word `POST` or `Host:` (any case; "possible cross-protocol request").
-// Before authentication pass arguments_max = 10 and bulk_bytes_max = 16384, as Redis does ("unauthenticated multibulk
+// Decodes the command at the start of `input`. On `complete`, `out` holds it; nothing is allocated per command once the
+// vectors have grown. A command is `large` as soon as the declared length of its next bulk would end beyond
+// `buffered_max` bytes from the command's start, or when `buffered_max` bytes have come and the next length is not among
+// them; everything before that bulk was received whole. So a caller that holds `buffered_max` bytes (or a longest inline
+// line, if that is more) never needs room for more. Inline commands are never large: their line is limited to
+// limits::resp_line_bytes_max.
+// Malformed: non-canonical or out-of-range numbers ("invalid multibulk length", "invalid bulk length"), more digits than
+// a number has ("too big mbulk count string", "too big bulk count string"), anything but `$` before an argument
+// ("expected '$', got 'x'"), no CRLF behind an argument ("missing CRLF after bulk string"), and in inline commands
+// "unbalanced quotes in request", "NUL in inline request", a line too long ("too big inline request"), first word `POST`
+// or `Host:` (any case; "possible cross-protocol request").
+// Before authentication set arguments_max = 10 and bulk_bytes_max = 16384, as Redis does ("unauthenticated multibulk
 // length", "unauthenticated bulk length").
+//
+// Linear: after `need_more` the next call goes on where this one ended, so a command in many pieces is read once.
 class request_decoder {
  public:
-  [[nodiscard]] decoded_request decode(std::string_view input, std::size_t buffered_max, request& out);
-
-  std::int64_t arguments_max;
-  std::int64_t bulk_bytes_max;
-
   request_decoder();
 
- private:
-  std::vector<std::string> unquoted_;
-  // Where an incomplete command stands, so that a command that arrives in many pieces is not scanned from its start
-  // each time. Reset by reset_progress() and whenever a call returns anything but need_more.
-  // (Optional: may be left out if decode is linear anyway.)
- public:
-  // REQUIRES calling when the bytes at the start of the next `input` are not the ones of the last call plus more.
+  // REQUIRES: after `need_more`, `input` starts with the bytes of that call's input, at any address, the same
+  // `buffered_max`; or reset_progress() was called in between. After any other status a new command starts.
+  [[nodiscard]] decoded_request decode(std::string_view input, std::size_t buffered_max, request& out);
   void reset_progress();
 
+  std::int64_t arguments_max;   // default: limits::resp_arguments_max
+  std::int64_t bulk_bytes_max;  // default: limits::resp_bulk_bytes_max
+
  private:
-  std::size_t seen_arguments_ = 0;
-  std::size_t seen_bytes_ = 0;
+  struct extent {
+    std::size_t begin;
+    std::size_t size;
+  };
+
+  decoded_request decode_array(std::string_view input, std::size_t buffered_max, request& out);
+  decoded_request decode_inline(std::string_view input, request& out);
+  decoded_request read_array_head(std::string_view input);
+  decoded_request read_argument(std::string_view input, std::size_t buffered_max);
+  decoded_request finish(decoded_request outcome);
+
+  std::size_t at_ = 0;              // bytes of the current command that need no second look
+  std::int64_t announced_ = 0;      // its declared number of arguments, once at_ > 0
+  std::vector<extent> extents_;     // the arguments read so far
+  std::vector<std::string> unquoted_;  // owns the arguments of an inline command with quotes
 };
 
 // Follows a `large` command through the input without holding it: says how many bytes belong to the command, keeps small
-// arguments and the heads of big ones.
+// arguments and the first bytes of big ones. A key that is not whole() cannot be checked: refuse the command.
 class large_request {
  public:
-  static constexpr std::size_t kept_bytes_max = 4096;  // of each argument
+  static constexpr std::size_t kept_bytes_max = 4096;  // arguments up to this size are kept whole
+  static constexpr std::size_t head_bytes_max = 64;    // of larger ones: enough to name them in a message
+  // Bytes kept of all arguments together: beyond this, `malformed` ("too many arguments in a large command").
+  static constexpr std::size_t kept_bytes_total_max = 8 * 1024 * 1024;
 
   struct argument {
-    std::string head;        // its first bytes, at most kept_bytes_max
-    std::int64_t size = 0;   // its declared length
+    std::string head;       // the argument, or its first bytes
+    std::int64_t size = 0;  // its declared length
     [[nodiscard]] bool whole() const { return static_cast<std::int64_t>(head.size()) == size; }
   };
 
@@ -92,32 +109,39 @@ class large_request {
     std::size_t consumed = 0;  // bytes of `input` that belong to the command and were inspected; forward them as they are
     std::string_view message = {};
   };
-  // Takes the next input. `consumed` may be less than input.size() while a header line is incomplete.
+  // Takes the next input. `consumed` may be less than input.size() while a header line is incomplete: the next input
+  // must start with what was left. REQUIRES: no call returned anything but `more` yet.
   [[nodiscard]] step advance(std::string_view input);
 
+  // The last one may be incomplete until the next one begins or advance() returned `complete`.
   [[nodiscard]] const std::vector<argument>& arguments() const { return arguments_; }
-  // Arguments kept, together, are bounded: beyond this, `malformed` ("too many arguments in a large command").
-  static constexpr std::size_t kept_bytes_total_max = 8 * 1024 * 1024;
 
  private:
+  step take_head(std::string_view input);
+  std::size_t take_payload(std::string_view input);
+
   std::vector<argument> arguments_;
   std::int64_t arguments_max_;
   std::int64_t bulk_bytes_max_;
-  std::int64_t arguments_left_ = -1;
-  std::int64_t bulk_left_ = -1;      // payload bytes still to come, then the CRLF; -1: a header line comes next
-  int crlf_left_ = 0;
+  std::int64_t arguments_left_ = -1;  // −1: the command's own header comes first
+  std::int64_t payload_left_ = 0;     // of the argument that is being read
+  int crlf_left_ = 0;                 // of its CRLF; payload and CRLF both 0: a header line comes next
   std::size_t kept_total_ = 0;
 };
 
 // Splits an inline command line (without its line end) as Redis's sdssplitargs does: blanks separate; "…" with \xHH \n \r
 // \t \b \a \\ \" escapes; '…' with \' only; a closing quote must be followed by a blank or the end. Error: unbalanced quotes.
+// A NUL ends the line, as it does there.
 [[nodiscard]] result<std::vector<std::string>> split_inline(std::string_view line);
 
 // Appends a command as an array of bulk strings.
-void append_command(std::string& out, const std::vector<std::string_view>& arguments);
+void append_command(std::string& out, std::span<const std::string_view> arguments);
+inline void append_command(std::string& out, std::initializer_list<std::string_view> arguments) {
+  append_command(out, std::span(arguments.begin(), arguments.size()));
+}
 template <class... Args>
 void append_command_of(std::string& out, const Args&... arguments) {
-  append_command(out, std::vector<std::string_view>{std::string_view(arguments)...});
+  append_command(out, {std::string_view(arguments)...});
 }
 
 // ASCII case-insensitive equality; command names are ASCII.

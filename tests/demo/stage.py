@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import http.client
 import os
+import random
 import re
 import shutil
 import signal
@@ -41,9 +42,12 @@ def eventually(what, condition):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A loopback port below the range from which the kernel takes ports for outgoing connections."""
+    while True:
+        port = random.SystemRandom().randrange(12000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def find_fencegate():

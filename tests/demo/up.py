@@ -116,17 +116,17 @@ def quoted(text):
 def explain(page, redis_port, ports):
     port_a, admin_a, port_b, admin_b = ports
     page.title("Try it by hand (Ctrl-C ends everything)")
-    for text in (
-        f"redis-cli -p {port_a}                                   sidecar A; redis-cli -p {port_b} is sidecar B",
-        "    > CLIENT SETNAME fence:orders=35                      a new holder: the mark rises at once",
-        f"    > SET {KEY} mine                                   OK",
-        f"redis-cli -p {port_b} FENCE CALL orders 34 SET {KEY} x    -FENCED: 34 is below the mark",
-        f"redis-cli -p {port_b} FENCE MARK orders                   the mark",
-        f"redis-cli -p {port_a} SET {KEY} x                      -FENCEMISSING: a write without a token",
-        f"redis-cli -p {redis_port} GET '{MARK}'          the mark as Redis keeps it, no gate between",
-        f"curl -s http://127.0.0.1:{admin_a}/metrics                figures of sidecar A; B's: port {admin_b}",
+    for command, meaning in (
+        (f"redis-cli -p {port_a}", f"sidecar A; sidecar B has port {port_b}"),
+        ("  > CLIENT SETNAME fence:orders=35", "a new holder: the mark rises at once"),
+        (f"  > SET {KEY} mine", "OK"),
+        (f"redis-cli -p {port_b} FENCE CALL orders 34 SET {KEY} x", "FENCED: 34 is below the mark"),
+        (f"redis-cli -p {port_b} FENCE MARK orders", "the mark"),
+        (f"redis-cli -p {port_a} SET {KEY} x", "FENCEMISSING: a write without a token"),
+        (f"redis-cli -p {redis_port} GET '{MARK}'", "the mark as Redis keeps it, no gate between"),
+        (f"curl -s http://127.0.0.1:{admin_a}/metrics", f"figures of sidecar A; B's: port {admin_b}"),
     ):
-        page.line("  " + text)
+        page.line(f"  {command:62} {page.paint('2', meaning)}")
 
 
 def run(once):

@@ -1,0 +1,159 @@
+"""One writer: gets a lease, writes under it as fast as it can through some gate, does not notice that it lost it until
+it was told so a few times, and gets the next. It is frozen and killed from outside. Started by run.py.
+
+    writer.py NAME RESOURCE SEED ISSUER_PORT RECORDS GATE_PORT…"""
+
+import random
+import socket
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from history.records import Recorder
+from support import LOOPBACK, Resp, RespError, encode
+
+PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
+
+
+class Writer:
+    def __init__(self, name, resource, seed, issuer_port, records, gate_ports):
+        self.name, self.resource, self.gate_ports = name, resource, gate_ports
+        self.key = f"log:{resource}"
+        self.random = random.Random(f"{seed}/{name}")
+        self.recorder = Recorder(records)
+        self.issuer = socket.create_connection((LOOPBACK, issuer_port)).makefile("rw")
+        self.seq = self.connections = 0
+        self.client = None
+
+    def run(self):
+        while (token := self.ask("acquire", self.resource)) != "stop":
+            self.hold(int(token))
+
+    def ask(self, *words):
+        self.issuer.write(" ".join(words) + "\n")
+        self.issuer.flush()
+        return self.issuer.readline().strip()
+
+    def hold(self, token):
+        """Until the lease was long enough, or until this writer believes that it lost it."""
+        end = time.monotonic() + self.random.expovariate(1 / 0.25)
+        disbelief = self.random.randint(2, 30)  # answers "stale" that are ignored: old holders keep trying
+        doubts, landed = 0, False
+        self.disconnect()
+        while (now := time.monotonic()) < end or (doubts and now < end + 1):
+            try:
+                if self.client is None:
+                    self.connect(token)
+                acknowledged, stale = self.write_some(token)
+            except OSError:
+                self.disconnect()
+                time.sleep(self.random.uniform(0, 0.02))
+                continue
+            if acknowledged and not landed:
+                landed = True
+                self.issuer.write(f"landed {self.resource} {token}\n")
+                self.issuer.flush()
+            doubts += stale
+            if doubts > disbelief:
+                return
+            if self.random.random() < 0.02:
+                self.disconnect()
+            if self.random.random() < 0.1:
+                time.sleep(self.random.uniform(0, 0.01))
+
+    def disconnect(self):
+        if self.client is not None:
+            self.client.close()
+            self.client = None
+
+    def connect(self, token):
+        port, way = self.random.choice(self.gate_ports), self.random.random()
+        # Impatient: gives up on a frozen gate while its writes still wait there.
+        patience = self.random.choice((0.1, 0.3, 2))
+        self.connections += 1
+        self.per_call = way < 0.1
+        name = f"fence:{self.resource}={token}"
+        if self.per_call:
+            self.client = Resp(port, timeout=patience)
+            return
+        if way < 0.25:
+            self.client = Resp(port, timeout=patience)
+            bound = self.client.call("FENCE", "SET", self.resource, token)
+        elif way < 0.4:
+            self.client = Resp(port, name=name, proto=3, timeout=patience)
+            bound = self.client.named
+        else:
+            self.client = Resp(port, name=name, timeout=patience)
+            bound = self.client.named
+        if isinstance(bound, RespError):  # ignored, as most clients do: the gate must remember it
+            if not bound.code.startswith("FENCE"):
+                self.disconnect()  # not even a gate with a backend
+                raise ConnectionError(str(bound))
+        elif isinstance(length := self.client.call("LLEN", self.key), int):
+            self.recorder.note([("b", token, length)])
+
+    def write_some(self, token):
+        """→ acknowledged, stale"""
+        if self.per_call:
+            return self.send_batch(token, self.random.randint(1, 4), lambda values: [
+                ("FENCE", "CALL", self.resource, token, "RPUSH", self.key, value) for value in values])
+        way = self.random.random()
+        if way < 0.35:
+            return self.send_batch(token, 1, self.pushes)
+        if way < 0.65:
+            return self.send_batch(token, self.random.randint(2, 40), self.pushes)
+        if way < 0.8:
+            return self.send_batch(token, self.random.randint(1, 3), lambda values: [
+                ("EVAL", PUSH, 1, self.key, value) for value in values])
+        before = [("WATCH", f"own:{self.name}")] if way < 0.87 else []
+        return self.send_transaction(token, self.random.randint(1, 5), before)
+
+    def pushes(self, values):
+        return [("RPUSH", self.key, value) for value in values]
+
+    def announce(self, token, count):
+        seqs = list(range(self.seq, self.seq + count))
+        self.seq += count
+        self.recorder.note([("s", seq, self.connections, token) for seq in seqs])
+        return seqs, [f"{token}:{self.name}:{seq}" for seq in seqs]
+
+    def send_batch(self, token, count, commands_for):
+        seqs, values = self.announce(token, count)
+        self.client.send(b"".join(encode(*command) for command in commands_for(values)))
+        notes = []
+        try:
+            for seq in seqs:
+                notes.append(self.judge(seq, self.client.reply()))
+        finally:
+            self.recorder.note(notes)
+        return self.count(notes)
+
+    def send_transaction(self, token, count, before):
+        seqs, values = self.announce(token, count)
+        commands = [*before, ("MULTI",), *self.pushes(values), ("EXEC",)]
+        self.client.send(b"".join(encode(*command) for command in commands))
+        answer = [self.client.reply() for _ in commands][-1]
+        if not isinstance(answer, list):
+            answer = [answer] * count
+        notes = [self.judge(seq, one) for seq, one in zip(seqs, answer, strict=True)]
+        self.recorder.note(notes)
+        return self.count(notes)
+
+    @staticmethod
+    def judge(seq, answer):
+        if isinstance(answer, int):
+            return ("a", seq)
+        if isinstance(answer, RespError) and (answer.code.startswith("FENCE") or answer.code == "EXECABORT"):
+            return ("r", seq, answer.code)
+        return ("e", seq, str(answer).replace("\n", " "))
+
+    @staticmethod
+    def count(notes):
+        return sum(note[0] == "a" for note in notes), sum(note[-1] == "FENCED" for note in notes)
+
+
+if __name__ == "__main__":
+    me, lease, seed_text, port_text, path, *ports = sys.argv[1:]
+    Writer(me, lease, seed_text, int(port_text), path, list(map(int, ports))).run()

@@ -84,7 +84,7 @@ std::optional<result<std::vector<claim>>> find_tag(std::string_view client_name)
     if (found && !say_the_same(**found, *claims)) {
       return result<std::vector<claim>>(error{"a client name carries two fence tags that differ"});
     }
-    found = std::move(claims);
+    if (!found) found = std::move(claims);
     // Behind the tag: a `fence:` inside its text belongs to a resource name.
     at = end;
   }

@@ -1,0 +1,110 @@
+#include "admin/admin_pages.hpp"
+
+#include "admin/metrics_page.hpp"
+
+#include <algorithm>
+
+namespace fencegate::admin {
+namespace {
+
+bool is_ready(const metrics::process& process) { return process.ready.load() && process.draining.value() == 0; }
+
+std::string_view state_of(const metrics::process& process) {
+  if (process.draining.value() != 0) return "draining";
+  return process.ready.load() ? "ready" : "starting";
+}
+
+page_answer text_answer(unsigned status, std::string body) {
+  page_answer a;
+  a.status = status;
+  a.body = std::move(body);
+  return a;
+}
+
+page_answer status_page(const metrics::process& process) {
+  std::string body = "fencegate " FENCEGATE_VERSION "\nstate: " + std::string(state_of(process)) + "\n";
+  for (const auto& gate : process.gates) {
+    const auto stale = gate->checks_total[static_cast<std::size_t>(metrics::check_outcome::stale)].value();
+    body += "\ngate " + gate->name + "\n";
+    body += "  backend: " + std::string(gate->backend_up.value() != 0 ? "up" : "down") + "\n";
+    body += "  connections: " + std::to_string(gate->connections.value()) + "\n";
+    body += "  marks raised: " + std::to_string(gate->raises_total.value()) + "\n";
+    body += "  stale requests: " + std::to_string(stale) + "\n";
+    body += "  regressions: " + std::to_string(gate->regressions_total.value()) + "\n";
+  }
+  body += "\nalso here: /livez /readyz /metrics\n";
+  return text_answer(200, std::move(body));
+}
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+// "name:port" or "[v6]:port" without its port and brackets; nullopt when it is neither. The port is not compared: it
+// differs behind a port-forward.
+std::optional<std::string_view> host_name(std::string_view host) {
+  std::string_view name;
+  std::string_view rest;
+  if (!host.empty() && host[0] == '[') {
+    const auto end = host.find(']');
+    if (end == std::string_view::npos) return std::nullopt;
+    name = host.substr(1, end - 1);
+    rest = host.substr(end + 1);
+    if (name.find(':') == std::string_view::npos) return std::nullopt;
+  } else {
+    name = host.substr(0, host.find(':'));
+    rest = host.substr(name.size());
+  }
+  const bool port_only = rest.empty() || (rest[0] == ':' && std::all_of(rest.begin() + 1, rest.end(),
+                                                                        [](char c) { return c >= '0' && c <= '9'; }));
+  if (name.empty() || !port_only) return std::nullopt;
+  return name;
+}
+
+bool names_this_host(std::string_view host, const settings::address& listen) {
+  const auto name = host_name(host);
+  if (!name) return false;
+  for (std::string_view known : {std::string_view("localhost"), std::string_view("127.0.0.1"), std::string_view("::1"),
+                                 std::string_view(listen.host)}) {
+    if (equal_ignoring_case(*name, known)) return true;
+  }
+  return false;
+}
+
+page_answer quit_page(const page_request& request, const settings::address& listen) {
+  if (!request.from_loopback) return text_answer(403, "/quit is for peers on loopback only\n");
+  if (request.from_browser) return text_answer(403, "/quit is not for browsers\n");
+  if (!request.host || !names_this_host(*request.host, listen)) {
+    return text_answer(403, "/quit: Host must be localhost, 127.0.0.1, [::1] or the listen address\n");
+  }
+  page_answer a = text_answer(200, "quitting\n");
+  a.quit = true;
+  return a;
+}
+
+page_answer not_allowed(std::string_view allow) {
+  page_answer a = text_answer(405, "method not allowed here; allowed: " + std::string(allow) + "\n");
+  a.allow = allow;
+  return a;
+}
+
+}  // namespace
+
+page_answer answer_page(const page_request& request, const metrics::process& process, const settings::address& listen) {
+  const std::string_view path = request.target.substr(0, request.target.find('?'));
+  if (path == "/quit") return request.method == "POST" ? quit_page(request, listen) : not_allowed("POST");
+  if (path != "/" && path != "/livez" && path != "/readyz" && path != "/metrics") {
+    return text_answer(404, "no such page; there are / /livez /readyz /metrics\n");
+  }
+  if (request.method != "GET" && request.method != "HEAD") return not_allowed("GET, HEAD");
+
+  if (path == "/livez") return text_answer(200, "alive\n");
+  if (path == "/readyz") return text_answer(is_ready(process) ? 200 : 503, std::string(state_of(process)) + "\n");
+  if (path == "/") return status_page(process);
+  page_answer a = text_answer(200, metrics_page(process));
+  a.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  return a;
+}
+
+}  // namespace fencegate::admin

@@ -1,0 +1,45 @@
+// The admin listener: a small HTTP/1.1 server for probes, scrapes and POST /quit (pages: admin_pages.hpp). It shares
+// no thread and no lock with the gates, so that it answers while they are busy and until the process ends.
+//
+// Bounded in every direction: see limits::admin_*. When all connections are taken, a new one displaces the one that
+// has been waiting longest for its next request, so that idle peers cannot shut the kubelet's probe out.
+#pragma once
+
+#include "base/limits.hpp"
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "base/settings.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace fencegate::admin {
+
+class admin_server {
+ public:
+  // REQUIRES: `listen` is TCP; one thread at a time runs `io`; `process` outlives `io`. `on_quit` runs on that thread,
+  // after the answer to POST /quit was sent, once for each such request. A peer has `timeout` to send a whole request,
+  // and again to take its answer.
+  admin_server(boost::asio::io_context& io, settings::address listen, const metrics::process& process,
+               std::function<void()> on_quit, std::chrono::milliseconds timeout = limits::admin_timeout);
+  // Stops listening and closes all connections. REQUIRES: `io` is not running, or this is its thread.
+  ~admin_server();
+  admin_server(const admin_server&) = delete;
+  admin_server& operator=(const admin_server&) = delete;
+
+  // Listens from here on; answers as soon as `io` runs. The error says which address and why. REQUIRES: called once.
+  [[nodiscard]] result<void> start();
+
+  // The port in use, which the kernel chose if the settings say 0. REQUIRES: start() succeeded.
+  [[nodiscard]] std::uint16_t port() const;
+
+ private:
+  class state;  // shared with the coroutines, which end after this object
+  std::shared_ptr<state> state_;
+};
+
+}  // namespace fencegate::admin

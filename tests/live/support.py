@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
 
 LOOPBACK = "127.0.0.1"
 _libc = ctypes.CDLL(None)
@@ -320,8 +321,14 @@ class Process:
         return ""
 
     def rss_bytes(self):
+        """Its resident memory."""
         with open(f"/proc/{self.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def rss_bytes_max(self):
+        """The most resident memory it ever had."""
+        with open(f"/proc/{self.pid}/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
 
     def stop_process(self):
         """Freezes it, and returns when it is frozen."""
@@ -422,7 +429,7 @@ class Gate(Process):
         self.redis = redis
         self.unix = unix
         self.binary = binary
-        self.credentials = f"{user or ''}:{password}@" if password else ""
+        self.credentials = f"{user or ''}:{urllib.parse.quote(password, safe='')}@" if password else ""
         optional = {"policy": policy, "resources": resources, "unmatched": unmatched, "allow_commands": allow_commands}
         self.gate = {key: value for key, value in optional.items() if value is not None} | (extra or {})
         self.process = {"threads": threads, "log": {"level": "info", "format": "json"}} | (process or {})
@@ -437,7 +444,7 @@ class Gate(Process):
             "name": "cache",
             "protocol": "redis",
             "listen": f"unix:{self.address}" if self.unix else f"{LOOPBACK}:{self.port}",
-            "upstream": f"redis://{self.credentials}{LOOPBACK}:{upstream}" if isinstance(upstream, int) else f"unix:{upstream}",
+            "upstream": f"redis://{self.credentials}{LOOPBACK}:{upstream}" if isinstance(upstream, int) else f"unix://{self.credentials}{upstream}",
         }
         config = self.process | {"admin": {"listen": f"{LOOPBACK}:{self.admin_port}"}, "gates": [gate | self.gate]}
         with open(os.path.join(self.folder, "fencegate.yaml"), "w") as file:

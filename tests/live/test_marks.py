@@ -1,0 +1,377 @@
+"""What the marks promise: they rise when a holder arrives, they are compared exactly, they never go back unnoticed."""
+
+import os
+import shutil
+
+import support
+from support import Gate, LiveTest, RedisServer, Resp, RespError, eventually
+
+
+def mark_key(resource):
+    return f"fencegate:mark:{{{resource}}}"
+
+
+class MarksTest(LiveTest):
+    def servers(self, **gate):
+        redis = self.start(RedisServer())
+        return redis, self.start(Gate(redis, **gate))
+
+    def client(self, gate, tag=None, **options):
+        return self.start(Resp(gate.address, name=f"fence:{tag}" if tag else None, **options))
+
+    def holder(self, gate, tag):
+        client = self.client(gate, tag)
+        self.assertEqual(client.named, b"OK")
+        return client
+
+    def assert_stale(self, reply):
+        self.assert_error(reply, "FENCED")
+
+
+class Raising(MarksTest):
+    def test_a_new_holder_shuts_the_old_one_out_before_it_writes_anything(self):
+        redis, gate = self.servers()
+        old = self.holder(gate, "orders=33")
+        self.assertEqual(old.call("SET", "k", "old"), b"OK")
+        self.holder(gate, "orders=34")
+        self.assert_stale(old.call("SET", "k", "stale"))
+        self.assertEqual(redis.cli.call("GET", "k"), b"old")
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"34")
+
+    def test_a_rejection_names_resource_token_and_mark_and_says_not_applied(self):
+        _, gate = self.servers()
+        self.holder(gate, "orders=34")
+        reply = self.client(gate, "orders=33").named
+        self.assert_stale(reply)
+        for word in ("orders", "33", "34", "not applied"):
+            self.assertIn(word, str(reply))
+
+    def test_holds_across_two_gates(self):
+        redis, gate = self.servers()
+        other = self.start(Gate(redis))
+        old = self.holder(gate, "orders=33")
+        self.assertEqual(old.call("SET", "k", "old"), b"OK")
+        self.holder(other, "orders=34")
+        replies = old.pipeline([("SET", "k", "stale"), ("RPUSH", "l", "stale"), ("DEL", "k")])
+        for reply in replies:
+            self.assert_stale(reply)
+        self.assertEqual(redis.cli.call("GET", "k"), b"old")
+
+    def test_a_takeover_inside_a_transaction_undoes_all_of_it(self):
+        redis, gate = self.servers()
+        other = self.start(Gate(redis))
+        old = self.holder(gate, "orders=33")
+        self.assertEqual(old.call("MULTI"), b"OK")
+        self.assertEqual(old.call("SET", "k", "stale"), b"QUEUED")
+        self.holder(other, "orders=34")
+        self.assertEqual(old.call("SET", "k2", "stale"), b"QUEUED")
+        self.assert_stale(old.call("EXEC"))
+        self.assertEqual(redis.cli.call("EXISTS", "k", "k2"), 0)
+
+    def test_every_resource_of_a_tag_counts(self):
+        redis, gate = self.servers()
+        both = self.holder(gate, "orders=34,payments=12")
+        self.assertEqual(both.call("SET", "k", "v"), b"OK")
+        self.holder(gate, "payments=13")
+        self.assert_stale(both.call("SET", "k", "stale"))
+        self.assertEqual(redis.cli.call("GET", "k"), b"v")
+
+    def test_the_fence_command_binds_shows_and_clears(self):
+        _, gate = self.servers()
+        client = self.client(gate)
+        self.assert_error(client.call("SET", "k", "v"), "FENCEMISSING")
+        self.assertEqual(client.call("FENCE", "SET", "orders", 34), b"OK")
+        self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        self.assertIn("orders", str(client.call("FENCE", "GET")))
+        self.assertIn("34", str(client.call("FENCE", "GET")))
+        self.assertIn("34", str(client.call("FENCE", "MARK", "orders")))
+        self.assertEqual(client.call("FENCE", "CLEAR"), b"OK")
+        self.assert_error(client.call("SET", "k", "v"), "FENCEMISSING")
+
+    def test_fence_call_carries_a_token_for_one_command(self):
+        redis, gate = self.servers()
+        client = self.client(gate)
+        self.assertEqual(client.call("FENCE", "CALL", "orders", 34, "SET", "k", "v"), b"OK")
+        self.assert_stale(client.call("FENCE", "CALL", "orders", 33, "SET", "k", "stale"))
+        self.assert_error(client.call("SET", "k", "untagged"), "FENCEMISSING")
+        self.assertEqual(redis.cli.call("GET", "k"), b"v")
+
+    def test_marks_are_out_of_reach_for_clients(self):
+        redis, gate = self.servers()
+        client = self.holder(gate, "orders=34")
+        for command in (("SET", mark_key("orders"), 1), ("DEL", "k", mark_key("orders")), ("FLUSHALL",), ("FLUSHDB",),
+                        ("RENAME", mark_key("orders"), "k"), ("SWAPDB", 0, 1), ("CONFIG", "SET", "maxmemory", 1)):
+            self.assert_error(client.call(*command), "FENCEDENY")
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"34")
+
+
+class Numbers(MarksTest):
+    def test_neighbours_are_told_apart_where_doubles_cannot(self):
+        redis, gate = self.servers()
+        for token in (2**53 + 1, 2**60 + 1, 2**63 - 1):
+            holder = self.holder(gate, f"orders={token}")
+            self.assertEqual(holder.call("SET", "k", token), b"OK")
+            below = self.client(gate, f"orders={token - 1}")
+            self.assert_stale(below.named)
+            self.assert_stale(below.call("SET", "k", "stale"))
+            self.assertEqual(redis.cli.call("GET", "k"), str(token).encode())
+            self.assertEqual(redis.cli.call("GET", mark_key("orders")), str(token).encode())
+
+    def test_nine_is_below_ten(self):
+        _, gate = self.servers()
+        self.holder(gate, "orders=9")
+        self.holder(gate, "orders=10")
+        self.assert_stale(self.client(gate, "orders=9").named)
+
+    def test_zero_is_a_token(self):
+        _, gate = self.servers()
+        self.assertEqual(self.holder(gate, "orders=0").call("SET", "k", "v"), b"OK")
+
+    def test_what_is_not_canonical_is_malformed(self):
+        redis, gate = self.servers()
+        for token in ("034", "-1", "+34", "x", "", str(2**63), "9" * 40, "3.0", "0x10"):
+            client = self.client(gate)
+            self.assert_error(client.call("FENCE", "SET", "orders", token), "FENCEBAD")
+            client = self.client(gate, f"orders={token}")
+            self.assert_error(client.named, "FENCEBAD")
+            self.assert_error(client.call("SET", "k", "v"), "FENCEBAD")
+        self.assertEqual(redis.cli.call("EXISTS", "k", mark_key("orders")), 0)
+
+
+class Regressions(MarksTest):
+    """The backend forgets; the gate remembers, puts it right, counts and logs it."""
+
+    def regression(self, damage):
+        redis, gate = self.servers()
+        stale = self.holder(gate, "orders=33")
+        self.assertEqual(stale.call("SET", "k", "old"), b"OK")
+        holder = self.holder(gate, "orders=34")
+        self.assertEqual(holder.call("SET", "k", "new"), b"OK")
+        damage(redis.cli)
+        before = redis.cli.call("GET", "k")
+        for reply in stale.pipeline([("SET", "k", "stale")] * 20):
+            self.assert_stale(reply)
+        self.assertEqual(redis.cli.call("GET", "k"), before)
+        eventually(lambda: holder.call("SET", "k", "newer") == b"OK")
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"34")
+        self.assert_stale(self.client(gate, "orders=33").named)
+        self.assert_noticed(gate)
+
+    def assert_noticed(self, gate):
+        self.assertGreaterEqual(gate.metric("regressions_total"), 1)
+        lines = [line for line in gate.log_lines() if line.get("resource") == "orders" and line["level"] in ("warn", "error")]
+        self.assertTrue(lines, gate.log())
+
+    def test_a_deleted_mark_is_put_back(self):
+        self.regression(lambda redis: redis.call("DEL", mark_key("orders")))
+
+    def test_a_lowered_mark_is_put_back(self):
+        self.regression(lambda redis: redis.call("SET", mark_key("orders"), 33))
+
+    def test_a_flushed_database_gets_its_marks_back(self):
+        self.regression(lambda redis: redis.call("FLUSHDB"))
+
+    def test_a_restored_backup_gets_its_marks_back(self):
+        redis = self.start(RedisServer(appendonly="no"))
+        gate = self.start(Gate(redis))
+        self.assertEqual(self.holder(gate, "orders=30").call("SET", "k", "v"), b"OK")
+        self.assertEqual(redis.cli.call("SAVE"), b"OK")
+        dump = os.path.join(redis.folder, "dump.rdb")
+        shutil.copy(dump, dump + ".old")
+        self.assertEqual(self.holder(gate, "orders=34").call("SET", "k", "lost"), b"OK")
+        redis.kill()
+        shutil.copy(dump + ".old", dump)
+        redis.start()
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"30")
+        self.assert_stale(eventually(lambda: self.answered(gate, "orders=30", "SET", "k", "stale")))
+        self.assertEqual(redis.cli.call("GET", "k"), b"v")
+        self.assertEqual(eventually(lambda: self.answered(gate, "orders=34", "SET", "k", "again")), b"OK")
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"34")
+        self.assert_noticed(gate)
+
+    def answered(self, gate, tag, *command):
+        """The answer to a command on a connection of its own; None while the gate has no backend."""
+        try:
+            with Resp(gate.address, name=f"fence:{tag}") as client:
+                reply = client.call(*command)
+        except OSError:
+            return None
+        return None if isinstance(reply, RespError) and reply.code == "FENCEDOWN" else reply
+
+    def test_a_mark_that_is_no_number_admits_nobody_below(self):
+        redis, gate = self.servers()
+        stale = self.holder(gate, "orders=33")
+        self.holder(gate, "orders=34")
+        for damage in (("SET", mark_key("orders"), "thirty"), ("SET", mark_key("orders"), "033"), ("SET", mark_key("orders"), "")):
+            redis.cli.call(*damage)
+            self.assert_stale(stale.call("SET", "k", "stale"))
+            self.assertIsInstance(self.client(gate, "orders=33").call("SET", "k", "stale"), RespError)
+        redis.cli.pipeline([("DEL", mark_key("orders")), ("RPUSH", mark_key("orders"), "33")])
+        self.assert_stale(stale.call("SET", "k", "stale"))
+        self.assertIsInstance(self.client(gate, "orders=33").call("SET", "k", "stale"), RespError)
+        self.assertEqual(redis.cli.call("EXISTS", "k"), 0)
+
+    def test_a_gate_that_never_saw_the_mark_does_not_trust_a_broken_one(self):
+        redis, gate = self.servers()
+        redis.cli.call("SET", mark_key("orders"), "034")
+        client = self.client(gate, "orders=35")
+        self.assert_error(client.named, "FENCEDOWN")
+        self.assert_error(client.call("SET", "k", "v"), "FENCEDOWN")
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"034", "evidence must not be overwritten")
+
+
+class StaleStorm(MarksTest):
+    def commands_seen(self, redis):
+        return int(redis.info("stats")["total_commands_processed"])
+
+    def storm(self, redis, client):
+        before = self.commands_seen(redis)
+        for reply in client.pipeline([("SET", "k", "stale")] * 2000):
+            self.assert_stale(reply)
+        return self.commands_seen(redis) - before
+
+    def test_is_answered_from_memory(self):
+        redis, gate = self.servers()
+        stale = self.holder(gate, "orders=33")
+        self.assertEqual(stale.call("SET", "k", "v"), b"OK")
+        self.holder(gate, "orders=34")
+        self.assertLess(self.storm(redis, stale), 40)
+        self.assertGreaterEqual(gate.metric("checks_total", outcome="stale"), 2000)
+
+    def test_is_answered_from_memory_once_the_gate_has_seen_the_new_mark(self):
+        redis, gate = self.servers()
+        other = self.start(Gate(redis))
+        stale = self.holder(gate, "orders=33")
+        self.holder(other, "orders=34")
+        self.assert_stale(stale.call("SET", "k", "stale"))
+        self.assertLess(self.storm(redis, stale), 40)
+        self.assertEqual(redis.cli.call("EXISTS", "k"), 0)
+
+
+class Policies(MarksTest):
+    def test_max_step_stops_a_poison_token(self):
+        redis, gate = self.servers(policy={"max_step": 10})
+        self.holder(gate, "orders=5")
+        poison = self.client(gate, "orders=16")
+        self.assert_error(poison.named, "FENCEJUMP")
+        self.assert_error(poison.call("SET", "k", "v"), "FENCEJUMP")
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"5")
+        self.assertEqual(self.holder(gate, "orders=15").call("SET", "k", "v"), b"OK")
+
+    def test_equal_token_reject_is_good_for_one_batch(self):
+        redis, gate = self.servers(policy={"equal_token": "reject"})
+        client = self.holder(gate, "orders=5")
+        self.assertIsNone(redis.cli.call("GET", mark_key("orders")), "binding does not use the token")
+        self.assertEqual(client.call("SET", "k", "once"), b"OK")
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"5")
+        self.assert_error(client.call("SET", "k", "twice"), "FENCEUSED")
+        again = self.client(gate, "orders=5")
+        self.assert_error(again.call("SET", "k", "twice"), "FENCEUSED")
+        self.assertEqual(redis.cli.call("GET", "k"), b"once")
+        transaction = self.holder(gate, "orders=6")
+        replies = transaction.pipeline([("MULTI",), ("SET", "k", 6), ("INCR", "k"), ("EXEC",)])
+        self.assertEqual(replies[-1], [b"OK", 7])
+        self.assert_error(transaction.call("SET", "k", "twice"), "FENCEUSED")
+        self.assert_stale(self.client(gate, "orders=5").call("SET", "k", "stale"))
+        self.assertEqual(redis.cli.call("GET", "k"), b"7")
+
+    def test_missing_token_reject_lets_only_reads_through(self):
+        redis, gate = self.servers()
+        client = self.client(gate)
+        self.assertIsNone(client.call("GET", "k"))
+        for command in (("SET", "k", "v"), ("EVAL", "return redis.call('SET', 'k', 'v')", 0), ("PUBLISH", "c", "m")):
+            self.assert_error(client.call(*command), "FENCEMISSING")
+        self.assertEqual(redis.cli.call("EXISTS", "k"), 0)
+        self.assertEqual(gate.metric("checks_total", outcome="missing"), 3)
+
+    def test_missing_token_allow_lets_untagged_writes_through(self):
+        redis, gate = self.servers(policy={"missing_token": "allow"})
+        self.assertEqual(self.client(gate).call("SET", "k", "v"), b"OK")
+        named = self.start(Resp(gate.address, name="just-a-name"))
+        self.assertEqual(named.call("SET", "k", "w"), b"OK")
+        self.assertEqual(redis.cli.call("GET", "k"), b"w")
+
+    def test_a_refused_tag_still_binds(self):
+        for policy in ({"missing_token": "reject"}, {"missing_token": "allow"}):
+            with self.subTest(policy=policy):
+                redis, gate = self.servers(policy=policy)
+                self.holder(gate, "orders=34")
+                for options in ({}, {"proto": 3}):
+                    stale = self.client(gate, "orders=33", **options)
+                    self.assert_stale(stale.named)
+                    self.assert_stale(stale.call("SET", "k", "stale"))
+                    malformed = self.client(gate, "orders=thirty", **options)
+                    self.assert_error(malformed.named, "FENCEBAD")
+                    self.assert_error(malformed.call("SET", "k", "stale"), "FENCEBAD")
+                self.assertEqual(redis.cli.call("EXISTS", "k"), 0)
+
+    def test_reads_are_fenced_where_wanted(self):
+        for reads, stale_read in (("pass", b"v"), ("fence", "FENCED")):
+            with self.subTest(reads=reads):
+                redis, gate = self.servers(policy={"reads": reads})
+                old = self.holder(gate, "orders=33")
+                new = self.holder(gate, "orders=34")
+                self.assertEqual(new.call("SET", "k", "v"), b"OK")
+                self.assertEqual(new.call("GET", "k"), b"v")
+                reply = old.call("GET", "k")
+                self.assertEqual(reply.code if isinstance(reply, RespError) else reply, stale_read)
+
+    def test_monitor_forwards_and_counts(self):
+        redis, gate = self.servers(policy={"mode": "monitor"})
+        old = self.holder(gate, "orders=33")
+        self.holder(gate, "orders=34")
+        self.assertEqual(old.call("SET", "k", "stale"), b"OK")
+        self.assertEqual(self.client(gate).call("SET", "k2", "untagged"), b"OK")
+        self.assertEqual(redis.cli.call("MGET", "k", "k2"), [b"stale", b"untagged"])
+        self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"34")
+        self.assertGreaterEqual(gate.metric("checks_total", outcome="stale"), 1)
+        self.assertGreaterEqual(gate.metric("checks_total", outcome="missing"), 1)
+
+
+class Rules(MarksTest):
+    ACCOUNTS = [{"keys": "acct:{id}:*", "resource": "acct:{id}"}]
+
+    def test_a_key_chooses_its_resource(self):
+        _, gate = self.servers(resources=self.ACCOUNTS)
+        seven = self.holder(gate, "acct:7=5")
+        self.assertEqual(seven.call("SET", "acct:7:name", "v"), b"OK")
+        self.assert_error(seven.call("SET", "acct:8:name", "v"), "FENCEMISSING")
+        self.holder(gate, "acct:8=100")
+        self.assertEqual(seven.call("SET", "acct:7:name", "w"), b"OK", "another account's mark is none of its business")
+        self.holder(gate, "acct:7=6")
+        self.assert_stale(seven.call("SET", "acct:7:name", "stale"))
+
+    def test_a_write_needs_a_token_for_every_resource_it_touches(self):
+        redis, gate = self.servers(resources=self.ACCOUNTS)
+        seven = self.holder(gate, "acct:7=5")
+        both = self.holder(gate, "acct:7=5,acct:8=9")
+        self.assertEqual(both.call("MSET", "acct:7:a", "1", "acct:8:a", "1"), b"OK")
+        for command in (("MSET", "acct:7:a", "2", "acct:8:a", "2"), ("RENAME", "acct:7:a", "acct:8:b"),
+                        ("EVAL", "return redis.call('SET', KEYS[2], 2)", 2, "acct:7:a", "acct:8:a"),
+                        ("SORT", "acct:7:l", "STORE", "acct:8:l"), ("SUNIONSTORE", "acct:8:s", "acct:7:s")):
+            self.assert_error(seven.call(*command), "FENCEMISSING")
+        self.holder(gate, "acct:8=10")
+        self.assert_stale(both.call("MSET", "acct:7:a", "2", "acct:8:a", "2"))
+        self.assertEqual(redis.cli.call("MGET", "acct:7:a", "acct:8:a"), [b"1", b"1"])
+
+    def test_unmatched_keys(self):
+        for unmatched, tagged, stale, untagged in (("tag", b"OK", "FENCED", "FENCEMISSING"),
+                                                   ("pass", b"OK", b"OK", b"OK"),
+                                                   ("reject", "FENCEMISSING", "FENCEMISSING", "FENCEMISSING")):
+            with self.subTest(unmatched=unmatched):
+                _, gate = self.servers(resources=self.ACCOUNTS, unmatched=unmatched)
+                old, new = self.holder(gate, "acct:7=5"), self.holder(gate, "acct:7=6")
+                replies = [client.call("SET", "elsewhere", "v") for client in (new, old, self.client(gate))]
+                self.assertEqual([reply.code if isinstance(reply, RespError) else reply for reply in replies],
+                                 [tagged, stale, untagged])
+
+    def test_a_rule_has_its_own_policy(self):
+        rules = [{"keys": "cache:*", "resource": "cache", "policy": {"missing_token": "allow"}}]
+        _, gate = self.servers(resources=rules)
+        client = self.client(gate)
+        self.assertEqual(client.call("SET", "cache:1", "v"), b"OK")
+        self.assert_error(client.call("SET", "other", "v"), "FENCEMISSING")
+
+
+if __name__ == "__main__":
+    support.main()

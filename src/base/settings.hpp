@@ -13,11 +13,18 @@ namespace fencegate::settings {
 
 // Where to listen or connect: TCP "host:port" or a unix socket path.
 struct address {
-  std::string host;  // name or IP; empty for a unix socket
+  std::string host;  // name or IP, an IPv6 address without brackets, "::" for every interface; empty for a unix socket
   std::uint16_t port = 0;
-  std::string path;  // unix socket path; empty for TCP
+  std::string path;  // unix socket path, absolute; empty for TCP
 
   [[nodiscard]] bool is_unix() const { return !path.empty(); }
+  friend bool operator==(const address&, const address&) = default;
+};
+
+// A database that holds marks for gates that cannot keep them in their own upstream.
+struct store {
+  std::string name;
+  std::string url;  // redis:// or postgres://; holds a password: never to be logged
 };
 
 enum class log_level : std::uint8_t { debug, info, warn, error };

@@ -19,7 +19,7 @@ struct credentials {
 };
 
 struct timeouts {
-  std::chrono::milliseconds connect{5'000};  // to the backend
+  std::chrono::milliseconds connect{5'000};  // to the backend; never 0
   std::chrono::milliseconds head{10'000};    // from accept, or from its first byte, to a whole command's head; 0 = none
   std::chrono::milliseconds idle{0};         // a client that sends nothing and waits for nothing; 0 = none
   std::chrono::milliseconds write{60'000};   // a peer that takes no byte of what waits for it; 0 = none
@@ -35,16 +35,17 @@ struct redis_gate {
   fence::unmatched unmatched = fence::unmatched::tag;
   std::vector<std::string> allow_commands;  // lower case, "flushall" or "config|set": not refused
   timeouts limits_time;
-  std::size_t connections_max = 10'000;
+  std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
 };
 
 struct process {
   unsigned threads = 0;  // 0 = one per core
   address admin{"127.0.0.1", 9180, {}};
-  bool admin_enabled = false;
+  bool admin_enabled = false;  // the configuration has a section `admin`
   log_level level = log_level::info;
   log_format format = log_format::json;
-  std::chrono::milliseconds drain_timeout{25'000};
+  std::chrono::milliseconds drain_timeout{25'000};  // from SIGTERM to the hard stop; 0 = stop at once
+  std::vector<store> stores;  // validated; no gate of this version uses one
   std::vector<redis_gate> redis_gates;
 };
 

@@ -1,0 +1,126 @@
+#include "cli/config.hpp"
+
+#include "cli/config_gates.hpp"
+#include "cli/config_section.hpp"
+#include "cli/config_url.hpp"
+
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+
+namespace fencegate::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A configuration is written by hand; what is larger is some other file. Also bounds what yaml-cpp is given.
+constexpr std::size_t config_bytes_max = 1024 * 1024;
+constexpr std::int64_t threads_most = 1024;
+
+// Reads at most config_bytes_max + 1 bytes, so that a device or a huge file cannot fill the memory.
+result<std::string> read_file(const std::string& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::string text(config_bytes_max + 1, '\0');
+  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad() || !in.is_open() || (in.fail() && !in.eof()))
+    return error{errno != 0 ? std::strerror(errno) : "it cannot be read"};
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return {boost::system::in_place_value, std::move(text)};
+}
+
+void read_stores(report& to, const YAML::Node& node, std::vector<settings::store>& out) {
+  section stores(to, node, "stores", {});
+  for (const auto& entry : stores.entries()) {
+    if (!is_name(entry.key)) to.add(entry.key_mark, "a store's name has 1 to 64 letters, digits, _ . and -");
+    section store(to, entry.value.IsNull() ? YAML::Node(YAML::NodeType::Map) : entry.value, "store", keys::store);
+    if (!store.has("url")) {
+      to.add(entry.key_mark, "store needs the key \"url\"");
+      continue;
+    }
+    const auto url = store.url("url");
+    if (!url) continue;
+    const auto shape = check_store_url(*url);
+    if (shape) out.push_back({entry.key, *url});
+    else store.complain("url", "url: " + shape.error().message);
+  }
+}
+
+void read_process(report& to, const YAML::Node& root, settings::process& out) {
+  section process(to, root, "the configuration", keys::process);
+  if (!root.IsMap()) return;
+  std::vector<listener> listeners;
+  process.count("threads", out.threads, 0, threads_most);
+  process.duration("drain_timeout", out.drain_timeout, milliseconds(0));
+  if (const auto node = process.node("admin")) {
+    section admin(to, *node, "admin", keys::admin);
+    out.admin_enabled = true;
+    if (const auto listen = admin.address("listen")) out.admin = *listen;
+    add_listener(to, listeners, {out.admin, "admin", admin.mark("listen")});
+  }
+  if (const auto node = process.node("log")) {
+    section log(to, *node, "log", keys::log);
+    log.choice("level", out.level, words::level);
+    log.choice("format", out.format, words::format);
+  }
+  if (const auto node = process.node("stores")) read_stores(to, *node, out.stores);
+  process.require("gates");
+  if (const auto node = process.node("gates")) out.redis_gates = read_gates(to, *node, listeners);
+}
+
+void read_documents(report& to, std::string_view text, settings::process& out) {
+  if (text.size() > config_bytes_max) {
+    to.add(YAML::Mark::null_mark(), "the configuration is larger than 1 MiB");
+    return;
+  }
+  try {
+    const auto documents = YAML::LoadAll(std::string(text));
+    if (documents.empty() || documents[0].IsNull()) {
+      to.add(YAML::Mark::null_mark(), "the configuration is empty: it needs the key \"gates\"");
+      return;
+    }
+    if (documents.size() > 1) to.add(documents[1].Mark(), "a configuration is one YAML document, not several");
+    read_process(to, documents[0], out);
+  } catch (const YAML::Exception& e) {
+    to.add(e.mark, "not YAML: " + e.msg);
+  }
+}
+
+}  // namespace
+
+std::string config_error::to_string() const {
+  if (line == 0) return file + ": " + message;
+  return file + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message;
+}
+
+void throw_exception_from_error(const config_errors& errors, const boost::source_location&) {
+  throw std::logic_error("unchecked result: " + (errors.empty() ? std::string() : errors[0].to_string()));
+}
+
+environment process_environment() {
+  return {[](const std::string& name) -> std::optional<std::string> {
+            const char* value = std::getenv(name.c_str());
+            return value ? std::optional<std::string>(value) : std::nullopt;
+          },
+          read_file};
+}
+
+config_result read_config(std::string_view text, std::string_view file_name, const environment& from) {
+  report found(file_name, from);
+  settings::process out;
+  read_documents(found, text, out);
+  if (!found.empty()) return found.take();
+  return out;
+}
+
+config_result load_config(const std::string& path, const environment& from) {
+  const auto text = from.file(path);
+  if (!text) return config_errors{{path, 0, 0, "cannot read the file: " + text.error().message}};
+  return read_config(*text, path, from);
+}
+
+}  // namespace fencegate::cli

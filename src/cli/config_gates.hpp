@@ -1,0 +1,30 @@
+// The section `gates` of the configuration: one redis_gate for each entry, and what must hold between them.
+#pragma once
+
+#include "cli/config_section.hpp"
+#include "fence/gate_settings.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::cli {
+
+// An address that the process listens on, and the place in the configuration that says so.
+struct listener {
+  settings::address where;
+  std::string owner;  // "admin", or the gate's name
+  YAML::Mark mark;
+};
+
+// Complains when another listener stands there already.
+void add_listener(report& to, std::vector<listener>& listeners, listener added);
+
+// Adds the gates' listeners to `listeners`.
+[[nodiscard]] std::vector<settings::redis_gate> read_gates(report& to, const YAML::Node& list,
+                                                           std::vector<listener>& listeners);
+
+// True for what may name a gate or a store: 1 to 64 bytes of [A-Za-z0-9_.-]; gate names are label values of metrics.
+[[nodiscard]] bool is_name(std::string_view name);
+
+}  // namespace fencegate::cli

@@ -1,0 +1,75 @@
+// Every key of the configuration and every word that a key may take: what the reader accepts, and nothing else. The
+// tests hold config/fencegate.yaml and config/fencegate.schema.json to this list.
+#pragma once
+
+#include "fence/gate_settings.hpp"
+
+#include <array>
+#include <span>
+#include <string_view>
+
+namespace fencegate::cli {
+
+namespace keys {
+inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "log", "drain_timeout", "stores", "gates"};
+inline constexpr std::array<std::string_view, 1> admin{"listen"};
+inline constexpr std::array<std::string_view, 2> log{"level", "format"};
+inline constexpr std::array<std::string_view, 1> store{"url"};
+inline constexpr std::array<std::string_view, 11> gate{"name",      "protocol",  "listen",         "upstream",
+                                                       "password_file", "policy", "resources",      "unmatched",
+                                                       "allow_commands", "timeouts", "connections_max"};
+inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
+inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
+inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
+}  // namespace keys
+
+struct key_group {
+  std::string_view path;  // of the section: "gates[].policy." has the key "gates[].policy.mode"
+  std::span<const std::string_view> keys;
+};
+
+// "*" stands for a name that the operator chooses.
+inline constexpr std::array<key_group, 9> key_groups{{{"", keys::process},
+                                                      {"admin.", keys::admin},
+                                                      {"log.", keys::log},
+                                                      {"stores.*.", keys::store},
+                                                      {"gates[].", keys::gate},
+                                                      {"gates[].policy.", keys::policy},
+                                                      {"gates[].resources[].", keys::rule},
+                                                      {"gates[].resources[].policy.", keys::policy},
+                                                      {"gates[].timeouts.", keys::timeouts}}};
+
+// A word of the configuration and what it means.
+template <class Enum>
+struct word {
+  std::string_view name;
+  Enum value;
+};
+
+enum class protocol : std::uint8_t { redis, postgres, http };
+
+namespace words {
+inline constexpr std::array<word<settings::log_level>, 4> level{{{"debug", settings::log_level::debug},
+                                                                 {"info", settings::log_level::info},
+                                                                 {"warn", settings::log_level::warn},
+                                                                 {"error", settings::log_level::error}}};
+inline constexpr std::array<word<settings::log_format>, 2> format{
+    {{"json", settings::log_format::json}, {"text", settings::log_format::text}}};
+inline constexpr std::array<word<protocol>, 3> protocols{
+    {{"redis", protocol::redis}, {"postgres", protocol::postgres}, {"http", protocol::http}}};
+inline constexpr std::array<word<fence::enforcement>, 2> mode{
+    {{"enforce", fence::enforcement::enforce}, {"monitor", fence::enforcement::monitor}}};
+inline constexpr std::array<word<fence::missing_token>, 3> missing_token{
+    {{"reject", fence::missing_token::reject},
+     {"read_only", fence::missing_token::read_only},
+     {"allow", fence::missing_token::allow}}};
+inline constexpr std::array<word<fence::equal_token>, 2> equal_token{
+    {{"accept", fence::equal_token::accept}, {"reject", fence::equal_token::reject}}};
+inline constexpr std::array<word<fence::reads>, 2> reads{
+    {{"pass", fence::reads::pass}, {"fence", fence::reads::fence}}};
+inline constexpr std::array<word<fence::unmatched>, 3> unmatched{{{"tag", fence::unmatched::tag},
+                                                                  {"pass", fence::unmatched::pass},
+                                                                  {"reject", fence::unmatched::reject}}};
+}  // namespace words
+
+}  // namespace fencegate::cli

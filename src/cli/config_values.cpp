@@ -1,0 +1,245 @@
+#include "cli/config_values.hpp"
+
+#include "fence/printable.hpp"
+
+#include <boost/asio/ip/address.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <vector>
+
+#include <sys/un.h>
+
+namespace fencegate::cli {
+namespace {
+
+constexpr std::size_t quoted_bytes_max = 60;
+constexpr std::chrono::hours duration_max{30 * 24};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_name_byte(char c) { return is_digit(c) || is_letter(c) || c == '_'; }
+
+bool is_variable_name(std::string_view name) {
+  return !name.empty() && !is_digit(name[0]) && std::all_of(name.begin(), name.end(), is_name_byte);
+}
+
+std::string percent_encoded(std::string_view text) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    if (is_name_byte(c) || c == '-' || c == '.' || c == '~') {
+      out += c;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    out += {'%', digits[byte >> 4], digits[byte & 15]};
+  }
+  return out;
+}
+
+// Variables that start in [encode_from, encode_to) are percent-encoded.
+result<std::string> expand_parts(std::string_view text, const variable_lookup& variable, std::size_t encode_from,
+                                 std::size_t encode_to) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '$') {
+      out += text[i];
+      continue;
+    }
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (next == '$') {
+      out += '$';
+      ++i;
+      continue;
+    }
+    if (next != '{') return error{"a lone \"$\": write ${NAME} for a variable and $$ for a dollar sign"};
+    const auto end = text.find('}', i);
+    const auto name = end == std::string_view::npos ? std::string_view{} : text.substr(i + 2, end - i - 2);
+    if (!is_variable_name(name)) return error{"not a variable: write ${NAME}, with a name of letters, digits and _"};
+    const auto value = variable(std::string(name));
+    if (!value) return error{"the environment variable " + std::string(name) + " is not set"};
+    out += i >= encode_from && i < encode_to ? percent_encoded(*value) : *value;
+    i = end;
+  }
+  // `error` is a string too: a bare string would not say which of the two it is.
+  return {boost::system::in_place_value, std::move(out)};
+}
+
+result<std::uint16_t> parse_port(std::string_view text) {
+  const auto port = parse_count(text, 1, std::numeric_limits<std::uint16_t>::max());
+  if (!port) return error{"the port must be a number from 1 to 65535"};
+  return static_cast<std::uint16_t>(*port);
+}
+
+std::string folded(std::string_view word) {
+  std::string out;
+  for (const char c : word) {
+    if (c == '-') out += '_';
+    else out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return out;
+}
+
+// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const std::size_t differ = a[i - 1] == b[j - 1] ? 0 : 1;
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + differ});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+bool is_every_interface(std::string_view host) { return host == "::" || host == "0.0.0.0"; }
+
+// One spelling for each address, so that two spellings of it are found to be the same.
+std::string canonical_host(const std::string& host) {
+  boost::system::error_code failed;
+  const auto ip = boost::asio::ip::make_address(host, failed);
+  if (!failed) return ip.to_string();
+  const auto name = folded(host);
+  return name == "localhost" ? "127.0.0.1" : name;
+}
+
+}  // namespace
+
+result<std::string> expand(std::string_view text, const variable_lookup& variable) {
+  return expand_parts(text, variable, 0, 0);
+}
+
+result<std::string> expand_url(std::string_view text, const variable_lookup& variable) {
+  const auto scheme = text.find("://");
+  const auto at = text.rfind('@');
+  if (scheme == std::string_view::npos || at == std::string_view::npos) return expand(text, variable);
+  return expand_parts(text, variable, scheme, at);
+}
+
+result<std::chrono::milliseconds> parse_duration(std::string_view text) {
+  using std::chrono::milliseconds;
+  struct unit {
+    std::string_view name;
+    milliseconds one;
+  };
+  constexpr std::array<unit, 4> units{{{"ms", milliseconds(1)},
+                                       {"s", std::chrono::seconds(1)},
+                                       {"m", std::chrono::minutes(1)},
+                                       {"h", std::chrono::hours(1)}}};
+  if (text == "0") return milliseconds(0);
+  const auto digits_end = std::find_if_not(text.begin(), text.end(), is_digit) - text.begin();
+  const auto digits = text.substr(0, static_cast<std::size_t>(digits_end));
+  const auto name = text.substr(digits.size());
+  if (!digits.empty() && name.empty()) return error{"a duration needs a unit: ms, s, m or h, such as 25s"};
+  for (const auto& candidate : units) {
+    if (digits.empty() || candidate.name != name) continue;
+    const auto count = parse_count(digits, 0, duration_max / candidate.one);
+    if (!count) return error{"the duration is longer than 30 days"};
+    return candidate.one * *count;
+  }
+  return error{"not a duration: write digits and a unit, ms, s, m or h, such as 25s"};
+}
+
+result<std::int64_t> parse_count(std::string_view text, std::int64_t least, std::int64_t most) {
+  std::int64_t value = 0;
+  const auto end = text.data() + text.size();
+  const auto [stop, failed] = std::from_chars(text.data(), end, value);
+  const bool digits_only = !text.empty() && is_digit(text[0]);
+  if (!digits_only || stop != end || failed != std::errc{} || value < least || value > most)
+    return error{"must be a whole number from " + std::to_string(least) + " to " + std::to_string(most)};
+  return value;
+}
+
+result<settings::address> parse_address(std::string_view text) {
+  constexpr std::string_view unix_prefix = "unix:";
+  settings::address out;
+  if (text.starts_with(unix_prefix)) {
+    auto path = checked_socket_path(text.substr(unix_prefix.size()));
+    if (!path) return path.error();
+    out.path = std::move(*path);
+    return out;
+  }
+  if (text.find("://") != std::string_view::npos)
+    return error{"an address has no scheme: write host:port or unix:/path"};
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return error{"the port is missing: write host:port, :port or unix:/path"};
+  const auto port = parse_port(text.substr(colon + 1));
+  if (!port) return port.error();
+  out.port = *port;
+
+  auto host = text.substr(0, colon);
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const bool is_ipv6 = host.find(':') != std::string_view::npos;
+  if (is_ipv6 && !bracketed) return error{"an IPv6 address needs brackets, such as [::1]:6380"};
+  if (host.empty() && !bracketed) host = "::";
+  if (!is_host(host) || (bracketed && !is_ipv6)) return error{"the host is neither an IP address nor a name"};
+  out.host = host;
+  return out;
+}
+
+std::string to_string(const settings::address& a) {
+  if (a.is_unix()) return "unix:" + a.path;
+  const bool is_ipv6 = a.host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + a.host + "]" : a.host) + ":" + std::to_string(a.port);
+}
+
+bool is_host(std::string_view host) {
+  constexpr std::size_t dns_name_bytes_max = 253;
+  if (host.empty() || host.size() > dns_name_bytes_max) return false;
+  // A NUL would hide what follows it from the parser of addresses.
+  if (host.find('\0') != std::string_view::npos) return false;
+  boost::system::error_code failed;
+  (void)boost::asio::ip::make_address(std::string(host), failed);
+  if (!failed) return true;
+  const auto last_dot = host.rfind('.');
+  const auto last_label = host.substr(last_dot == std::string_view::npos ? 0 : last_dot + 1);
+  // "10.0.0.256" and "127.1" are wrong addresses, not names.
+  if (std::all_of(last_label.begin(), last_label.end(), is_digit)) return false;
+  return std::all_of(host.begin(), host.end(), [](char c) { return is_name_byte(c) || c == '-' || c == '.'; }) &&
+         host.front() != '.' && host.front() != '-' && host.find("..") == std::string_view::npos;
+}
+
+result<std::string> checked_socket_path(std::string_view path) {
+  constexpr std::size_t path_bytes_max = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.empty() || path[0] != '/') return error{"the path of a unix socket must be absolute, such as unix:/run/x.sock"};
+  if (path.size() > path_bytes_max)
+    return error{"the path of a unix socket may have " + std::to_string(path_bytes_max) + " bytes at most"};
+  if (path.find('\0') != std::string_view::npos) return error{"the path of a unix socket contains a NUL byte"};
+  return {boost::system::in_place_value, path};
+}
+
+bool overlap(const settings::address& a, const settings::address& b) {
+  if (a.is_unix() || b.is_unix()) return a.path == b.path;
+  if (a.port != b.port) return false;
+  return is_every_interface(a.host) || is_every_interface(b.host) || canonical_host(a.host) == canonical_host(b.host);
+}
+
+std::string suggestion(std::string_view wrong, std::span<const std::string_view> words) {
+  constexpr std::size_t word_bytes_max = 40;
+  if (wrong.size() > word_bytes_max) return "";
+  std::string_view best;
+  std::size_t best_distance = 0;
+  for (const auto candidate : words) {
+    const auto d = distance(folded(wrong), folded(candidate));
+    const auto near_enough = std::max<std::size_t>(1, candidate.size() / 3);
+    if (d <= near_enough && (best.empty() || d < best_distance)) {
+      best = candidate;
+      best_distance = d;
+    }
+  }
+  return best.empty() ? "" : " (did you mean \"" + std::string(best) + "\"?)";
+}
+
+std::string quoted(std::string_view text) { return "\"" + fence::printable(text, quoted_bytes_max) + "\""; }
+
+}  // namespace fencegate::cli

@@ -1,0 +1,53 @@
+// The texts inside a configuration: durations, counts, addresses, variables; and the guess at what a wrong word meant.
+// Pure; errors say what is wrong with the text, the caller knows where it stands.
+#pragma once
+
+#include "base/result.hpp"
+#include "base/settings.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fencegate::cli {
+
+// Looks up a variable; nullopt: not set.
+using variable_lookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+// Replaces `${NAME}` by the variable's value and `$$` by `$`; anything else behind a `$` is an error. What a variable
+// holds is not expanded again.
+[[nodiscard]] result<std::string> expand(std::string_view text, const variable_lookup& variable);
+
+// The same for a URL: a variable in its user or password stands for itself and is percent-encoded on the way in, so
+// that a password with "@" or "/" cannot become a part of the host.
+[[nodiscard]] result<std::string> expand_url(std::string_view text, const variable_lookup& variable);
+
+// "25s", "500ms", "5m", "1h": digits and a unit; "0" needs none. Errors: anything else, or more than 30 days.
+[[nodiscard]] result<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+// Decimal digits only.
+[[nodiscard]] result<std::int64_t> parse_count(std::string_view text, std::int64_t least, std::int64_t most);
+
+// "127.0.0.1:6380", "[::1]:6380", "localhost:6380", ":6380" (every interface) or "unix:/path".
+[[nodiscard]] result<settings::address> parse_address(std::string_view text);
+[[nodiscard]] std::string to_string(const settings::address& a);
+
+// An IP address or a DNS name; IPv6 without brackets.
+[[nodiscard]] bool is_host(std::string_view host);
+// An absolute path that fits into sockaddr_un.
+[[nodiscard]] result<std::string> checked_socket_path(std::string_view path);
+
+// True when two listeners on these addresses would get into each other's way, or one is the other.
+[[nodiscard]] bool overlap(const settings::address& a, const settings::address& b);
+
+// ` (did you mean "…"?)` with the word nearest to `wrong`, or "" when none is near.
+[[nodiscard]] std::string suggestion(std::string_view wrong, std::span<const std::string_view> words);
+
+// `text` in quotes, printable and short, for messages.
+[[nodiscard]] std::string quoted(std::string_view text);
+
+}  // namespace fencegate::cli

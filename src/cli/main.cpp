@@ -1,0 +1,62 @@
+// The command line of fencegate.
+#include "cli/commands.hpp"
+#include "cli/config.hpp"
+#include "cli/serve.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+
+namespace {
+
+using namespace fencegate;
+
+int serve_file(const std::string& path) {
+  const auto config = cli::load_config(path, cli::process_environment());
+  if (config) return cli::serve(*config);
+  cli::print_errors(config.error(), std::cerr);
+  return cli::exit_bad_configuration;
+}
+
+int run(int argc, char** argv) {
+  constexpr std::chrono::seconds healthcheck_patience{3};
+  CLI::App app("fencegate: a sidecar proxy that fences writes from superseded lock holders", "fencegate");
+  app.set_version_flag("--version", "fencegate " FENCEGATE_VERSION);
+  app.require_subcommand(1);
+
+  std::string config_path;
+  auto* serve = app.add_subcommand("serve", "Run the gates of a configuration");
+  serve->add_option("-c,--config", config_path, "The configuration file")->required();
+  auto* check = app.add_subcommand("check", "Validate a configuration; exit code 2 when it has errors");
+  check->add_option("-c,--config", config_path, "The configuration file")->required();
+
+  std::string admin = "127.0.0.1:9180";
+  bool ready = false;
+  auto* healthcheck = app.add_subcommand("healthcheck", "Ask a running fencegate whether it lives; for exec probes");
+  healthcheck->add_option("--admin", admin, "Its admin listener")->capture_default_str();
+  healthcheck->add_flag("--ready", ready, "Ask for readiness (/readyz) instead");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? cli::exit_ok : cli::exit_bad_configuration;
+  }
+  if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
+  if (healthcheck->parsed()) return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);
+  return serve_file(config_path);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& e) {
+    std::cerr << "fencegate: " << e.what() << '\n';
+    return cli::exit_failed;
+  }
+}

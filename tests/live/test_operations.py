@@ -1,0 +1,307 @@
+"""What operators rely on: draining, a backend that dies, limits, time-outs, bounded memory, unix sockets."""
+
+import contextlib
+import threading
+
+import support
+from support import CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually
+
+MIB = 1024 * 1024
+
+
+class OperationsTest(LiveTest):
+    def servers(self, **gate):
+        redis = self.start(RedisServer())
+        return redis, self.start(Gate(redis, **gate))
+
+    def client(self, gate, **options):
+        client = self.start(Resp(gate.address, name="fence:orders=34", **options))
+        self.assertEqual(client.named, b"OK")
+        return client
+
+
+class Draining(OperationsTest):
+    def setUp(self):
+        self.redis = self.start(RedisServer())
+        self.proxy = self.start(CutProxy(self.redis.port))
+
+    def gate(self, drain_timeout):
+        return self.start(Gate(self.proxy, process={"drain_timeout": drain_timeout}))
+
+    def write_in_flight(self, gate):
+        """A client whose SET was sent and cannot be answered before `proxy.thaw()`."""
+        client = self.client(gate)
+        self.assertEqual(client.call("SET", "k", "before"), b"OK")
+        writes = gate.metric("requests_total", **{"class": "write"})
+        self.proxy.freeze()
+        client.send_command("SET", "k", "in flight")
+        eventually(lambda: gate.metric("requests_total", **{"class": "write"}) > writes)
+        return client
+
+    def test_is_not_ready_at_once_and_finishes_what_is_in_flight(self):
+        gate = self.gate("20s")
+        client = self.write_in_flight(gate)
+        self.assertEqual(gate.http("/readyz")[0], 200)
+        gate.terminate()
+        eventually(lambda: gate.http("/readyz")[0] == 503, deadline=2)
+        self.assertEqual(gate.http("/livez")[0], 200)
+        self.assertEqual(gate.metric("draining"), 1)
+        self.proxy.thaw()
+        self.assertEqual(client.reply(), b"OK")
+        self.assertTrue(client.closed(15), "a connection at a boundary is closed")
+        self.assertEqual(gate.wait(25), 0)
+        self.assertEqual(self.redis.cli.call("GET", "k"), b"in flight")
+
+    def test_still_accepts_right_after_the_signal(self):
+        gate = self.gate("20s")
+        busy = self.write_in_flight(gate)
+        gate.terminate()
+        eventually(lambda: gate.http("/readyz")[0] == 503, deadline=2)
+        self.proxy.thaw()
+        with Resp(gate.address, name="fence:orders=34") as late:
+            self.assertEqual(late.call("SET", "late", "v"), b"OK")
+        self.assertEqual(busy.reply(), b"OK")
+        self.assertEqual(gate.wait(25), 0)
+
+    def test_ends_at_the_drain_timeout_whatever_is_in_flight(self):
+        gate = self.gate("1s")
+        client = self.write_in_flight(gate)
+        gate.terminate()
+        self.assertEqual(gate.wait(10), 0)
+        self.assertTrue(client.closed(2))
+
+    def test_a_second_signal_ends_it_at_once(self):
+        gate = self.gate("60s")
+        client = self.write_in_flight(gate)
+        gate.terminate()
+        eventually(lambda: gate.http("/readyz")[0] == 503, deadline=2)
+        self.assertIsNone(gate.child.poll(), "a write is in flight")
+        gate.terminate()
+        gate.wait(3)
+        self.assertTrue(client.closed(2))
+
+    def test_quit_by_http_drains_too(self):
+        gate = self.gate("20s")
+        self.assertEqual(gate.http("/quit", method="GET")[0], 405)
+        self.assertEqual(gate.http("/quit", method="POST")[0], 200)
+        self.assertEqual(gate.wait(25), 0)
+
+
+class Backend(OperationsTest):
+    def attempt(self, gate, *command):
+        """The answer on a connection of its own, or None when it was closed."""
+        try:
+            with Resp(gate.address, name="fence:orders=34", timeout=5) as client:
+                return client.call(*command)
+        except TimeoutError:
+            raise AssertionError("neither an answer nor an end") from None
+        except OSError:
+            return None
+
+    def test_a_backend_that_dies_and_returns(self):
+        redis, gate = self.servers()
+        client = self.client(gate)
+        self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        self.assertEqual(gate.metric("backend_up"), 1)
+        redis.kill()
+        self.assertTrue(client.closed(5), "what a connection carried is gone with its backend connection")
+        eventually(lambda: gate.metric("backend_up") == 0)
+        self.assertEqual(gate.http("/readyz")[0], 200, "a backend's hiccup must not evict the pod")
+        reply = self.attempt(gate, "SET", "k", "w")
+        if reply is not None:
+            self.assert_error(reply, "FENCEDOWN")
+        self.assertIn("backend", gate.log())
+        redis.restart()
+        eventually(lambda: self.attempt(gate, "SET", "k", "x") == b"OK")
+        eventually(lambda: gate.metric("backend_up") == 1)
+        self.assertEqual(redis.cli.call("GET", "k"), b"x")
+
+    def test_a_write_of_unknown_outcome_closes_the_connection(self):
+        redis = self.start(RedisServer())
+        proxy = self.start(CutProxy(redis.port))
+        gate = self.start(Gate(proxy))
+        client = self.client(gate)
+        self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        proxy.freeze()
+        client.send(encode("INCR", "n") * 3)
+        eventually(lambda: gate.metric("requests_total", **{"class": "write"}) >= 2)
+        proxy.cut_all()
+        proxy.thaw()
+        with self.assertRaises(ConnectionError):  # no answer that claims to know
+            client.reply()
+        eventually(lambda: self.attempt(gate, "PING") == b"PONG")
+        self.assertLessEqual(int(redis.cli.call("GET", "n") or 0), 3, "a write is never replayed")
+
+    def test_a_backend_that_comes_up_after_the_gate(self):
+        redis, gate = self.servers()
+        redis.kill()
+        gate.restart()
+        self.assertEqual(gate.metric("backend_up"), 0)
+        redis.start()
+        eventually(lambda: self.attempt(gate, "SET", "k", "v") == b"OK")
+
+    def test_an_unfit_backend_takes_no_writes(self):
+        redis, gate = self.servers()
+        client = self.client(gate)
+        self.assertEqual(redis.cli.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"), b"OK")
+        redis.cli.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        self.assertTrue(client.closed(5))
+        # Sees it at each reconnect at the latest.
+        eventually(lambda: isinstance(self.attempt(gate, "SET", "k", "v"), RespError))
+        self.assert_error(self.attempt(gate, "SET", "k", "v"), "FENCEDOWN")
+        self.assertEqual(redis.cli.call("EXISTS", "k"), 0)
+        redis.cli.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        eventually(lambda: self.attempt(gate, "SET", "k", "v") == b"OK")
+
+
+class Limits(OperationsTest):
+    def test_connections_max(self):
+        _, gate = self.servers(extra={"connections_max": 3})
+        clients = [self.client(gate) for _ in range(3)]
+        with self.assertRaises(OSError):
+            with Resp(gate.address) as one_too_many:
+                reply = one_too_many.call("PING")
+                self.assertIsInstance(reply, RespError)  # says why, then closes
+                one_too_many.read()
+        self.assertGreaterEqual(gate.metric("connections_rejected_total", reason="limit"), 1)
+        clients.pop().close()
+        eventually(lambda: gate.metric("connections") == 2)
+        self.client(gate)
+        for client in clients:
+            self.assertEqual(client.call("PING"), b"PONG")
+
+    def test_a_silent_client_is_cut_after_the_idle_timeout(self):
+        _, gate = self.servers(extra={"timeouts": {"idle": "700ms"}})
+        self.assertTrue(self.client(gate).closed(5))
+
+    def test_a_client_that_waits_for_an_answer_is_not_idle(self):
+        redis, gate = self.servers(extra={"timeouts": {"idle": "700ms"}})
+        client = self.client(gate)
+        client.send_command("BLPOP", "queue", "0")
+        self.assertFalse(client.closed(2))
+        redis.cli.call("RPUSH", "queue", "job")
+        client.sock.settimeout(10)
+        self.assertEqual(client.reply(), [b"queue", b"job"])
+
+    def test_half_a_command_is_cut_after_the_head_timeout(self):
+        _, gate = self.servers(extra={"timeouts": {"head": "700ms"}})
+        client = self.client(gate)
+        client.send(b"*3\r\n$3\r\nSET\r\n$1\r\n")
+        self.assertTrue(client.closed(5))
+        patient = self.client(gate)
+        self.assertFalse(patient.closed(2), "between commands there is no head to wait for")
+
+    def test_a_client_that_never_reads_is_cut_after_the_write_timeout(self):
+        redis, gate = self.servers(extra={"timeouts": {"write": "1s"}})
+        redis.cli.call("SET", "big", b"x" * MIB)
+        client = self.client(gate)
+        with contextlib.suppress(OSError):
+            client.send(encode("GET", "big") * 64)
+        eventually(lambda: gate.metric("connections") == 0, deadline=15)
+
+    def test_every_gauge_returns_to_zero(self):
+        _, gate = self.servers()
+        clients = [self.client(gate) for _ in range(20)]
+        self.assertEqual(gate.metric("connections"), 20)
+        for number, client in enumerate(clients):
+            client.send_command("SET", "k", "v")
+            client.reset() if number % 2 else client.close()
+        eventually(lambda: gate.metric("connections") == 0)
+
+
+class Memory(OperationsTest):
+    RSS_MAX = 64 * MIB
+
+    def assert_small(self, gate):
+        self.assertLess(gate.rss_bytes_max(), self.RSS_MAX)
+
+    def test_a_value_of_256_mb_streams_both_ways(self):
+        redis, gate = self.servers()
+        client = self.client(gate, timeout=120)
+        piece, pieces = bytes(range(256)) * 4096, 256
+        client.send(b"*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n$%d\r\n" % (len(piece) * pieces))
+        for _ in range(pieces):
+            client.send(piece)
+        client.send(b"\r\n")
+        self.assertEqual(client.reply(), b"OK")
+        self.assertEqual(redis.cli.call("STRLEN", "big"), len(piece) * pieces)
+        client.send_command("GET", "big")
+        value = client.reply()
+        self.assertEqual(len(value), len(piece) * pieces)
+        self.assertTrue(all(value[at : at + len(piece)] == piece for at in range(0, len(value), len(piece))))
+        self.assert_small(gate)
+
+    def test_a_stale_value_of_64_mb_is_swallowed_not_stored(self):
+        redis, gate = self.servers()
+        old = self.client(gate, timeout=60)
+        self.assertEqual(self.start(Resp(gate.address, name="fence:orders=35")).named, b"OK")
+        reply = old.call("SET", "big", b"x" * (64 * MIB))
+        self.assert_error(reply, "FENCED")
+        self.assertEqual(redis.cli.call("EXISTS", "big"), 0)
+        self.assertEqual(old.call("PING"), b"PONG")
+        self.assert_small(gate)
+
+    def test_a_slow_reader_is_not_buffered_without_end(self):
+        redis, gate = self.servers()
+        redis.cli.call("SET", "big", b"x" * MIB)
+        slow, other = self.client(gate, timeout=60), self.client(gate)
+        slow.send(encode("GET", "big") * 300)
+        for _ in range(200):  # the others are served meanwhile
+            self.assertEqual(other.call("SET", "k", "v"), b"OK")
+        self.assert_small(gate)
+        for _ in range(300):
+            self.assertEqual(len(slow.reply()), MIB)
+        self.assert_small(gate)
+
+    def test_a_pipeline_of_100_000_writes_sent_before_any_reply_is_read(self):
+        redis, gate = self.servers()
+        client = self.client(gate, timeout=120)
+        client.send(encode("INCR", "n") * 100_000)
+        self.assertEqual([client.reply() for _ in range(100_000)], list(range(1, 100_001)))
+        self.assertEqual(redis.cli.call("GET", "n"), b"100000")
+        self.assert_small(gate)
+
+    def test_a_mixed_pipeline_keeps_its_order(self):
+        _, gate = self.servers()
+        client = self.client(gate, timeout=120)
+        commands, expected = [], []
+        for number in range(20_000):
+            commands += [("SET", "k", number), ("GET", "k"), ("PING", f"p{number}")]
+            expected += [b"OK", b"%d" % number, b"p%d" % number]
+        self.assertEqual(client.pipeline(commands), expected)
+
+    def test_many_clients_at_once(self):
+        redis, gate = self.servers()
+        clients = [self.client(gate, timeout=60) for _ in range(200)]
+        threads = [threading.Thread(target=client.pipeline, args=([("INCR", "n")] * 50,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(redis.cli.call("GET", "n"), b"10000")
+        self.assert_small(gate)
+
+
+class UnixSockets(LiveTest):
+    def test_both_sides(self):
+        redis = self.start(RedisServer(unix=True))
+        gate = self.start(Gate(redis, unix=True))
+        old = self.start(Resp(gate.address, name="fence:orders=33"))
+        self.assertEqual(old.call("SET", "k", "v"), b"OK")
+        new = self.start(Resp(gate.address, name="fence:orders=34"))
+        self.assertEqual(new.named, b"OK")
+        self.assert_error(old.call("SET", "k", "stale"), "FENCED")
+        self.assertEqual(redis.cli.call("GET", "k"), b"v")
+        gate.terminate()
+        self.assertEqual(gate.wait(30), 0)
+
+    def test_restarts_over_a_socket_that_a_killed_gate_left(self):
+        redis = self.start(RedisServer(unix=True))
+        gate = self.start(Gate(redis, unix=True))
+        gate.restart()  # killed: the file is still there
+        with Resp(gate.address, name="fence:orders=34") as client:
+            self.assertEqual(client.call("SET", "k", "v"), b"OK")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -16,6 +16,29 @@ constexpr std::size_t extents_kept_max = 1024;
 
 decoded_request malformed(std::string_view message) { return {request_status::malformed, 0, message}; }
 
+// The bulk string that nearly all arguments are: at most 999 bytes, and all of it there. Gives where its payload begins
+// and its size; false: look at it the long way, which accepts and rejects the same.
+bool read_short_bulk(std::string_view text, std::size_t& begin, std::size_t& size) {
+  constexpr std::size_t digits_max = 3;
+  if (text.size() < sizeof("$0\r\n\r\n") - 1 || text[0] != '$') {
+    return false;
+  }
+  const std::size_t digits_end = std::min(1 + digits_max, text.size() - 1);
+  std::size_t at = 1;
+  size = 0;
+  for (; at < digits_end; ++at) {
+    const auto digit = static_cast<unsigned char>(text[at] - '0');
+    if (digit > 9) {
+      break;
+    }
+    size = size * 10 + digit;
+  }
+  begin = at + 2;
+  const bool canonical = at > 1 && (text[1] != '0' || at == 2);
+  return canonical && text[at] == '\r' && text[at + 1] == '\n' && text.size() >= begin + size + 2 &&
+         text[begin + size] == '\r' && text[begin + size + 1] == '\n';
+}
+
 }  // namespace
 
 request_decoder::request_decoder()
@@ -100,15 +123,24 @@ decoded_request request_decoder::decode_array(std::string_view input, std::size_
       return head;
     }
   }
+  const std::string_view visible = input.substr(0, buffered_max);
   while (static_cast<std::int64_t>(extents_.size()) < announced_) {
+    std::size_t begin = 0;
+    std::size_t size = 0;
+    if (at_ <= visible.size() && read_short_bulk(visible.substr(at_), begin, size) &&
+        static_cast<std::int64_t>(size) <= bulk_bytes_max) {
+      extents_.push_back({at_ + begin, size});
+      at_ += begin + size + 2;
+      continue;
+    }
     const decoded_request argument = read_argument(input, buffered_max);
     if (argument.status != request_status::complete) {
       return argument;
     }
   }
-  for (const extent& e : extents_) {
-    out.arguments.emplace_back(input.data() + e.begin, e.size);
-  }
+  out.arguments.resize(extents_.size());
+  std::transform(extents_.begin(), extents_.end(), out.arguments.begin(),
+                 [input](const extent& e) { return std::string_view(input.data() + e.begin, e.size); });
   out.raw = input.substr(0, at_);
   out.inlined = false;
   return {request_status::complete, at_, {}};

@@ -429,6 +429,7 @@ class Gate(Process):
         self.redis = redis
         self.unix = unix
         self.binary = binary
+        self.needs_backend = True  # counts as started when it has reached Redis, too
         self.credentials = f"{user or ''}:{urllib.parse.quote(password, safe='')}@" if password else ""
         optional = {"policy": policy, "resources": resources, "unmatched": unmatched, "allow_commands": allow_commands}
         self.gate = {key: value for key, value in optional.items() if value is not None} | (extra or {})
@@ -454,7 +455,8 @@ class Gate(Process):
         return [self.binary, "serve", "-c", os.path.join(self.folder, "fencegate.yaml")]
 
     def up(self):
-        return self.http("/readyz")[0] == 200
+        # A gate is ready without its backend, but most tests want to begin with both.
+        return self.http("/readyz")[0] == 200 and (not self.needs_backend or self.metric("backend_up") == 1)
 
     def http(self, path, method="GET"):
         """(status, text) of the admin listener."""

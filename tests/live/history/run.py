@@ -7,6 +7,7 @@ killed and cut off; afterwards no stale write may be there, and each writer must
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import secrets
@@ -22,7 +23,7 @@ from history.issuer import Issuer
 from history.records import read_history
 from support import CutProxy, Gate, Process, RedisServer, eventually
 
-RESOURCES = ["orders", "stock", "ledger", "mail"]
+RESOURCES = {"orders": 0, "stock": 0, "ledger": 3, "mail": 1}  # the database of its list; marks are in 0
 WRITERS = 12
 GATES = 3
 
@@ -51,8 +52,8 @@ class WriterProcess(Process):
 
     def command(self):
         script = str(Path(__file__).resolve().parent / "writer.py")
-        return [sys.executable, script, self.name(self.lives), self.resource, str(self.seed), str(self.issuer.port),
-                self.records(self.lives), *map(str, self.gate_ports)]
+        return [sys.executable, script, self.name(self.lives), self.resource, str(RESOURCES[self.resource]),
+                str(self.seed), str(self.issuer.port), self.records(self.lives), *map(str, self.gate_ports)]
 
     def up(self):
         return True
@@ -82,8 +83,8 @@ class Run:
             self.gates = [self._gate(stack, number) for number in range(GATES)]
             issuer = stack.enter_context(Issuer())
             ports = [port for gate in self.gates for port in (gate.port, gate.front.port if gate.front else gate.port)]
-            self.writers = [stack.enter_context(WriterProcess(number, RESOURCES[number % len(RESOURCES)], self.seed, issuer, ports))
-                            for number in range(WRITERS)]
+            self.writers = [stack.enter_context(WriterProcess(number, resource, self.seed, issuer, ports))
+                            for number, resource in zip(range(WRITERS), itertools.cycle(RESOURCES))]
             chaos = Chaos(random.Random(self.seed), self.gates, self.writers, self.redis, self.script_flush)
             while issuer.takeovers < self.takeovers and time.monotonic() < start + self.seconds_max:
                 chaos.step()
@@ -115,7 +116,11 @@ class Run:
         eventually(lambda: self.redis.info("clients")["connected_clients"] == "1")
 
     def _lists(self):
-        return {name: [entry.decode() for entry in self.redis.cli.call("LRANGE", f"log:{name}", 0, -1)] for name in RESOURCES}
+        lists = {}
+        for resource, database in RESOURCES.items():
+            self.redis.cli.call("SELECT", database)
+            lists[resource] = [entry.decode() for entry in self.redis.cli.call("LRANGE", f"log:{resource}", 0, -1)]
+        return lists
 
     def _report(self, verdict, chaos, seconds):
         for text in verdict.examples:

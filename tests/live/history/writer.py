@@ -1,7 +1,7 @@
 """One writer: gets a lease, writes under it as fast as it can through some gate, does not notice that it lost it until
 it was told so a few times, and gets the next. It is frozen and killed from outside. Started by run.py.
 
-    writer.py NAME RESOURCE SEED ISSUER_PORT RECORDS GATE_PORT…"""
+    writer.py NAME RESOURCE DATABASE SEED ISSUER_PORT RECORDS GATE_PORT…"""
 
 import random
 import socket
@@ -15,11 +15,13 @@ from history.records import Recorder
 from support import LOOPBACK, Resp, RespError, encode
 
 PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
+# An argument that nobody looks at: makes a command too large for the gate to hold it whole.
+PADDING = b"x" * 300_000
 
 
 class Writer:
-    def __init__(self, name, resource, seed, issuer_port, records, gate_ports):
-        self.name, self.resource, self.gate_ports = name, resource, gate_ports
+    def __init__(self, name, resource, database, seed, issuer_port, records, gate_ports):
+        self.name, self.resource, self.database, self.gate_ports = name, resource, database, gate_ports
         self.key = f"log:{resource}"
         self.random = random.Random(f"{seed}/{name}")
         self.recorder = Recorder(records)
@@ -75,24 +77,26 @@ class Writer:
         self.connections += 1
         self.per_call = way < 0.1
         name = f"fence:{self.resource}={token}"
-        if self.per_call:
-            self.client = Resp(port, timeout=patience)
-            return
         if way < 0.25:
             self.client = Resp(port, timeout=patience)
-            bound = self.client.call("FENCE", "SET", self.resource, token)
-        elif way < 0.4:
-            self.client = Resp(port, name=name, proto=3, timeout=patience)
-            bound = self.client.named
+            bound = None if self.per_call else self.client.call("FENCE", "SET", self.resource, token)
         else:
-            self.client = Resp(port, name=name, timeout=patience)
+            self.client = Resp(port, name=name, proto=3 if way < 0.4 else 2, timeout=patience)
             bound = self.client.named
-        if isinstance(bound, RespError):  # ignored, as most clients do: the gate must remember it
-            if not bound.code.startswith("FENCE"):
-                self.disconnect()  # not even a gate with a backend
-                raise ConnectionError(str(bound))
-        elif isinstance(length := self.client.call("LLEN", self.key), int):
-            self.recorder.note([("b", token, length)])
+        if self.database:
+            self.must(self.client.call("SELECT", self.database))
+        if isinstance(bound, RespError) and bound.code.startswith("FENCE"):
+            return  # ignored, as most clients do: the gate must remember it
+        if not self.per_call:
+            self.must(bound)
+            self.recorder.note([("b", token, self.must(self.client.call("LLEN", self.key)))])
+
+    @staticmethod
+    def must(answer):
+        """A gate that lost its backend answers an error to anything."""
+        if isinstance(answer, RespError):
+            raise ConnectionError(str(answer))
+        return answer
 
     def write_some(self, token):
         """→ acknowledged, stale"""
@@ -104,6 +108,8 @@ class Writer:
             return self.send_batch(token, 1, self.pushes)
         if way < 0.65:
             return self.send_batch(token, self.random.randint(2, 40), self.pushes)
+        if way < 0.66:
+            return self.send_batch(token, 2, lambda values: [("EVAL", PUSH, 1, self.key, value, PADDING) for value in values])
         if way < 0.8:
             return self.send_batch(token, self.random.randint(1, 3), lambda values: [
                 ("EVAL", PUSH, 1, self.key, value) for value in values])
@@ -132,9 +138,15 @@ class Writer:
 
     def send_transaction(self, token, count, before):
         seqs, values = self.announce(token, count)
-        commands = [*before, ("MULTI",), *self.pushes(values), ("EXEC",)]
+        commands = [*before, ("MULTI",), *self.pushes(values)]
         self.client.send(b"".join(encode(*command) for command in commands))
-        answer = [self.client.reply() for _ in commands][-1]
+        if self.random.random() < 0.3:  # paused inside its transaction
+            for _ in range(len(commands)):
+                self.client.reply()
+            commands = []
+            time.sleep(self.random.uniform(0, 0.05))
+        self.client.send_command("EXEC")
+        answer = [self.client.reply() for _ in [*commands, "EXEC"]][-1]
         if not isinstance(answer, list):
             answer = [answer] * count
         notes = [self.judge(seq, one) for seq, one in zip(seqs, answer, strict=True)]
@@ -155,5 +167,5 @@ class Writer:
 
 
 if __name__ == "__main__":
-    me, lease, seed_text, port_text, path, *ports = sys.argv[1:]
-    Writer(me, lease, seed_text, int(port_text), path, list(map(int, ports))).run()
+    me, lease, number, seed_text, port_text, path, *ports = sys.argv[1:]
+    Writer(me, lease, int(number), seed_text, int(port_text), path, list(map(int, ports))).run()

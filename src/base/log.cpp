@@ -20,10 +20,14 @@ bool enabled(level l) {
 }
 
 void write(level l, std::string_view message, std::initializer_list<field> fields) {
+  write(l, message, fields.begin(), fields.size());
+}
+
+void write(level l, std::string_view message, const field* fields, std::size_t count) {
   if (l < least_level.load(std::memory_order_relaxed)) return;
   // Read once: the sink may be replaced while we are here.
   const sink s = current_sink.load(std::memory_order_acquire);
-  if (s != nullptr) s(l, message, fields.begin(), fields.size());
+  if (s != nullptr) s(l, message, fields, count);
 }
 
 }  // namespace fencegate::log

@@ -2,6 +2,7 @@
 // decided by the sink that the process edge installs (admin/log_sink.hpp); without one, nothing is written.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
@@ -24,5 +25,7 @@ void set_sink(sink s, level least);
 
 // `message` is a short fixed text ("write rejected"); what varies goes into fields. Never pass values or passwords.
 void write(level l, std::string_view message, std::initializer_list<field> fields = {});
+// The same, for fields that are only known at run time.
+void write(level l, std::string_view message, const field* fields, std::size_t count);
 
 }  // namespace fencegate::log

@@ -1,0 +1,71 @@
+// Writes rejections to the log without letting a storm of them flood it: the first of a kind at once, the others as a
+// count. A kind is gate, mode, reason, resource and the client's address without its port.
+//
+// A line for more than the first carries `repeated`: how many there were since the line before, the shown one included.
+// So the lines without it plus the sum of `repeated` are all rejections; what is still outstanding, flush() writes.
+#pragma once
+
+#include "fence/rejection.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace fencegate::gate {
+
+// Thread safe. Log lines are written outside its lock.
+class rejection_log {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  // At most one line per kind in this time. A kind that was quiet for as long is forgotten.
+  static constexpr std::chrono::seconds line_interval{10};
+  // Kinds remembered, some 2 KB each at most; for one more, the oldest is written out and forgotten.
+  static constexpr std::size_t kinds_max = 1024;
+  static constexpr std::size_t command_bytes_max = 64;
+
+  // `client_address`: "host:port", "[v6]:port", or a name without port. `command`: its name only, never arguments.
+  // `monitor`: the request was let through all the same. `now` may differ a little between threads.
+  void report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
+              std::string_view command, clock::time_point now, bool monitor);
+
+  // Writes the counts whose interval is over; report() does so too, hence this is for quiet times.
+  void write_due(clock::time_point now);
+  // Writes every outstanding count; for the end of the process.
+  void flush(clock::time_point now);
+
+ private:
+  // What a line shows: the latest rejection of a kind. Made of what peers chose, hence printable and bounded.
+  struct line {
+    std::string gate;
+    fence::rejection why;
+    std::string client;
+    std::string command;
+    bool monitor = false;
+    std::uint64_t repeated = 0;  // 0: the first of its kind
+  };
+  struct kind {
+    std::string key;
+    line latest;
+    clock::time_point written;  // its last line
+  };
+  using kinds = std::list<kind>;
+
+  void take_due(clock::time_point now, std::vector<line>& lines);
+  // The kind counts anew from `now` on, as the youngest.
+  void take_count(kinds::iterator of, clock::time_point now, std::vector<line>& lines);
+  void forget_oldest(std::vector<line>& lines);
+  static void write(const line& l);
+
+  std::mutex mutex_;
+  kinds by_age_;                                                   // by `written`, oldest first
+  std::unordered_map<std::string_view, kinds::iterator> by_key_;  // views of kind::key
+};
+
+}  // namespace fencegate::gate

@@ -2,8 +2,8 @@
 // config/fencegate.yaml explains the keys to operators; cli/config_keys.hpp lists them.
 //
 // Nothing is ignored: an unknown key, a key given twice or a combination without effect is an error. The process's
-// surroundings (variables, files with secrets) are passed in. No message contains the value of a variable, the contents
-// of a file or a URL.
+// surroundings (variables, files with secrets) are passed in. No message contains a URL, the contents of a file, or what a
+// variable holds, but for gate names and the patterns of rules, which are no secrets.
 #pragma once
 
 #include "base/result.hpp"

@@ -38,10 +38,12 @@ large_request::step large_request::take_head(std::string_view input) {
 
 // Takes what is there of the current argument's payload.
 std::size_t large_request::take_payload(std::string_view input) {
-  const auto taken = static_cast<std::size_t>(std::min<std::int64_t>(payload_left_, static_cast<std::int64_t>(input.size())));
+  const auto available = static_cast<std::int64_t>(input.size());
+  const auto taken = static_cast<std::size_t>(std::min(payload_left_, available));
   payload_left_ -= static_cast<std::int64_t>(taken);
   argument& current = arguments_.back();
-  const std::size_t kept_max = current.size <= static_cast<std::int64_t>(kept_bytes_max) ? kept_bytes_max : head_bytes_max;
+  const bool small = current.size <= static_cast<std::int64_t>(kept_bytes_max);
+  const std::size_t kept_max = small ? kept_bytes_max : head_bytes_max;
   const std::size_t kept = std::min(taken, kept_max - current.head.size());
   current.head.append(input.substr(0, kept));
   kept_total_ += kept;

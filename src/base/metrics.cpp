@@ -7,7 +7,10 @@ namespace {
 
 constexpr auto bounds_ns = [] {
   std::array<std::int64_t, histogram::bounds.size()> all{};
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(histogram::bounds[i] * 1e9 + 0.5);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    // std::lround is not constexpr yet; bounds are positive, so that adding a half rounds.
+    all[i] = static_cast<std::int64_t>(histogram::bounds[i] * 1e9 + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+  }
   return all;
 }();
 static_assert(std::is_sorted(bounds_ns.begin(), bounds_ns.end()));

@@ -28,7 +28,8 @@ constexpr std::size_t detail_bytes_max = 512;
 // A resource taken from a key (a rule's capture) may hold any bytes; a blank would let it forge the sentence around it.
 std::string shown_name(const rejection& r) {
   std::string name = printable(r.resource, limits::resource_bytes_max);
-  std::replace_if(name.begin(), name.end(), [](char c) { return !is_resource_byte(c); }, '?');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !is_resource_byte(c); }, '?');
   return name;
 }
 
@@ -58,20 +59,15 @@ std::string numbers(const rejection& r) {
 std::string sentence(const rejection& r) {
   const auto detail = printable(r.detail, detail_bytes_max);
   switch (r.why) {
-    case reason::stale:
-      return token_of(r) + " is below " + mark_of(r) + in_brackets(detail);
-    case reason::missing:
-      return "a write needs a fencing token" + about(" for ", r) + in_brackets(detail) + numbers(r);
-    case reason::malformed:
-      return "no usable fencing token" + about(" for ", r) + after_colon(detail) + numbers(r);
-    case reason::equal:
-      return token_of(r) + " was used already (equal_token: reject)" + in_brackets(detail);
+    case reason::stale: return token_of(r) + " is below " + mark_of(r) + in_brackets(detail);
+    case reason::missing: return "a write needs a fencing token" + about(" for ", r) + in_brackets(detail) + numbers(r);
+    case reason::malformed: return "no usable fencing token" + about(" for ", r) + after_colon(detail) + numbers(r);
+    case reason::equal: return token_of(r) + " was used already (equal_token: reject)" + in_brackets(detail);
     case reason::jump:
       return token_of(r) + " exceeds " + mark_of(r) + " by more than max_step allows" + in_brackets(detail);
     case reason::unavailable:
       return "the mark" + about(" of ", r) + " could not be checked" + after_colon(detail) + numbers(r);
-    case reason::refused:
-      return (detail.empty() ? "this command is refused" : detail) + about(" for ", r) + numbers(r);
+    case reason::refused: return (detail.empty() ? "this command is refused" : detail) + about(" for ", r) + numbers(r);
   }
   return "rejected";  // not reached: every reason is named above
 }

@@ -27,7 +27,7 @@ struct reason_terms {
   int http_status;              // RFC 9110
   std::string_view redis_code;  // first word of the Redis error, without '-'
   std::string_view sqlstate;
-  std::string_view title;       // RFC 9457 "title"
+  std::string_view title;  // RFC 9457 "title"
 };
 [[nodiscard]] const reason_terms& terms_of(reason why);
 

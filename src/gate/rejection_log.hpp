@@ -64,7 +64,7 @@ class rejection_log {
   static void write(const line& l);
 
   std::mutex mutex_;
-  kinds by_age_;                                                   // by `written`, oldest first
+  kinds by_age_;                                                  // by `written`, oldest first
   std::unordered_map<std::string_view, kinds::iterator> by_key_;  // views of kind::key
 };
 

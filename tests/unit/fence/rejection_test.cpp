@@ -23,7 +23,7 @@ rejection make(reason why, std::optional<std::int64_t> presented = {}, std::opti
   return r;
 }
 
-constexpr reason all_reasons[] = {reason::stale, reason::missing, reason::malformed, reason::equal,
+constexpr reason all_reasons[] = {reason::stale, reason::missing,     reason::malformed, reason::equal,
                                   reason::jump,  reason::unavailable, reason::refused};
 static_assert(std::size(all_reasons) == reasons);
 
@@ -36,9 +36,12 @@ TEST(RejectionTerms, AreTheContract) {
     std::string_view sqlstate;
   };
   const row rows[] = {
-      {reason::stale, "stale", 412, "FENCED", "ZF001"},          {reason::missing, "missing", 428, "FENCEMISSING", "ZF002"},
-      {reason::malformed, "malformed", 400, "FENCEBAD", "ZF003"}, {reason::equal, "equal", 409, "FENCEUSED", "ZF004"},
-      {reason::jump, "jump", 403, "FENCEJUMP", "ZF005"},          {reason::unavailable, "unavailable", 503, "FENCEDOWN", "ZF006"},
+      {reason::stale, "stale", 412, "FENCED", "ZF001"},
+      {reason::missing, "missing", 428, "FENCEMISSING", "ZF002"},
+      {reason::malformed, "malformed", 400, "FENCEBAD", "ZF003"},
+      {reason::equal, "equal", 409, "FENCEUSED", "ZF004"},
+      {reason::jump, "jump", 403, "FENCEJUMP", "ZF005"},
+      {reason::unavailable, "unavailable", 503, "FENCEDOWN", "ZF006"},
       {reason::refused, "refused", 403, "FENCEDENY", "ZF007"},
   };
   static_assert(std::size(rows) == reasons);
@@ -58,7 +61,8 @@ TEST(RejectionTerms, NeverLookLikeSomethingToRetry) {
   for (const auto why : all_reasons) {
     const auto& terms = terms_of(why);
     codes.insert(terms.redis_code);
-    for (const auto* retried : {"TRYAGAIN", "LOADING", "READONLY", "CLUSTERDOWN", "MOVED", "ASK", "BUSY", "MASTERDOWN"}) {
+    for (const auto* retried :
+         {"TRYAGAIN", "LOADING", "READONLY", "CLUSTERDOWN", "MOVED", "ASK", "BUSY", "MASTERDOWN"}) {
       EXPECT_NE(terms.redis_code, retried);
     }
     EXPECT_FALSE(terms.sqlstate.starts_with("08") || terms.sqlstate.starts_with("40"));
@@ -76,12 +80,15 @@ TEST(RedisError, OfEveryReason) {
             "-FENCEBAD no usable fencing token for orders: '034' is not a fencing token; not applied\r\n");
   EXPECT_EQ(redis_error(make(reason::equal, 34, 34)),
             "-FENCEUSED token 34 of orders was used already (equal_token: reject); not applied\r\n");
-  EXPECT_EQ(redis_error(make(reason::jump, 900, 34, "at most 100")),
-            "-FENCEJUMP token 900 of orders exceeds mark 34 by more than max_step allows (at most 100); not applied\r\n");
+  EXPECT_EQ(
+      redis_error(make(reason::jump, 900, 34, "at most 100")),
+      "-FENCEJUMP token 900 of orders exceeds mark 34 by more than max_step allows (at most 100); not applied\r\n");
   EXPECT_EQ(redis_error(make(reason::unavailable, {}, {}, "timed out")),
             "-FENCEDOWN the mark of orders could not be checked: timed out; not applied\r\n");
-  EXPECT_EQ(redis_error({.why = reason::refused, .resource = "", .presented = {}, .mark = {}, .detail = "FLUSHALL removes marks"}),
-            "-FENCEDENY FLUSHALL removes marks; not applied\r\n");
+  EXPECT_EQ(
+      redis_error(
+          {.why = reason::refused, .resource = "", .presented = {}, .mark = {}, .detail = "FLUSHALL removes marks"}),
+      "-FENCEDENY FLUSHALL removes marks; not applied\r\n");
 }
 
 TEST(RedisError, MissingTakesAdviceFromDetail) {

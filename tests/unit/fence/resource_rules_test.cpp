@@ -35,7 +35,8 @@ std::string refused(std::string_view keys, std::string_view resource) {
 
 TEST(KeyRule, LiteralMatchesThatKeyOnly) {
   EXPECT_TRUE(matches("orders", "orders"));
-  for (const auto* key : {"", "order", "orders1", "xorders", "Orders", "orders "}) EXPECT_FALSE(matches("orders", key)) << key;
+  for (const auto* key : {"", "order", "orders1", "xorders", "Orders", "orders "})
+    EXPECT_FALSE(matches("orders", key)) << key;
 }
 
 TEST(KeyRule, StarTakesAnyRunAlsoNone) {
@@ -289,12 +290,12 @@ TEST(KeyRule, AdversarialKeysTakeLinearTime) {
     std::string key;
   };
   const attack attacks[] = {
-      {many_stars + "b", a},                // the classic
-      {"*" + many_stars + "b*", a},         // not anchored
-      {"*aaaaaaaaaaaaaaab*c", a},           // nearly matching literals
-      {"*a{x}b", a},                        // a capture whose stop never comes, begun at each byte
-      {"*a{x}bc", a + "b"},                 // ... and whose stop comes late and is not followed rightly
-      {"*a{x}b{y}cd", ab + "c"},            // the second capture's stop comes late
+      {many_stars + "b", a},         // the classic
+      {"*" + many_stars + "b*", a},  // not anchored
+      {"*aaaaaaaaaaaaaaab*c", a},    // nearly matching literals
+      {"*a{x}b", a},                 // a capture whose stop never comes, begun at each byte
+      {"*a{x}bc", a + "b"},          // ... and whose stop comes late and is not followed rightly
+      {"*a{x}b{y}cd", ab + "c"},     // the second capture's stop comes late
       {"*a{x}b{y}a{z}cd*e", ab + "c"},
       {"{x}b*a{y}bb*a", ab},
   };

@@ -40,7 +40,8 @@ bool carries_bad_tag(std::string_view name) {
 
 std::string tag_of(std::size_t resources) {
   std::string text;
-  for (std::size_t i = 0; i < resources; ++i) text += (i == 0 ? "r" : ",r") + std::to_string(i) + "=" + std::to_string(i);
+  for (std::size_t i = 0; i < resources; ++i)
+    text += (i == 0 ? "r" : ",r") + std::to_string(i) + "=" + std::to_string(i);
   return text;
 }
 
@@ -68,9 +69,9 @@ TEST(Tag, TwoTokensForOneResourceAreRefused) {
 }
 
 TEST(Tag, RefusesWhatIsNotATag) {
-  for (const auto* text : {"", "=", ",", "a", "a=", "=1", "a=1,", ",a=1", "a=1,,b=2", "a==1", "a=1=2", "a =1", "a= 1", " a=1",
-                           "a=1 ", "a=1, b=2", "a=01", "a=+1", "a=-0", "a=-1", "a=1.0", "a=1;b=2", "a=0x1", "é=1",
-                           "a=1\r\n", "a{b}=1", "a=1,b"}) {
+  for (const auto* text : {"",     "=",     ",",     "a",       "a=",    "=1",   "a=1,",     ",a=1",   "a=1,,b=2",
+                           "a==1", "a=1=2", "a =1",  "a= 1",    " a=1",  "a=1 ", "a=1, b=2", "a=01",   "a=+1",
+                           "a=-0", "a=-1",  "a=1.0", "a=1;b=2", "a=0x1", "é=1",  "a=1\r\n",  "a{b}=1", "a=1,b"}) {
     refused(text);
   }
   refused(std::string_view("a=1\0", 4));
@@ -90,7 +91,8 @@ TEST(Tag, HasNoMoreThan32Resources) {
 }
 
 TEST(Tag, ErrorsOfHugeTagsAreShortAndPrintable) {
-  for (const auto& text : {std::string(1 << 20, '\n'), "a=" + std::string(1 << 20, '\xff'), std::string(1 << 20, 'a') + "=1"}) {
+  for (const auto& text :
+       {std::string(1 << 20, '\n'), "a=" + std::string(1 << 20, '\xff'), std::string(1 << 20, 'a') + "=1"}) {
     const auto message = refused(text);
     EXPECT_LT(message.size(), 300u);
     for (const char c : message) EXPECT_TRUE(c >= 0x20 && c <= 0x7e);
@@ -98,7 +100,8 @@ TEST(Tag, ErrorsOfHugeTagsAreShortAndPrintable) {
 }
 
 TEST(FindTag, WithoutTagIsNothing) {
-  for (const auto* name : {"", "worker-7", "fence", "fence=1", "orders=34", "Fence:orders=34", "FENCE:orders=34", "fence :a=1"}) {
+  for (const auto* name :
+       {"", "worker-7", "fence", "fence=1", "orders=34", "Fence:orders=34", "FENCE:orders=34", "fence :a=1"}) {
     EXPECT_FALSE(find_tag(name)) << name;
   }
 }
@@ -133,8 +136,9 @@ TEST(FindTag, EndsAtTheFirstByteThatNoTagHas) {
 
 // A refused tag must be seen as one: taken for none, `missing_token: allow` would let its writes pass.
 TEST(FindTag, MalformedIsAnErrorNotNothing) {
-  for (const auto* name : {"fence:", "x fence:", "fence: a=1", "fence:a", "fence:a=", "fence:a=01", "fence:a=+1", "fence:a=1,",
-                           "fence:a=1,a=2", "fence:a=9223372036854775808", "fence:a=1-worker", "fence:a=1/7", "fence:a=1:b"}) {
+  for (const auto* name :
+       {"fence:", "x fence:", "fence: a=1", "fence:a", "fence:a=", "fence:a=01", "fence:a=+1", "fence:a=1,",
+        "fence:a=1,a=2", "fence:a=9223372036854775808", "fence:a=1-worker", "fence:a=1/7", "fence:a=1:b"}) {
     EXPECT_TRUE(carries_bad_tag(name)) << name;
   }
 }

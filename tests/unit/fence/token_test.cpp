@@ -15,8 +15,8 @@ void expect_refused(std::string_view text) {
 }
 
 TEST(Token, ReadsEveryCanonicalNumberExactly) {
-  const std::int64_t values[] = {0,  1,  9,  10,  34, 99, 100, (1LL << 31) - 1, 1LL << 32, 999'999'999'999'999'999LL,
-                                 1'000'000'000'000'000'000LL};
+  const std::int64_t values[] = {
+      0, 1, 9, 10, 34, 99, 100, (1LL << 31) - 1, 1LL << 32, 999'999'999'999'999'999LL, 1'000'000'000'000'000'000LL};
   for (const auto value : values) {
     const auto parsed = token::parse(std::to_string(value));
     ASSERT_TRUE(parsed) << value;
@@ -48,7 +48,7 @@ TEST(Token, EndsAt2To63Less1) {
   ASSERT_TRUE(before);
   EXPECT_LT(*before, *largest);
 
-  expect_refused("9223372036854775808");   // 2^63
+  expect_refused("9223372036854775808");  // 2^63
   expect_refused("9223372036854775809");
   expect_refused("9999999999999999999");   // 19 digits
   expect_refused("18446744073709551615");  // 2^64 - 1
@@ -56,8 +56,9 @@ TEST(Token, EndsAt2To63Less1) {
 }
 
 TEST(Token, RefusesWhatIsNotCanonical) {
-  for (const auto* text : {"", "+34", "-0", "-1", "-34", "034", "00", "0000000000000000000", " 34", "34 ", "3 4", "34\n",
-                           "34\r\n", "\t34", "0x22", "1e3", "34.0", "3_4", "34,", "١", "３４", "NaN", "inf", "null"}) {
+  for (const auto* text : {"",     "+34", "-0",  "-1",   "-34",    "034",  "00",   "0000000000000000000",
+                           " 34",  "34 ", "3 4", "34\n", "34\r\n", "\t34", "0x22", "1e3",
+                           "34.0", "3_4", "34,", "١",    "３４",   "NaN",  "inf",  "null"}) {
     expect_refused(text);
   }
 }
@@ -107,7 +108,8 @@ TEST(ResourceName, HasExactlyTheseBytes) {
 
 // Names end up inside `fencegate:mark:{<resource>}`: a brace would move the mark to another slot or another key.
 TEST(ResourceName, RefusesHostileOnes) {
-  for (const auto* name : {"a}b", "{a", "a b", "a=1", "a,b", "a\r\nSET x y", "a*", "a'b", "a\"b", "é", "a\\b", "a\x7f"}) {
+  for (const auto* name :
+       {"a}b", "{a", "a b", "a=1", "a,b", "a\r\nSET x y", "a*", "a'b", "a\"b", "é", "a\\b", "a\x7f"}) {
     EXPECT_FALSE(is_resource_name(name)) << name;
   }
   EXPECT_FALSE(is_resource_name(std::string_view("a\0", 2)));

@@ -121,7 +121,8 @@ TEST(InlineCommand, TheLongestLineIsReadAndALongerOneIsNot) {
   request command;
   const std::string longest(limits::resp_line_bytes_max, 'a');
   EXPECT_EQ(decoder.decode(longest, 1024, command).status, request_status::need_more);
-  EXPECT_EQ(decoder.decode(longest + "\n", 1024, command).status, request_status::complete);
+  const std::string whole = longest + "\n";
+  EXPECT_EQ(decoder.decode(whole, 1024, command).status, request_status::complete);
   EXPECT_THAT(command.arguments, ElementsAre(longest));
   EXPECT_EQ(decoder.decode(longest + "a", 1024, command).status, request_status::malformed);
   const decoded_request got = decoder.decode(longest + "a\n", 1024, command);

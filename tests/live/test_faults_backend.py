@@ -1,0 +1,201 @@
+"""The server is in a state in which it refuses, delays or forgets: the table of those states against each step."""
+
+import os
+import threading
+
+from fault_table import Bench, Fault, FaultTest, LiveGate, answer, arrives, between_batches, bound, in_flight, raises
+from support import RedisServer, Resp, RespError, eventually, free_port, main
+
+
+def config(name, setting, value, usual, **more):
+    return Fault(name, lambda bench: bench.must("CONFIG", "SET", setting, value), lambda bench: bench.must("CONFIG", "SET", setting, usual), **more)
+
+
+class Backend(FaultTest):
+    def test_script_cache_is_flushed_all_the_time(self):
+        bench = Bench(self)
+        stop = threading.Event()
+        threads = []
+
+        def flush():
+            with Resp(bench.redis.port) as client:
+                while not stop.is_set():
+                    client.call("SCRIPT", "FLUSH")
+
+        def inject(_):
+            stop.clear()
+            threads.append(threading.Thread(target=flush))
+            threads[-1].start()
+
+        def undo(_):
+            stop.set()
+            threads.pop().join()
+
+        self.through(bench, Fault("SCRIPT FLUSH", inject, undo, harmless=True))
+
+    def test_out_of_memory(self):
+        self.through(Bench(self), config("OOM", "maxmemory", "1", "0", denies_writes=True))
+
+    def test_a_fenced_client_can_free_memory(self):
+        bench = Bench(self)
+        for title, prepare in (("fresh", ()), ("armed", (("SET", "data:x", "1"),)), ("watching", (("WATCH", "data:x"),)), ("selected", (("SELECT", "1"), ("SET", "data:x", "1"), ("SELECT", "0")))):
+            with self.subTest(title):
+                bench.next_resource()
+                client = bench.writer(33)
+                self.assertEqual(client.call("SET", "data:big", "v" * 10000), b"OK")
+                for command in prepare:
+                    self.assertEqual(client.call(*command), b"OK")
+                bench.must("CONFIG", "SET", "maxmemory", "1")
+                try:
+                    self.assert_error(client.call("SET", "data:y", "1"), "OOM")
+                    replies = client.pipeline([("SET", "data:y", "1"), ("DEL", "data:big"), ("GET", "data:big"), ("SET", "data:y", "1"), ("LPOP", "data:none"), ("EXPIRE", "data:none", "1")])
+                    self.assertEqual([replies[1], replies[2], replies[4], replies[5]], [1, None, None, 0])
+                    self.assert_error(replies[0], "OOM")
+                    self.assert_error(replies[3], "OOM")
+                    bench.must("CONFIG", "SET", "maxmemory", "0")
+                    bench.must("SET", bench.mark_key, 34)
+                    bench.must("SET", "data:big", "kept")
+                    bench.must("CONFIG", "SET", "maxmemory", "1")
+                    self.assert_error(client.call("DEL", "data:big"), "FENCED")
+                    self.assertEqual(bench.must("GET", "data:big"), b"kept")
+                finally:
+                    bench.must("CONFIG", "SET", "maxmemory", "0")
+
+    def test_snapshots_fail(self):
+        bench = Bench(self)
+
+        def inject(bench):
+            bench.must("CONFIG", "SET", "save", "3600 1000000")
+            os.makedirs(os.path.join(bench.redis.folder, "dump.rdb", "x"), exist_ok=True)  # nothing can be renamed onto it
+            bench.must("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes")
+            if bench.redis.info("persistence")["rdb_last_bgsave_status"] != "err":
+                bench.must("BGSAVE")
+                eventually(lambda: bench.redis.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+        self.through(bench, Fault("MISCONF", inject, lambda bench: bench.must("CONFIG", "SET", "stop-writes-on-bgsave-error", "no"), denies_writes=True))
+
+    def test_demoted_to_a_replica(self):
+        fault = Fault("READONLY", lambda bench: bench.must("REPLICAOF", "127.0.0.1", free_port()), lambda bench: bench.must("REPLICAOF", "NO", "ONE"), denies_writes=True)
+        self.through(Bench(self), fault)
+
+    def test_too_few_replicas(self):
+        self.through(Bench(self), config("NOREPLICAS", "min-replicas-to-write", "1", "0", denies_writes=True))
+
+    def test_a_script_runs_for_ever(self):
+        bench = Bench(self, busy_reply_threshold="20")
+        looping = []
+
+        def inject(bench):
+            looping.append(Resp(bench.redis.port, timeout=30))
+            looping[-1].send_command("EVAL", "while true do end", 0)
+            eventually(lambda: isinstance(bench.cli.call("GET", "x"), RespError))
+
+        def undo(bench):
+            def kill():
+                reply = bench.cli.call("SCRIPT", "KILL")
+                return reply == b"OK" or reply.code == "NOTBUSY"
+            eventually(kill)
+            looping[-1].reply()
+            looping.pop().close()
+            eventually(lambda: bench.cli.call("PING") == b"PONG")
+
+        self.through(bench, Fault("BUSY", inject, undo, denies_writes=True))
+
+    def test_loading(self):
+        bench = Bench(self, appendonly="no", key_load_delay="3000", loading_process_events_interval_bytes="1024")
+        bench.cli.pipeline([("SET", f"data:fill:{n}", "v" * 300) for n in range(2000)])
+
+        def inject(bench):
+            bench.must("SAVE")
+            bench.redis.up = lambda: True  # do not wait until it is loaded
+            bench.redis.restart()
+            eventually(lambda: self.is_loading(bench))
+
+        def undo(bench):
+            bench.must("CONFIG", "SET", "key-load-delay", "0")
+            del bench.redis.up
+            eventually(bench.redis.up, 20)
+            bench.must("CONFIG", "SET", "key-load-delay", "3000")
+
+        self.through(bench, Fault("LOADING", inject, undo, denies_writes=True), (arrives, bound, between_batches, in_flight, raises))
+
+    @staticmethod
+    def is_loading(bench):
+        bench.redis._drop_cli()
+        try:
+            return getattr(bench.cli.call("GET", "x"), "code", "") == "LOADING"
+        except OSError:
+            return False
+
+    def test_restarted(self):
+        self.through(Bench(self), Fault("restart", lambda bench: bench.redis.restart(), lambda bench: None, denies_writes=True))
+
+    def test_links_are_killed(self):
+        fault = Fault("CLIENT KILL", lambda bench: bench.must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"), lambda bench: None)
+        self.through(Bench(self), fault)
+
+    def test_writes_are_paused(self):
+        fault = Fault("CLIENT PAUSE", lambda bench: bench.must("CLIENT", "PAUSE", "700", "WRITE"), lambda bench: bench.must("CLIENT", "UNPAUSE"), denies_writes=True)
+        self.through(Bench(self), fault, (arrives, bound, between_batches, in_flight))
+
+    def test_the_server_is_frozen(self):
+        """What was sent is executed when it thaws, so the answer may come late; a stale write must not be among it."""
+        bench = Bench(self)
+        for round_ in range(3):
+            bench.next_resource()
+            client = bench.writer(33)
+            self.assertEqual(bench.write(client, 33), "done")
+            bench.redis.stop_process()
+            try:
+                client.send_command("RPUSH", bench.log_key, "first")
+                successor = Resp(bench.redis.port)
+                successor.send_command("SET", bench.mark_key, "34")
+                client.send_command("RPUSH", bench.log_key, "second")
+            finally:
+                bench.redis.continue_process()
+            self.assertEqual(successor.reply(), b"OK")
+            successor.call("RPUSH", bench.log_key, "34")
+            answers = [answer(client.reply), answer(client.reply)]
+            log = bench.log()
+            self.assertEqual(log[0], b"33")
+            self.assertEqual([b"first" in log, b"second" in log], [got == "done" for got in answers] if "closed" not in answers else [b"first" in log, b"second" in log])
+            self.assertIn(b"34", log)
+            bench.check_recovery()
+            self.note("SIGSTOP of the server", f"round {round_}", " ".join(answers))
+
+    # ------------------------------------------------------------------------------- servers that must not be used at all
+
+    def test_eviction_of_all_keys_is_refused(self):
+        fault = Fault("allkeys-lru", lambda bench: (bench.must("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"), bench.must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
+                      lambda bench: bench.must("CONFIG", "SET", "maxmemory-policy", "noeviction"))
+        bench = Bench(self)
+        self.through(bench, fault, (arrives, raises))
+        bench.next_resource()
+        with bench.faulty(fault):
+            eventually(lambda: bench.fresh_write(33) == "FENCEDOWN")
+            self.assertEqual(bench.log(), [])
+
+    def test_eviction_from_the_start(self):
+        self.never_served(RedisServer(maxmemory_policy="allkeys-random"), "evict")
+
+    def test_a_cluster_is_refused(self):
+        redis = RedisServer(cluster_enabled="yes", databases="1")
+        self.never_served(redis, "luster", lambda cli: cli.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383))
+
+    def test_a_replica_is_refused(self):
+        self.never_served(RedisServer(replicaof=f"127.0.0.1 {free_port()}"), "replica")
+
+    def never_served(self, server, word, prepare=lambda cli: None):
+        redis = self.start(server)
+        prepare(redis.cli)
+        gate = self.start(LiveGate(redis))
+        with Resp(gate.port, name="fence:orders=34") as client:
+            self.assert_error(client.named, "FENCEDOWN")
+            reply = client.call("SET", "k", "v")
+            self.assert_error(reply, "FENCEDOWN")
+            eventually(lambda: word in str(client.call("SET", "k", "v")) + str(client.call("CLIENT", "SETNAME", "fence:orders=34")))
+        self.assertNotEqual(redis.cli.call("GET", "k"), b"v")
+
+
+if __name__ == "__main__":
+    main()

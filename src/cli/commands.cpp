@@ -2,18 +2,19 @@
 
 #include "cli/config_values.hpp"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <netdb.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <ostream>
 #include <string_view>
-
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 namespace fencegate::cli {
 namespace {
@@ -35,8 +36,10 @@ class blocking_socket {
       const auto ready = wait_for(POLLOUT);
       if (!ready) return ready;
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
-      else if (sent < 0 && errno != EAGAIN && errno != EINTR) return last_error();
+      if (sent > 0)
+        bytes.remove_prefix(static_cast<std::size_t>(sent));
+      else if (sent < 0 && errno != EAGAIN && errno != EINTR)
+        return last_error();
     }
     return {};
   }
@@ -126,6 +129,8 @@ class blocking_socket {
 int status_of(std::string_view line) {
   constexpr std::size_t version_bytes = std::string_view("HTTP/1.1 ").size();
   if (!line.starts_with("HTTP/1.") || line.size() < version_bytes + 3) return 0;
+  const auto rest = line.substr(version_bytes + 3);
+  if (!rest.empty() && rest[0] != ' ') return 0;
   const auto status = parse_count(line.substr(version_bytes, 3), 100, 999);
   return status ? static_cast<int>(*status) : 0;
 }
@@ -166,8 +171,10 @@ int healthcheck(const std::string& admin, const std::string& path, milliseconds 
     return exit_bad_configuration;
   }
   const auto status = get_status(*address, path, patience);
-  if (!status) err << "fencegate: " << admin << path << ": " << status.error().message << '\n';
-  else if (*status != 200) err << "fencegate: " << admin << path << ": status " << *status << '\n';
+  if (!status)
+    err << "fencegate: " << admin << path << ": " << status.error().message << '\n';
+  else if (*status != 200)
+    err << "fencegate: " << admin << path << ": status " << *status << '\n';
   return status && *status == 200 ? exit_ok : exit_failed;
 }
 

@@ -6,6 +6,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -45,8 +46,10 @@ void read_stores(report& to, const YAML::Node& node, std::vector<settings::store
     const auto url = store.url("url");
     if (!url) continue;
     const auto shape = check_store_url(*url);
-    if (shape) out.push_back({entry.key, *url});
-    else store.complain("url", "url: " + shape.error().message);
+    if (shape)
+      out.push_back({entry.key, *url});
+    else
+      store.complain("url", "url: " + shape.error().message);
   }
 }
 
@@ -72,11 +75,30 @@ void read_process(report& to, const YAML::Node& root, settings::process& out) {
   if (const auto node = process.node("gates")) out.redis_gates = read_gates(to, *node, listeners);
 }
 
+// Control characters, and bytes that UTF-8 never has: with them yaml-cpp would guess at another encoding, in which this is
+// another text, with other lines.
+bool is_text_byte(unsigned char c) {
+  return (c >= 0x20 && c != 0x7f && c < 0xfe) || c == '\t' || c == '\n' || c == '\r';
+}
+
+// Complains about the first byte that is no text.
+bool is_text(report& to, std::string_view bytes) {
+  const auto bad = std::find_if_not(bytes.begin(), bytes.end(), is_text_byte);
+  if (bad == bytes.end()) return true;
+  YAML::Mark at;
+  at.line = static_cast<int>(std::count(bytes.begin(), bad, '\n'));
+  const auto before = bytes.substr(0, static_cast<std::size_t>(bad - bytes.begin()));
+  at.column = static_cast<int>(before.size() - (before.rfind('\n') + 1));
+  to.add(at, "a byte that is no text: a configuration is UTF-8 without control characters");
+  return false;
+}
+
 void read_documents(report& to, std::string_view text, settings::process& out) {
   if (text.size() > config_bytes_max) {
     to.add(YAML::Mark::null_mark(), "the configuration is larger than 1 MiB");
     return;
   }
+  if (!is_text(to, text)) return;
   try {
     const auto documents = YAML::LoadAll(std::string(text));
     if (documents.empty() || documents[0].IsNull()) {

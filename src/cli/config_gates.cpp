@@ -58,15 +58,18 @@ class rules_reader {
     if (!pattern || !resource) return;
     check_reachable(rule, *pattern);
     auto compiled = fence::key_rule::compile(*pattern, *resource, policy);
-    if (compiled) out_.list.push_back(std::move(*compiled));
-    else rule.complain("keys", "bad rule: " + compiled.error().message);
+    if (compiled)
+      out_.list.push_back(std::move(*compiled));
+    else
+      rule.complain("keys", "bad rule: " + compiled.error().message);
   }
 
   [[nodiscard]] rules take() { return std::move(out_); }
 
  private:
   void check_reachable(section& rule, const std::string& pattern) {
-    if (out_.cover_every_key) rule.complain("keys", "this rule is never reached: a rule above it matches every key");
+    if (out_.cover_every_key)
+      rule.complain("keys", "this rule is never reached: a rule above it matches every key");
     else if (!patterns_.insert(pattern).second)
       rule.complain("keys", "this rule is never reached: a rule above it has the same keys");
     out_.cover_every_key = out_.cover_every_key || matches_every_key(pattern);
@@ -164,7 +167,8 @@ void read_rules(report& to, section& gate, settings::redis_gate& out) {
   if (no_rules && out.unmatched == fence::unmatched::pass)
     gate.complain("unmatched", "unmatched: pass without resources would fence nothing: every key matches no rule");
   if (no_rules && out.unmatched == fence::unmatched::reject)
-    gate.complain("unmatched", "unmatched: reject without resources would reject every write: every key matches no rule");
+    gate.complain("unmatched",
+                  "unmatched: reject without resources would reject every write: every key matches no rule");
   if (rules.cover_every_key && gate.has("unmatched"))
     gate.complain("unmatched", "unmatched has no effect: a rule matches every key");
 }
@@ -281,7 +285,8 @@ std::vector<settings::redis_gate> read_gates(report& to, const YAML::Node& list,
 bool is_name(std::string_view name) {
   constexpr std::size_t name_bytes_max = 64;
   return !name.empty() && name.size() <= name_bytes_max && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
   });
 }
 

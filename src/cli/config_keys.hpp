@@ -15,8 +15,8 @@ inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "lo
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 1> store{"url"};
-inline constexpr std::array<std::string_view, 11> gate{"name",      "protocol",  "listen",         "upstream",
-                                                       "password_file", "policy", "resources",      "unmatched",
+inline constexpr std::array<std::string_view, 11> gate{"name",           "protocol", "listen",         "upstream",
+                                                       "password_file",  "policy",   "resources",      "unmatched",
                                                        "allow_commands", "timeouts", "connections_max"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
@@ -67,9 +67,8 @@ inline constexpr std::array<word<fence::equal_token>, 2> equal_token{
     {{"accept", fence::equal_token::accept}, {"reject", fence::equal_token::reject}}};
 inline constexpr std::array<word<fence::reads>, 2> reads{
     {{"pass", fence::reads::pass}, {"fence", fence::reads::fence}}};
-inline constexpr std::array<word<fence::unmatched>, 3> unmatched{{{"tag", fence::unmatched::tag},
-                                                                  {"pass", fence::unmatched::pass},
-                                                                  {"reject", fence::unmatched::reject}}};
+inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
+    {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
 }  // namespace words
 
 }  // namespace fencegate::cli

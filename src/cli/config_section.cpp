@@ -19,8 +19,10 @@ bool is_plain_text(const YAML::Node& node) { return node.IsScalar() && !has_fore
 }  // namespace
 
 void report::add(const YAML::Mark& at, std::string message) {
-  if (at.is_null()) errors_.push_back({file_, 0, 0, std::move(message)});
-  else errors_.push_back({file_, at.line + 1, at.column + 1, std::move(message)});
+  if (at.is_null())
+    errors_.push_back({file_, 0, 0, std::move(message)});
+  else
+    errors_.push_back({file_, at.line + 1, at.column + 1, std::move(message)});
 }
 
 config_errors report::take() {
@@ -53,7 +55,8 @@ void section::take_entry(const YAML::Node& key, const YAML::Node& value) {
   const auto same = [&](const entry& e) { return e.key == name; };
   const auto first = std::find_if(entries_.begin(), entries_.end(), same);
   if (first != entries_.end()) {
-    report_.add(at, "the key " + quoted(name) + " was given on line " + std::to_string(first->key_mark.line + 1) + " already");
+    report_.add(
+        at, "the key " + quoted(name) + " was given on line " + std::to_string(first->key_mark.line + 1) + " already");
     return;
   }
   entries_.push_back({name, at, value});

@@ -44,10 +44,12 @@ result<upstream> parse_redis_url(std::string_view text) {
   out.control = {url.user(), url.password()};
   const std::string scheme = url.scheme();
   if (scheme == "rediss") return tls_unsupported();
-  if (url.has_query() || url.has_fragment()) return error{"a query or fragment has no meaning here; " + std::string(shape)};
+  if (url.has_query() || url.has_fragment())
+    return error{"a query or fragment has no meaning here; " + std::string(shape)};
   const std::string path = url.path();
   if (scheme == "unix") {
-    if (!url.host().empty() || url.has_port()) return error{"a unix socket has no host: write unix:///path, three slashes"};
+    if (!url.host().empty() || url.has_port())
+      return error{"a unix socket has no host: write unix:///path, three slashes"};
     auto socket_path = checked_socket_path(path);
     if (!socket_path) return socket_path.error();
     out.where.path = std::move(*socket_path);

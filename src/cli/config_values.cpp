@@ -3,14 +3,13 @@
 #include "fence/printable.hpp"
 
 #include <boost/asio/ip/address.hpp>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
 #include <vector>
-
-#include <sys/un.h>
 
 namespace fencegate::cli {
 namespace {
@@ -77,8 +76,10 @@ result<std::uint16_t> parse_port(std::string_view text) {
 std::string folded(std::string_view word) {
   std::string out;
   for (const char c : word) {
-    if (c == '-') out += '_';
-    else out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (c == '-')
+      out += '_';
+    else
+      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return out;
 }
@@ -211,7 +212,8 @@ bool is_host(std::string_view host) {
 
 result<std::string> checked_socket_path(std::string_view path) {
   constexpr std::size_t path_bytes_max = sizeof(sockaddr_un::sun_path) - 1;
-  if (path.empty() || path[0] != '/') return error{"the path of a unix socket must be absolute, such as unix:/run/x.sock"};
+  if (path.empty() || path[0] != '/')
+    return error{"the path of a unix socket must be absolute, such as unix:/run/x.sock"};
   if (path.size() > path_bytes_max)
     return error{"the path of a unix socket may have " + std::to_string(path_bytes_max) + " bytes at most"};
   if (path.find('\0') != std::string_view::npos) return error{"the path of a unix socket contains a NUL byte"};

@@ -46,7 +46,8 @@ int run(int argc, char** argv) {
     return app.exit(e) == 0 ? cli::exit_ok : cli::exit_bad_configuration;
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
-  if (healthcheck->parsed()) return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);
+  if (healthcheck->parsed())
+    return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);
   return serve_file(config_path);
 }
 

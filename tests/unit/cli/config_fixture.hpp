@@ -49,7 +49,8 @@ class ConfigTest : public testing::Test {
 
   // A whole configuration, one gate with these keys added to the required ones; they start on line 6, column 5.
   [[nodiscard]] static std::string gate_with(std::string_view keys) {
-    std::string out = "gates:\n  - name: cache\n    protocol: redis\n    listen: 127.0.0.1:6380\n    upstream: redis://127.0.0.1\n";
+    std::string out =
+        "gates:\n  - name: cache\n    protocol: redis\n    listen: 127.0.0.1:6380\n    upstream: redis://127.0.0.1\n";
     return out.append("    ").append(keys).append("\n");
   }
 

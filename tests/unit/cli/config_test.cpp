@@ -23,7 +23,8 @@ TEST_F(ConfigTest, FillsInDefaults) {
 TEST_F(ConfigTest, ReadsTheSectionsOfTheProcess) {
   const auto config = settings_of(
       "threads: 3\nadmin: { listen: \"[::1]:9999\" }\nlog: { level: warn, format: text }\ndrain_timeout: 500ms\n"
-      "stores: { ledger: { url: \"postgres://u@h/app\" }, marks: { url: \"redis://h\" } }\n" + gate_with(""));
+      "stores: { ledger: { url: \"postgres://u@h/app\" }, marks: { url: \"redis://h\" } }\n" +
+      gate_with(""));
   EXPECT_EQ(config.threads, 3u);
   EXPECT_TRUE(config.admin_enabled);
   EXPECT_EQ(config.admin, (settings::address{"::1", 9999, ""}));
@@ -42,14 +43,15 @@ TEST_F(ConfigTest, NamesUnknownKeysAndTheirPlace) {
 }
 
 TEST_F(ConfigTest, ReportsEveryErrorInTheOrderOfTheFile) {
-  EXPECT_THAT(errors_of("drain_timeout: 25\nthreads: many\nlog: { level: verbose, format: jsn }\nadmin: { listen: 9180 }\n" +
-                        gate_with("unmatched: tagg")),
-              ElementsAre("1:16: drain_timeout: a duration needs a unit: ms, s, m or h, such as 25s",
-                          "2:10: threads must be a whole number from 0 to 1024",
-                          "3:15: level must be one of debug, info, warn, error",
-                          "3:32: format must be one of json, text (did you mean \"json\"?)",
-                          "4:18: listen: the port is missing: write host:port, :port or unix:/path",
-                          "10:16: unmatched must be one of tag, pass, reject (did you mean \"tag\"?)"));
+  EXPECT_THAT(
+      errors_of("drain_timeout: 25\nthreads: many\nlog: { level: verbose, format: jsn }\nadmin: { listen: 9180 }\n" +
+                gate_with("unmatched: tagg")),
+      ElementsAre("1:16: drain_timeout: a duration needs a unit: ms, s, m or h, such as 25s",
+                  "2:10: threads must be a whole number from 0 to 1024",
+                  "3:15: level must be one of debug, info, warn, error",
+                  "3:32: format must be one of json, text (did you mean \"json\"?)",
+                  "4:18: listen: the port is missing: write host:port, :port or unix:/path",
+                  "10:16: unmatched must be one of tag, pass, reject (did you mean \"tag\"?)"));
 }
 
 TEST_F(ConfigTest, RejectsAKeyGivenTwice) {
@@ -93,6 +95,13 @@ TEST_F(ConfigTest, RejectsWhatIsNotYamlAtItsPlace) {
   EXPECT_THAT(errors_of(std::string(5000, '[')), ElementsAre(HasSubstr("not YAML: ")));
 }
 
+TEST_F(ConfigTest, RejectsBytesThatAreNoTextAtTheirPlace) {
+  const std::string nul("threads: 1\nlog: \0", 17);
+  EXPECT_THAT(errors_of(nul), ElementsAre(HasSubstr("2:6: a byte that is no text")));
+  EXPECT_THAT(errors_of("\xff\xfeg"), ElementsAre(HasSubstr("1:1: a byte that is no text")));
+  EXPECT_THAT(errors_of("a\x1b[0m: 1"), ElementsAre(HasSubstr("1:2: a byte that is no text")));
+}
+
 TEST_F(ConfigTest, RejectsSeveralDocumentsAndOversizedFiles) {
   EXPECT_THAT(errors_of(gate_with("") + "---\nthreads: 1\n"), ElementsAre(HasSubstr("one YAML document")));
   EXPECT_THAT(errors_of(gate_with("") + std::string(1024 * 1024, '#')), ElementsAre(HasSubstr("larger than 1 MiB")));
@@ -100,8 +109,8 @@ TEST_F(ConfigTest, RejectsSeveralDocumentsAndOversizedFiles) {
 
 TEST_F(ConfigTest, ExpandsVariablesInValues) {
   variables = {{"THREADS", "7"}, {"HOST", "10.1.2.3"}, {"LEVEL", "debug"}};
-  const auto config =
-      settings_of("threads: ${THREADS}\nadmin: { listen: \"${HOST}:1\" }\nlog: { level: \"${LEVEL}\" }\n" + gate_with(""));
+  const auto config = settings_of(
+      "threads: ${THREADS}\nadmin: { listen: \"${HOST}:1\" }\nlog: { level: \"${LEVEL}\" }\n" + gate_with(""));
   EXPECT_EQ(config.threads, 7u);
   EXPECT_EQ(config.admin.host, "10.1.2.3");
   EXPECT_EQ(config.level, settings::log_level::debug);
@@ -114,7 +123,8 @@ TEST_F(ConfigTest, NamesUndefinedVariablesAtTheirPlace) {
 
 TEST_F(ConfigTest, AVariableCannotAddStructure) {
   variables = {{"X", "info\nthreads: 9\n# "}, {"LIST", "[a, b]"}, {"KEY", "threads"}};
-  EXPECT_THAT(errors_of("log: { level: \"${X}\" }\n" + gate_with("")), ElementsAre(HasSubstr("1:15: level must be one of")));
+  EXPECT_THAT(errors_of("log: { level: \"${X}\" }\n" + gate_with("")),
+              ElementsAre(HasSubstr("1:15: level must be one of")));
   EXPECT_THAT(errors_of("log: ${LIST}\n" + gate_with("")), ElementsAre(HasSubstr("1:6: log must be a map")));
   EXPECT_THAT(errors_of("${KEY}: 1\n" + gate_with("")), ElementsAre(HasSubstr("1:1: unknown key \"${KEY}\"")));
 }
@@ -124,26 +134,28 @@ TEST_F(ConfigTest, NoMessageContainsASecret) {
   const auto errors = errors_of(
       "threads: ${SECRET}\ndrain_timeout: ${SECRET}\nlog: { level: \"${SECRET}\" }\nadmin: { listen: \"${SECRET}\" }\n"
       "stores: { a: { url: \"${SECRET}\" } }\n"
-      "gates:\n  - name: \"${SECRET} \"\n    protocol: \"${SECRET}\"\n    listen: \"${SECRET}\"\n    upstream: \"${SECRET}\"\n"
+      "gates:\n  - name: \"${SECRET} \"\n    protocol: \"${SECRET}\"\n    listen: \"${SECRET}\"\n    upstream: "
+      "\"${SECRET}\"\n"
       "    allow_commands: [\"${SECRET}$$\"]\n    resources: \"${SECRET}\"\n");
   EXPECT_THAT(errors, SizeIs(11));
   EXPECT_THAT(errors, testing::Each(testing::Not(HasSubstr("hunter2"))));
 }
 
 TEST_F(ConfigTest, ChecksTheShapeOfStores) {
-  EXPECT_THAT(errors_of("stores:\n  a: { url: \"mysql://h\" }\n  b: {}\n  c:\n  \"d d\": { url: \"redis://h\" }\n"
-                        "  e: { url: \"rediss://h\" }\n  f: { urll: x }\n" + gate_with("")),
-              ElementsAre("2:13: url: a store is redis:// or postgres://", "3:3: store needs the key \"url\"",
-                          "4:3: store needs the key \"url\"", "5:3: a store's name has 1 to 64 letters, digits, _ . and -",
-                          HasSubstr("6:13: url: TLS to the backend is not supported yet"),
-                          "7:3: store needs the key \"url\"", HasSubstr("7:8: unknown key \"urll\" in store (did you mean \"url\"?)")));
+  EXPECT_THAT(
+      errors_of("stores:\n  a: { url: \"mysql://h\" }\n  b: {}\n  c:\n  \"d d\": { url: \"redis://h\" }\n"
+                "  e: { url: \"rediss://h\" }\n  f: { urll: x }\n" +
+                gate_with("")),
+      ElementsAre("2:13: url: a store is redis:// or postgres://", "3:3: store needs the key \"url\"",
+                  "4:3: store needs the key \"url\"", "5:3: a store's name has 1 to 64 letters, digits, _ . and -",
+                  HasSubstr("6:13: url: TLS to the backend is not supported yet"), "7:3: store needs the key \"url\"",
+                  HasSubstr("7:8: unknown key \"urll\" in store (did you mean \"url\"?)")));
 }
 
 TEST_F(ConfigTest, ReportsAFileThatCannotBeRead) {
   const auto missing = load_config("/nowhere/fencegate.yaml", process_environment());
   ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error()[0].to_string(),
-            "/nowhere/fencegate.yaml: cannot read the file: No such file or directory");
+  EXPECT_EQ(missing.error()[0].to_string(), "/nowhere/fencegate.yaml: cannot read the file: No such file or directory");
   EXPECT_FALSE(load_config("/", process_environment()));
 }
 

@@ -76,12 +76,27 @@ TEST(ConfigAddress, ReadsEachForm) {
 
 TEST(ConfigAddress, RejectsWhatCannotBeListenedOn) {
   const std::string path_too_long = "unix:/" + std::string(107, 'x');
-  for (const auto& text : {std::string(""), std::string("6380"), std::string("host"), std::string("host:"),
-                           std::string("host:0"), std::string("host:65536"), std::string("host:x"), std::string("::1:6380"),
-                           std::string("[::1]"), std::string("[host]:1"), std::string("[]:1"), std::string("10.0.0.256:1"),
-                           std::string("127.1:1"), std::string("a b:1"), std::string("a/b:1"), std::string("redis://h:1"),
-                           std::string("unix:"), std::string("unix:x.sock"), std::string("127.0.0.1\0.evil:1", 17),
-                           std::string("unix:/a\0b", 9), path_too_long})
+  for (const auto& text : {std::string(""),
+                           std::string("6380"),
+                           std::string("host"),
+                           std::string("host:"),
+                           std::string("host:0"),
+                           std::string("host:65536"),
+                           std::string("host:x"),
+                           std::string("::1:6380"),
+                           std::string("[::1]"),
+                           std::string("[host]:1"),
+                           std::string("[]:1"),
+                           std::string("10.0.0.256:1"),
+                           std::string("127.1:1"),
+                           std::string("a b:1"),
+                           std::string("a/b:1"),
+                           std::string("redis://h:1"),
+                           std::string("unix:"),
+                           std::string("unix:x.sock"),
+                           std::string("127.0.0.1\0.evil:1", 17),
+                           std::string("unix:/a\0b", 9),
+                           path_too_long})
     EXPECT_FALSE(parse_address(text)) << text;
   EXPECT_TRUE(parse_address(path_too_long.substr(0, path_too_long.size() - 1)));
 }

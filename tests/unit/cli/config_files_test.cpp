@@ -1,0 +1,196 @@
+// What is shipped beside the program: the explained configuration, the examples, the schema and the configurations
+// inside the compose and Kubernetes files must be what the reader accepts, key for key.
+#include "cli/config_keys.hpp"
+#include "config_fixture.hpp"
+
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <sstream>
+
+namespace fencegate::cli {
+namespace {
+
+using testing::IsEmpty;
+
+const std::filesystem::path root = SOURCE_DIR;
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::set<std::string> keys_of_reader() {
+  std::set<std::string> out;
+  for (const auto& group : key_groups)
+    for (const auto key : group.keys) out.insert(std::string(group.path).append(key));
+  return out;
+}
+
+// "gates[].policy.mode" for each key of a YAML document; below `stores`, names are written as "*".
+void collect_keys(const YAML::Node& node, const std::string& path, std::set<std::string>& out) {
+  if (node.IsSequence()) {
+    for (const auto& element : node) collect_keys(element, path + "[]", out);
+  }
+  if (!node.IsMap()) return;
+  for (const auto& pair : node) {
+    const std::string name = path == "stores" ? "*" : pair.first.Scalar();
+    const std::string below = path.empty() ? name : path + "." + name;
+    if (name != "*") out.insert(below);
+    collect_keys(pair.second, below, out);
+  }
+}
+
+// The explained configuration with its switched-off settings ("#key: value", no blank behind the "#") switched on.
+std::string with_everything_on(const std::string& text) {
+  return std::regex_replace(text, std::regex("(^|\n)( *)#(?=[^ \n])"), "$1$2");
+}
+
+TEST_F(ConfigTest, TheExplainedConfigurationLoads) { (void)settings_of(contents(root / "config/fencegate.yaml")); }
+
+TEST_F(ConfigTest, TheExplainedConfigurationNamesEveryKeyAndLoadsWithAllOfThem) {
+  files = {{"/run/secrets/redis-password", "x"}};
+  const auto text = with_everything_on(contents(root / "config/fencegate.yaml"));
+  EXPECT_THAT(errors_of(text), IsEmpty());
+  std::set<std::string> named;
+  collect_keys(YAML::Load(text), "", named);
+  EXPECT_EQ(named, keys_of_reader());
+}
+
+TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
+  const auto shown = settings_of(contents(root / "config/fencegate.yaml"));
+  const settings::process defaults;
+  EXPECT_EQ(shown.threads, defaults.threads);
+  EXPECT_EQ(shown.admin, defaults.admin);
+  EXPECT_EQ(shown.level, defaults.level);
+  EXPECT_EQ(shown.format, defaults.format);
+  EXPECT_EQ(shown.drain_timeout, defaults.drain_timeout);
+  ASSERT_EQ(shown.redis_gates.size(), 1u);
+  const auto& gate = shown.redis_gates[0];
+  const settings::redis_gate gate_defaults;
+  EXPECT_EQ(gate.policy, gate_defaults.policy);
+  EXPECT_EQ(gate.unmatched, gate_defaults.unmatched);
+  EXPECT_EQ(gate.connections_max, gate_defaults.connections_max);
+  EXPECT_EQ(gate.limits_time.connect, gate_defaults.limits_time.connect);
+  EXPECT_EQ(gate.limits_time.head, gate_defaults.limits_time.head);
+  EXPECT_EQ(gate.limits_time.idle, gate_defaults.limits_time.idle);
+  EXPECT_EQ(gate.limits_time.write, gate_defaults.limits_time.write);
+}
+
+TEST_F(ConfigTest, EveryExampleLoads) {
+  files = {{"/run/secrets/redis-password", "x"}};
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "config/examples")) {
+    SCOPED_TRACE(entry.path());
+    (void)settings_of(contents(entry.path()));
+    ++examples;
+  }
+  EXPECT_GE(examples, 2);
+}
+
+// Every "properties" of a JSON schema, `$ref` followed, in the notation of collect_keys.
+class schema_walk {
+ public:
+  explicit schema_walk(const YAML::Node& schema) : schema_(schema) { visit(schema, ""); }
+
+  std::set<std::string> keys;
+  std::map<std::string, std::vector<std::string>> words;  // of the keys that list theirs
+
+ private:
+  void visit(const YAML::Node& written, const std::string& path) {
+    const auto node = written["$ref"] ? referred(written["$ref"].Scalar()) : written;
+    for (const auto& word : node["enum"]) words[path].push_back(word.Scalar());
+    if (node["items"]) visit(node["items"], path + "[]");
+    const auto more = node["additionalProperties"];
+    if (more && more.IsMap()) visit(more, path + ".*");
+    if (!node["properties"]) return;
+    EXPECT_TRUE(more && (more.IsMap() || more.Scalar() == "false")) << path << " lets unknown keys pass";
+    for (const auto& pair : node["properties"]) {
+      const std::string below = path.empty() ? pair.first.Scalar() : path + "." + pair.first.Scalar();
+      keys.insert(below);
+      visit(pair.second, below);
+    }
+  }
+
+  YAML::Node referred(const std::string& reference) const {
+    const std::string prefix = "#/$defs/";
+    EXPECT_EQ(reference.compare(0, prefix.size(), prefix), 0) << reference;
+    const auto found = schema_["$defs"][reference.substr(prefix.size())];
+    EXPECT_TRUE(found) << reference;
+    return found;
+  }
+
+  const YAML::Node schema_;
+};
+
+template <class Enum, std::size_t n>
+std::vector<std::string> names_of(const std::array<word<Enum>, n>& list) {
+  std::vector<std::string> out;
+  for (const auto& w : list) out.emplace_back(w.name);
+  return out;
+}
+
+TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
+  // JSON is YAML.
+  const schema_walk walk(YAML::Load(contents(root / "config/fencegate.schema.json")));
+  EXPECT_EQ(walk.keys, keys_of_reader());
+  std::map<std::string, std::vector<std::string>> expected{{"log.level", names_of(words::level)},
+                                                           {"log.format", names_of(words::format)},
+                                                           {"gates[].protocol", names_of(words::protocols)},
+                                                           {"gates[].unmatched", names_of(words::unmatched)}};
+  for (const std::string policy : {"gates[].policy.", "gates[].resources[].policy."}) {
+    expected[policy + "mode"] = names_of(words::mode);
+    expected[policy + "missing_token"] = names_of(words::missing_token);
+    expected[policy + "equal_token"] = names_of(words::equal_token);
+    expected[policy + "reads"] = names_of(words::reads);
+  }
+  EXPECT_EQ(walk.words, expected);
+}
+
+// Pod templates of a Kubernetes file.
+std::vector<YAML::Node> pods_of(const std::filesystem::path& file) {
+  std::vector<YAML::Node> out;
+  for (const auto& document : YAML::LoadAll(contents(file)))
+    if (document["spec"] && document["spec"]["template"]) out.push_back(document["spec"]["template"]["spec"]);
+  return out;
+}
+
+TEST_F(ConfigTest, TheConfigMapLoadsAndPodsOutliveItsDrain) {
+  files = {{"/run/secrets/fencegate/password", "x"}};
+  const auto map = YAML::Load(contents(root / "docker/k8s/configmap.yaml"));
+  const auto config = settings_of(map["data"]["fencegate.yaml"].as<std::string>());
+  int pods = 0;
+  for (const auto* file : {"docker/k8s/deployment.yaml", "docker/k8s/job.yaml"}) {
+    SCOPED_TRACE(file);
+    for (const auto& pod : pods_of(root / file)) {
+      ++pods;
+      EXPECT_GT(std::chrono::seconds(pod["terminationGracePeriodSeconds"].as<int>()), config.drain_timeout);
+      ASSERT_EQ(pod["initContainers"].size(), 1u);
+      const auto sidecar = pod["initContainers"][0];
+      EXPECT_EQ(sidecar["restartPolicy"].as<std::string>(), "Always");
+      EXPECT_TRUE(sidecar["securityContext"]["readOnlyRootFilesystem"].as<bool>());
+      for (const auto* probe : {"startupProbe", "livenessProbe"})
+        EXPECT_EQ(sidecar[probe]["exec"]["command"][1].as<std::string>(), "healthcheck");
+    }
+  }
+  EXPECT_EQ(pods, 2);
+}
+
+TEST_F(ConfigTest, TheConfigurationThatComposeMountsLoads) {
+  const auto compose = YAML::Load(contents(root / "docker/compose.yaml"));
+  for (const auto* gate : {"gate-a", "gate-b"}) {
+    const auto mount = compose["services"][gate]["volumes"][0].as<std::string>();
+    const auto file = mount.substr(0, mount.find(':'));
+    const auto config = settings_of(contents(root / "docker" / file));
+    EXPECT_TRUE(config.admin_enabled) << "its health check asks the admin listener";
+    EXPECT_EQ(config.admin, settings::process{}.admin) << "its health check asks at the default address";
+  }
+}
+
+}  // namespace
+}  // namespace fencegate::cli

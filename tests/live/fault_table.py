@@ -1,7 +1,8 @@
 """The fault table: each fault is injected at each step of a stale writer's way, and the writer must never get through.
 
-A step is a writer with token 33 that is somewhere on its way when the fault begins and the mark rises to 34. Whatever it
-is answered, its write must be absent; when the fault is gone, a successor must be served and the old writer be fenced."""
+A step is a writer with token 33 that is somewhere on its way when the fault begins and the mark rises to 34. Whatever
+it is answered, its write must be absent; when the fault is gone, a successor must be served and the old writer be
+fenced."""
 
 import contextlib
 import dataclasses
@@ -38,7 +39,8 @@ class Bench:
     def __init__(self, test, gate=True, **conf):
         self.test = test
         users = (" ".join((user, "on", f">{user}pw", *acl)) for user, acl in (("app", CLIENT_ACL), ("gate", GATE_ACL)))
-        self.redis = test.start(RedisServer(user="\nuser ".join(users), **conf))  # in the file, so that a restart keeps them
+        self.redis = test.start(RedisServer(user="\nuser ".join(users),
+                                            **conf))  # in the file, so that a restart keeps them
         self.numbers = itertools.count(1)
         self.resource = None
         if gate:
@@ -168,7 +170,7 @@ def in_transaction(bench, fault):
 
 
 def in_flight(bench, fault):
-    """It sends one write behind the other all the time, and the mark rises together with a first write of the successor."""
+    """It writes all the time, and the mark rises together with a first write of the successor."""
     client = bench.writer(33)
     replies, stop = [], threading.Event()
 

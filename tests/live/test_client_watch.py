@@ -49,23 +49,27 @@ class ClientWatch(LiveTest):
 
     def test_watched_key_changes(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), other.call("SET", "k", "theirs"), me.call("MULTI"), me.call("SET", "k", "mine"), me.call("EXEC"), me.call("GET", "k"),
+            me.call("WATCH", "k"), other.call("SET", "k", "theirs"), me.call("MULTI"), me.call("SET", "k", "mine"),
+            me.call("EXEC"), me.call("GET", "k"),
             me.call("MULTI"), me.call("SET", "k", "mine"), me.call("EXEC")])
         self.assertEqual(replies[4:6], [None, b"theirs"])
 
     def test_watched_key_changes_inside_multi(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "j", "k"), me.call("MULTI"), me.call("SET", "k", "mine"), other.call("SET", "k", "theirs"), me.call("EXEC"), me.call("GET", "k")])
+            me.call("WATCH", "j", "k"), me.call("MULTI"), me.call("SET", "k", "mine"), other.call("SET", "k", "theirs"),
+            me.call("EXEC"), me.call("GET", "k")])
         self.assertEqual(replies[4:6], [None, b"theirs"])
 
     def test_watched_key_stays(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), other.call("SET", "j", "1"), me.call("GET", "k"), me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC")])
+            me.call("WATCH", "k"), other.call("SET", "j", "1"), me.call("GET", "k"), me.call("MULTI"),
+            me.call("INCR", "k"), me.call("EXEC")])
         self.assertEqual(replies[-1], [1])
 
     def test_own_write_to_the_watched_key(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), me.call("SET", "k", "1"), me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC"), me.call("GET", "k")])
+            me.call("WATCH", "k"), me.call("SET", "k", "1"), me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC"),
+            me.call("GET", "k")])
         self.assertEqual(replies[-2:], [None, b"1"])
 
     def test_own_write_to_another_key_keeps_the_watch(self):
@@ -76,83 +80,103 @@ class ClientWatch(LiveTest):
 
     def test_own_writes_of_every_shape_while_watching(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), *me.pipeline([("RPUSH", "l", "a", "b"), ("LRANGE", "l", 0, -1), ("INCR", "l"), ("SET", "s", "x", "NONSENSE"), ("SET", "s", "1"),
-                                                  ("EVAL", "return redis.call('INCR', KEYS[1])", 1, "s"), ("LPOP", "l"), ("HSET", "s", "f", "v"), ("DEL", "s"), ("SET", "s", "1", "XX")]),
+            me.call("WATCH", "k"), *me.pipeline([("RPUSH", "l", "a", "b"), ("LRANGE", "l", 0, -1), ("INCR", "l"),
+                                                 ("SET", "s", "x", "NONSENSE"), ("SET", "s", "1"),
+                                                  ("EVAL", "return redis.call('INCR', KEYS[1])", 1, "s"), ("LPOP", "l"),
+                                                  ("HSET", "s", "f", "v"), ("DEL", "s"), ("SET", "s", "1", "XX")]),
             me.call("MULTI"), me.call("SET", "k", "mine"), me.call("EXEC")])
         self.assertEqual(replies[-1], [b"OK"])
 
     def test_watch_pipelined_behind_writes(self):
         replies = self.same(lambda me, other: [
-            *me.pipeline([("SET", "k", 1), ("WATCH", "k"), ("SET", "j", 1), ("WATCH", "j"), ("MULTI",), ("INCR", "k"), ("EXEC",), ("INCR", "k")]),
-            *me.pipeline([("WATCH", "k"), ("INCR", "k"), ("MULTI",), ("INCR", "k"), ("EXEC",), ("GET", "k"), ("MULTI",), ("INCR", "k"), ("EXEC",)])])
+            *me.pipeline([("SET", "k", 1), ("WATCH", "k"), ("SET", "j", 1), ("WATCH", "j"), ("MULTI",), ("INCR", "k"),
+                          ("EXEC",), ("INCR", "k")]),
+            *me.pipeline([("WATCH", "k"), ("INCR", "k"), ("MULTI",), ("INCR", "k"), ("EXEC",), ("GET", "k"), ("MULTI",),
+                          ("INCR", "k"), ("EXEC",)])])
         self.assertEqual(replies[6], [2])
         self.assertEqual(replies[12:], [None, b"4", b"OK", b"QUEUED", [5]])
 
     def test_unwatch(self):
         replies = self.same(lambda me, other: [
-            me.call("UNWATCH"), me.call("WATCH", "k"), me.call("UNWATCH"), other.call("SET", "k", "theirs"), me.call("MULTI"), me.call("SET", "k", "mine"), me.call("EXEC"),
+            me.call("UNWATCH"), me.call("WATCH", "k"), me.call("UNWATCH"), other.call("SET", "k", "theirs"),
+            me.call("MULTI"), me.call("SET", "k", "mine"), me.call("EXEC"),
             me.call("UNWATCH"), me.call("SET", "j", "1")])
         self.assertEqual(replies[6], [b"OK"])
 
     def test_unwatch_of_a_dirty_watch(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), other.call("SET", "k", "1"), me.call("UNWATCH"), me.call("INCR", "j"), me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC"), me.call("INCR", "j")])
+            me.call("WATCH", "k"), other.call("SET", "k", "1"), me.call("UNWATCH"), me.call("INCR", "j"),
+            me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC"), me.call("INCR", "j")])
         self.assertEqual(replies[6:], [[2], 2])
 
     def test_discard_forgets_the_watch(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), me.call("MULTI"), me.call("SET", "k", "mine"), me.call("DISCARD"), other.call("SET", "k", "1"), me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC")])
+            me.call("WATCH", "k"), me.call("MULTI"), me.call("SET", "k", "mine"), me.call("DISCARD"),
+            other.call("SET", "k", "1"), me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC")])
         self.assertEqual(replies[-1], [2])
 
     def test_exec_forgets_the_watch(self):
         self.assertEqual(self.same(lambda me, other: [
-            me.call("WATCH", "k"), me.call("MULTI"), me.call("EXEC"), other.call("SET", "k", "1"), me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC")])[-1], [2])
+            me.call("WATCH", "k"), me.call("MULTI"), me.call("EXEC"), other.call("SET", "k", "1"), me.call("MULTI"),
+            me.call("INCR", "k"), me.call("EXEC")])[-1], [2])
 
     def test_a_dirty_watch_stays_dirty_until_exec(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), other.call("SET", "k", "1"), me.call("SET", "j", "1"), me.call("GET", "k"), me.call("WATCH", "j"), me.call("SET", "s", "1"),
+            me.call("WATCH", "k"), other.call("SET", "k", "1"), me.call("SET", "j", "1"), me.call("GET", "k"),
+            me.call("WATCH", "j"), me.call("SET", "s", "1"),
             me.call("MULTI"), me.call("INCR", "k"), me.call("EXEC"), me.call("GET", "s")])
         self.assertEqual(replies[-2:], [None, b"1"])
 
     def test_select_between_watch_and_exec(self):
         replies = self.same(lambda me, other: [
-            me.call("WATCH", "k"), me.call("SELECT", "3"), me.call("SET", "k", "three"), other.call("SET", "k", "zero"), me.call("MULTI"), me.call("SET", "k", "x"), me.call("EXEC"),
+            me.call("WATCH", "k"), me.call("SELECT", "3"), me.call("SET", "k", "three"), other.call("SET", "k", "zero"),
+            me.call("MULTI"), me.call("SET", "k", "x"), me.call("EXEC"),
             me.call("GET", "k"), me.call("DEL", "k"), me.call("SELECT", "0"), me.call("GET", "k")])
         self.assertEqual((replies[6], replies[7], replies[10]), (None, b"three", b"zero"))
 
     def test_errors_at_queue_time(self):
         replies = self.same(lambda me, other: [
-            me.call("SET", "k", "1"), me.call("MULTI"), me.call("INCR", "k"), me.call("NOSUCH"), me.call("INCR"), me.call("INCR", "k"), me.call("EXEC"), me.call("GET", "k"),
+            me.call("SET", "k", "1"), me.call("MULTI"), me.call("INCR", "k"), me.call("NOSUCH"), me.call("INCR"),
+            me.call("INCR", "k"), me.call("EXEC"), me.call("GET", "k"),
             me.call("EXEC"), me.call("DISCARD"), me.call("INCR", "k")])
         self.assertEqual((replies[6].code, replies[7]), ("EXECABORT", b"1"))
 
     def test_errors_at_run_time_apply_the_rest(self):
-        replies = self.same(lambda me, other: [me.call("SET", "k", "x"), me.call("MULTI"), me.call("INCR", "k"), me.call("SET", "j", "1"), me.call("EXEC"), me.call("GET", "j")])
+        replies = self.same(lambda me, other: [me.call("SET", "k", "x"), me.call("MULTI"), me.call("INCR", "k"),
+                                               me.call("SET", "j", "1"), me.call("EXEC"), me.call("GET", "j")])
         self.assertEqual(replies[-1], b"1")
 
     def test_nested_multi_and_watch_inside(self):
         self.same(lambda me, other: [
-            me.call("MULTI"), me.call("MULTI"), me.call("WATCH", "k"), me.call("SET", "k", "1"), me.call("UNWATCH"), me.call("EXEC"), me.call("GET", "k"),
+            me.call("MULTI"), me.call("MULTI"), me.call("WATCH", "k"), me.call("SET", "k", "1"), me.call("UNWATCH"),
+            me.call("EXEC"), me.call("GET", "k"),
             me.call("MULTI"), me.call("WATCH"), me.call("MULTI", "x"), me.call("EXEC"), me.call("SET", "k", "2")])
 
     def test_empty_transactions(self):
         self.assertEqual(self.same(lambda me, other: [
-            me.call("MULTI"), me.call("EXEC"), me.call("SET", "k", "1"), me.call("MULTI"), me.call("EXEC"), me.call("MULTI"), me.call("DISCARD"), *me.pipeline([("MULTI",), ("EXEC",)] * 3)])[1], [])
+            me.call("MULTI"), me.call("EXEC"), me.call("SET", "k", "1"), me.call("MULTI"), me.call("EXEC"),
+            me.call("MULTI"), me.call("DISCARD"), *me.pipeline([("MULTI",), ("EXEC",)] * 3)])[1], [])
 
     def test_strays(self):
         self.same(lambda me, other: [
-            me.call("EXEC"), me.call("DISCARD"), me.call("SET", "k", "1"), me.call("EXEC"), me.call("DISCARD"), me.call("UNWATCH"), me.call("INCR", "k"), me.call("EXEC", "x"),
-            *me.pipeline([("INCR", "k"), ("EXEC",), ("INCR", "k"), ("DISCARD",), ("INCR", "k"), ("UNWATCH",), ("INCR", "k"), ("MULTI",), ("EXEC",), ("EXEC",), ("INCR", "k")]),
+            me.call("EXEC"), me.call("DISCARD"), me.call("SET", "k", "1"), me.call("EXEC"), me.call("DISCARD"),
+            me.call("UNWATCH"), me.call("INCR", "k"), me.call("EXEC", "x"),
+            *me.pipeline([("INCR", "k"), ("EXEC",), ("INCR", "k"), ("DISCARD",), ("INCR", "k"), ("UNWATCH",),
+                          ("INCR", "k"), ("MULTI",), ("EXEC",), ("EXEC",), ("INCR", "k")]),
             me.call("GET", "k")])
 
     def test_everything_inside(self):
         self.same(lambda me, other: [*me.pipeline([
-            ("MULTI",), ("SELECT", "2"), ("SET", "k", "two"), ("SELECT", "0"), ("RPUSH", "l", "a"), ("EVAL", "return redis.call('INCR', KEYS[1])", 1, "j"), ("BLPOP", "l", "0"),
-            ("BLPOP", "l", "0"), ("PUBLISH", "ch", "m"), ("PING",), ("GET", "k"), ("ECHO", "x"), ("EXEC",), ("GET", "k"), ("SELECT", "2"), ("DEL", "k"), ("SELECT", "0")])])
+            ("MULTI",), ("SELECT", "2"), ("SET", "k", "two"), ("SELECT", "0"), ("RPUSH", "l", "a"),
+            ("EVAL", "return redis.call('INCR', KEYS[1])", 1, "j"), ("BLPOP", "l", "0"),
+            ("BLPOP", "l", "0"), ("PUBLISH", "ch", "m"), ("PING",), ("GET", "k"), ("ECHO", "x"), ("EXEC",),
+            ("GET", "k"), ("SELECT", "2"), ("DEL", "k"), ("SELECT", "0")])])
 
     def test_a_pipelined_transaction_between_writes(self):
-        self.same(lambda me, other: me.pipeline([("SET", "k", 1), ("MULTI",), ("INCR", "k"), ("GET", "k"), ("EXEC",), ("INCR", "k"), ("MULTI",), ("NOSUCH",), ("EXEC",), ("INCR", "k"),
-                                                  ("MULTI",), ("INCR", "k"), ("DISCARD",), ("INCR", "k"), ("GET", "k")]))
+        self.same(lambda me, other: me.pipeline([("SET", "k", 1), ("MULTI",), ("INCR", "k"), ("GET", "k"), ("EXEC",),
+                                                 ("INCR", "k"), ("MULTI",), ("NOSUCH",), ("EXEC",), ("INCR", "k"),
+                                                  ("MULTI",), ("INCR", "k"), ("DISCARD",), ("INCR", "k"),
+                                                  ("GET", "k")]))
 
     # ------------------------------------------------------------------------------- a token that was superseded
 
@@ -178,14 +202,16 @@ class ClientWatch(LiveTest):
 
     def test_superseded_while_watching(self):
         me = self.client()
-        self.assertEqual([me.call("WATCH", "k"), me.call("MULTI"), me.call("SET", "k", "stale")], [b"OK", b"OK", b"QUEUED"])
+        self.assertEqual([me.call("WATCH", "k"), me.call("MULTI"), me.call("SET", "k", "stale")],
+                         [b"OK", b"OK", b"QUEUED"])
         self.supersede()
         self.assert_error(me.call("EXEC"), "FENCED")
         self.assertEqual(self.cli.call("EXISTS", "k"), 0)
 
     def test_key_changed_and_superseded(self):
         me = self.client()
-        self.assertEqual([me.call("WATCH", "k"), me.call("MULTI"), me.call("SET", "k", "stale")], [b"OK", b"OK", b"QUEUED"])
+        self.assertEqual([me.call("WATCH", "k"), me.call("MULTI"), me.call("SET", "k", "stale")],
+                         [b"OK", b"OK", b"QUEUED"])
         self.cli.call("SET", "k", "theirs")
         self.supersede()
         self.assert_error(me.call("EXEC"), "FENCED")
@@ -210,7 +236,8 @@ class ClientWatch(LiveTest):
 
     def test_superseded_inside_a_long_pipeline_of_transactions(self):
         me = self.client()
-        burst = b"".join(encode(*command) for command in (("MULTI",), ("RPUSH", "l", "33"), ("RPUSH", "s", "33"), ("EXEC",))) * 200
+        burst = b"".join(encode(*command) for command in (("MULTI",), ("RPUSH", "l", "33"), ("RPUSH", "s", "33"),
+                                                          ("EXEC",))) * 200
         me.send(burst)
         execs = [[me.reply() for _ in range(4)][3]]
         self.supersede()
@@ -232,8 +259,10 @@ class ClientWatch(LiveTest):
         me = self.client()
         self.assertEqual(me.call("SET", "k", "good"), b"OK")
         self.supersede()
-        hostile = [("SET", "k", "x"), ("EXEC",), ("SET", "k", "x"), ("DISCARD",), ("SET", "k", "x"), ("UNWATCH",), ("SET", "k", "x"), ("MULTI",), ("MULTI",), ("SET", "k", "x"),
-                   ("EXEC",), ("SET", "k", "x"), ("WATCH", "k"), ("SET", "k", "x"), ("UNWATCH",), ("SET", "k", "x"), ("GET", "k")]
+        hostile = [("SET", "k", "x"), ("EXEC",), ("SET", "k", "x"), ("DISCARD",), ("SET", "k", "x"), ("UNWATCH",),
+                   ("SET", "k", "x"), ("MULTI",), ("MULTI",), ("SET", "k", "x"),
+                   ("EXEC",), ("SET", "k", "x"), ("WATCH", "k"), ("SET", "k", "x"), ("UNWATCH",), ("SET", "k", "x"),
+                   ("GET", "k")]
         replies = me.pipeline(hostile)
         self.assertEqual(replies[-1], b"good")
         self.assertEqual(self.cli.call("GET", "k"), b"good")
@@ -261,9 +290,11 @@ class ClientWatch(LiveTest):
     def test_a_refused_command_aborts_natively(self):
         me = self.client()
         self.cli.call("SET", "j", "kept")
-        for refused in (("FLUSHALL",), ("SET", "fencegate:mark:{x}", "1"), ("CLIENT", "PAUSE", "1000"), ("CONFIG", "SET", "maxmemory-samples", "7")):
+        for refused in (("FLUSHALL",), ("SET", "fencegate:mark:{x}", "1"), ("CLIENT", "PAUSE", "1000"),
+                        ("CONFIG", "SET", "maxmemory-samples", "7")):
             with self.subTest(refused=refused):
-                replies = me.pipeline([("MULTI",), ("SET", "k", "x"), refused, ("SET", "k", "y"), ("EXEC",), ("GET", "j")])
+                replies = me.pipeline([("MULTI",), ("SET", "k", "x"), refused, ("SET", "k", "y"), ("EXEC",),
+                                       ("GET", "j")])
                 self.assert_error(replies[2], "FENCEDENY")
                 self.assert_error(replies[4], "EXECABORT")
                 self.assertEqual(replies[5], b"kept")
@@ -272,7 +303,8 @@ class ClientWatch(LiveTest):
     def test_changing_the_token_inside_a_transaction_launders_nothing(self):
         me = self.client(33)
         self.supersede(34)
-        replies = me.pipeline([("MULTI",), ("SET", "k", "stale"), ("CLIENT", "SETNAME", f"fence:{self.resource}=34"), ("EXEC",)])
+        replies = me.pipeline([("MULTI",), ("SET", "k", "stale"), ("CLIENT", "SETNAME", f"fence:{self.resource}=34"),
+                               ("EXEC",)])
         self.assertIsInstance(replies[3], RespError)
         self.assertEqual(self.cli.call("EXISTS", "k"), 0)
 

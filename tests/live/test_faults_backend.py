@@ -8,7 +8,8 @@ from support import RedisServer, Resp, RespError, eventually, free_port, main
 
 
 def config(name, setting, value, usual, **more):
-    return Fault(name, lambda bench: bench.must("CONFIG", "SET", setting, value), lambda bench: bench.must("CONFIG", "SET", setting, usual), **more)
+    return Fault(name, lambda bench: bench.must("CONFIG", "SET", setting, value),
+                 lambda bench: bench.must("CONFIG", "SET", setting, usual), **more)
 
 
 class Backend(FaultTest):
@@ -38,7 +39,9 @@ class Backend(FaultTest):
 
     def test_a_fenced_client_can_free_memory(self):
         bench = Bench(self)
-        for title, prepare in (("fresh", ()), ("armed", (("SET", "data:x", "1"),)), ("watching", (("WATCH", "data:x"),)), ("selected", (("SELECT", "1"), ("SET", "data:x", "1"), ("SELECT", "0")))):
+        for title, prepare in (("fresh", ()), ("armed", (("SET", "data:x", "1"),)),
+                               ("watching", (("WATCH", "data:x"),)), ("selected",
+                                       (("SELECT", "1"), ("SET", "data:x", "1"), ("SELECT", "0")))):
             with self.subTest(title):
                 bench.next_resource()
                 client = bench.writer(33)
@@ -48,7 +51,9 @@ class Backend(FaultTest):
                 bench.must("CONFIG", "SET", "maxmemory", "1")
                 try:
                     self.assert_error(client.call("SET", "data:y", "1"), "OOM")
-                    replies = client.pipeline([("SET", "data:y", "1"), ("DEL", "data:big"), ("GET", "data:big"), ("SET", "data:y", "1"), ("LPOP", "data:none"), ("EXPIRE", "data:none", "1")])
+                    replies = client.pipeline([("SET", "data:y", "1"), ("DEL", "data:big"), ("GET", "data:big"),
+                                               ("SET", "data:y", "1"), ("LPOP", "data:none"),
+                                               ("EXPIRE", "data:none", "1")])
                     self.assertEqual([replies[1], replies[2], replies[4], replies[5]], [1, None, None, 0])
                     self.assert_error(replies[0], "OOM")
                     self.assert_error(replies[3], "OOM")
@@ -66,16 +71,19 @@ class Backend(FaultTest):
 
         def inject(bench):
             bench.must("CONFIG", "SET", "save", "3600 1000000")
-            os.makedirs(os.path.join(bench.redis.folder, "dump.rdb", "x"), exist_ok=True)  # nothing can be renamed onto it
+            os.makedirs(os.path.join(bench.redis.folder, "dump.rdb", "x"),
+                        exist_ok=True)  # nothing can be renamed onto it
             bench.must("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes")
             if bench.redis.info("persistence")["rdb_last_bgsave_status"] != "err":
                 bench.must("BGSAVE")
                 eventually(lambda: bench.redis.info("persistence")["rdb_last_bgsave_status"] == "err")
 
-        self.through(bench, Fault("MISCONF", inject, lambda bench: bench.must("CONFIG", "SET", "stop-writes-on-bgsave-error", "no"), denies_writes=True))
+        self.through(bench, Fault("MISCONF", inject, lambda bench: bench.must("CONFIG", "SET",
+                "stop-writes-on-bgsave-error", "no"), denies_writes=True))
 
     def test_demoted_to_a_replica(self):
-        fault = Fault("READONLY", lambda bench: bench.must("REPLICAOF", "127.0.0.1", free_port()), lambda bench: bench.must("REPLICAOF", "NO", "ONE"), denies_writes=True)
+        fault = Fault("READONLY", lambda bench: bench.must("REPLICAOF", "127.0.0.1", free_port()),
+                      lambda bench: bench.must("REPLICAOF", "NO", "ONE"), denies_writes=True)
         self.through(Bench(self), fault)
 
     def test_too_few_replicas(self):
@@ -117,7 +125,8 @@ class Backend(FaultTest):
             eventually(bench.redis.up, 20)
             bench.must("CONFIG", "SET", "key-load-delay", "3000")
 
-        self.through(bench, Fault("LOADING", inject, undo, denies_writes=True), (arrives, bound, between_batches, in_flight, raises))
+        self.through(bench, Fault("LOADING", inject, undo, denies_writes=True),
+                     (arrives, bound, between_batches, in_flight, raises))
 
     @staticmethod
     def is_loading(bench):
@@ -128,14 +137,17 @@ class Backend(FaultTest):
             return False
 
     def test_restarted(self):
-        self.through(Bench(self), Fault("restart", lambda bench: bench.redis.restart(), lambda bench: None, denies_writes=True))
+        self.through(Bench(self), Fault("restart", lambda bench: bench.redis.restart(), lambda bench: None,
+                                        denies_writes=True))
 
     def test_links_are_killed(self):
-        fault = Fault("CLIENT KILL", lambda bench: bench.must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"), lambda bench: None)
+        fault = Fault("CLIENT KILL", lambda bench: bench.must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
+                      lambda bench: None)
         self.through(Bench(self), fault)
 
     def test_writes_are_paused(self):
-        fault = Fault("CLIENT PAUSE", lambda bench: bench.must("CLIENT", "PAUSE", "700", "WRITE"), lambda bench: bench.must("CLIENT", "UNPAUSE"), denies_writes=True)
+        fault = Fault("CLIENT PAUSE", lambda bench: bench.must("CLIENT", "PAUSE", "700", "WRITE"),
+                      lambda bench: bench.must("CLIENT", "UNPAUSE"), denies_writes=True)
         self.through(Bench(self), fault, (arrives, bound, between_batches, in_flight))
 
     def test_the_server_is_frozen(self):
@@ -158,7 +170,9 @@ class Backend(FaultTest):
             answers = [answer(client.reply), answer(client.reply)]
             log = bench.log()
             self.assertEqual(log[0], b"33")
-            self.assertEqual([b"first" in log, b"second" in log], [got == "done" for got in answers] if "closed" not in answers else [b"first" in log, b"second" in log])
+            self.assertEqual([b"first" in log, b"second" in log],
+                             [got == "done" for got in answers] if "closed" not in answers else [b"first" in log,
+                                     b"second" in log])
             self.assertIn(b"34", log)
             bench.check_recovery()
             self.note("SIGSTOP of the server", f"round {round_}", " ".join(answers))
@@ -166,7 +180,8 @@ class Backend(FaultTest):
     # ------------------------------------------------------------------------------- servers that must not be used at all
 
     def test_eviction_of_all_keys_is_refused(self):
-        fault = Fault("allkeys-lru", lambda bench: (bench.must("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"), bench.must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
+        fault = Fault("allkeys-lru", lambda bench: (bench.must("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"),
+                                                    bench.must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
                       lambda bench: bench.must("CONFIG", "SET", "maxmemory-policy", "noeviction"))
         bench = Bench(self)
         self.through(bench, fault, (arrives, raises))
@@ -193,7 +208,8 @@ class Backend(FaultTest):
             self.assert_error(client.named, "FENCEDOWN")
             reply = client.call("SET", "k", "v")
             self.assert_error(reply, "FENCEDOWN")
-            eventually(lambda: word in str(client.call("SET", "k", "v")) + str(client.call("CLIENT", "SETNAME", "fence:orders=34")))
+            eventually(lambda: word in str(client.call("SET", "k", "v")) + str(client.call("CLIENT", "SETNAME",
+                    "fence:orders=34")))
         self.assertNotEqual(redis.cli.call("GET", "k"), b"v")
 
 

@@ -8,8 +8,10 @@ import time
 from fault_table import FaultTest, answer
 from support import Gate, Push, RedisServer, Resp, RespError, encode, eventually, main
 
-STRAYS = ("EXEC", "DISCARD", "RESET", "UNWATCH", "MULTI", "MULTI EXEC", "MULTI DISCARD", "MULTI MULTI EXEC", "WATCH data:x", "MULTI RESET", "MULTI UNWATCH DISCARD", "EXEC EXEC", "DISCARD EXEC",
-          "WATCH data:x UNWATCH", "SELECT 1", "CLIENT REPLY OFF", "CLIENT REPLY SKIP", "CLIENT CACHING YES", "HELLO 3", "AUTH x", "PING", "SUBSCRIBE c", "UNSUBSCRIBE", "MONITOR", "QUIT", "NOSUCH",
+STRAYS = ("EXEC", "DISCARD", "RESET", "UNWATCH", "MULTI", "MULTI EXEC", "MULTI DISCARD", "MULTI MULTI EXEC",
+          "WATCH data:x", "MULTI RESET", "MULTI UNWATCH DISCARD", "EXEC EXEC", "DISCARD EXEC",
+          "WATCH data:x UNWATCH", "SELECT 1", "CLIENT REPLY OFF", "CLIENT REPLY SKIP", "CLIENT CACHING YES", "HELLO 3",
+          "AUTH x", "PING", "SUBSCRIBE c", "UNSUBSCRIBE", "MONITOR", "QUIT", "NOSUCH",
           "EVAL x 0", "CLIENT NO-EVICT OFF", "FENCE CLEAR", "FENCE GET")
 
 
@@ -80,7 +82,8 @@ class AroundTheWrites(FaultTest):
 
     def test_strays_at_the_moment_of_the_takeover(self):
         """A stream of writes and strays while the mark rises: no stale write behind the successor's first."""
-        for stray in ("EXEC", "DISCARD", "UNWATCH", "MULTI EXEC", "MULTI DISCARD", "WATCH data:x UNWATCH", "CLIENT REPLY SKIP", "SELECT 0", "NOSUCH", "PING"):
+        for stray in ("EXEC", "DISCARD", "UNWATCH", "MULTI EXEC", "MULTI DISCARD", "WATCH data:x UNWATCH",
+                      "CLIENT REPLY SKIP", "SELECT 0", "NOSUCH", "PING"):
             with self.subTest(stray=stray):
                 self.next_resource()
                 client = self.client()
@@ -108,7 +111,8 @@ class AroundTheWrites(FaultTest):
                     self.supersede()
                     with Resp(self.other_gate.port, name=f"fence:{self.resource}=34") as successor:
                         self.assertIsInstance(successor.call("RPUSH", self.key, 34), int)
-                    eventually(lambda: any(isinstance(reply, RespError) and reply.code == "FENCED" for reply in seen[-50:]))
+                    eventually(lambda: any(isinstance(reply,
+                                                      RespError) and reply.code == "FENCED" for reply in seen[-50:]))
                 finally:
                     stop.set()
                     client.sock.shutdown(2)
@@ -131,7 +135,8 @@ class AroundTheWrites(FaultTest):
         client.send(encode("CLIENT", "REPLY", "OFF") + encode("RPUSH", self.key, "a"))
         eventually(lambda: self.in_redis() == [b"a"])
         self.supersede()
-        client.send(encode("RPUSH", self.key, "stale") * 3 + encode("CLIENT", "REPLY", "ON") + encode("CLIENT", "REPLY", "SKIP") + encode("RPUSH", self.key, "stale") + encode("RPUSH", self.key, "stale"))
+        client.send(encode("RPUSH", self.key, "stale") * 3 + encode("CLIENT", "REPLY", "ON") + encode("CLIENT", "REPLY",
+                "SKIP") + encode("RPUSH", self.key, "stale") + encode("RPUSH", self.key, "stale"))
         self.assertEqual(client.read(), b"OK")
         self.assert_error(client.read(), "FENCED")
         self.assertEqual(self.in_redis(), [b"a"])
@@ -141,7 +146,9 @@ class AroundTheWrites(FaultTest):
         self.redis.cli.call("MSET", "data:x", 1, "data:y", 1, "data:z", 1)
         client = self.client(proto=3)
         self.assertEqual(client.call("CLIENT", "TRACKING", "ON", "OPTIN"), b"OK")
-        replies = client.pipeline([("RPUSH", self.key, 1), ("CLIENT", "CACHING", "YES"), ("GET", "data:x"), ("GET", "data:y"), ("RPUSH", self.key, 2), ("CLIENT", "CACHING", "YES"), ("RPUSH", self.key, 3), ("GET", "data:z")])
+        replies = client.pipeline([("RPUSH", self.key, 1), ("CLIENT", "CACHING", "YES"), ("GET", "data:x"),
+                                   ("GET", "data:y"), ("RPUSH", self.key, 2), ("CLIENT", "CACHING", "YES"),
+                                   ("RPUSH", self.key, 3), ("GET", "data:z")])
         self.assertEqual(replies, [1, b"OK", b"1", b"1", 2, b"OK", 3, b"1"])
         self.redis.cli.call("MSET", "data:y", 2, "data:z", 2, "data:x", 2)
         self.supersede()
@@ -156,7 +163,8 @@ class AroundTheWrites(FaultTest):
         client.send_command("SUBSCRIBE", "own")
         self.assertEqual(client.read(), [b"subscribe", b"own", 1])
         for round_ in range(20):
-            replies = client.pipeline([("RPUSH", self.key, round_), ("PUBLISH", "own", round_), ("LLEN", self.key), ("PUBLISH", "own", "again"), ("RPUSHX", "none", "x")])
+            replies = client.pipeline([("RPUSH", self.key, round_), ("PUBLISH", "own", round_), ("LLEN", self.key),
+                                       ("PUBLISH", "own", "again"), ("RPUSHX", "none", "x")])
             self.assertEqual(replies, [round_ + 1, 1, round_ + 1, 1, 0])
         client.call("PING")
         self.assertEqual(len(client.pushes), 40)
@@ -225,7 +233,8 @@ class AroundTheWrites(FaultTest):
             eventually(lambda: self.bound(self.gate.port))
             with self.client() as client:
                 values = [f"{round_}:{n}" for n in range(3000)]
-                sender = threading.Thread(target=client._send_quietly, args=(b"".join(encode("RPUSH", self.key, value) for value in values),))
+                sender = threading.Thread(target=client._send_quietly,
+                                          args=(b"".join(encode("RPUSH", self.key, value) for value in values),))
                 sender.start()
                 for value in values:
                     got = answer(client.read)

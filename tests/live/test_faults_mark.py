@@ -1,4 +1,4 @@
-"""A mark or the epoch is damaged behind the gate's back: deleted, lowered, of a wrong type, not a number, about to expire."""
+"""A mark or the epoch is damaged behind the gate's back: deleted, lowered, wrong type, not a number, about to expire."""
 
 import time
 
@@ -29,7 +29,8 @@ class DamagedMark(FaultTest):
 
     def test_each_damage_at_each_step(self):
         for name, damage in DAMAGES.items():
-            for step in (self.before_it_connects, self.between_its_writes, self.inside_its_transaction, self.while_it_watches):
+            for step in (self.before_it_connects, self.between_its_writes, self.inside_its_transaction,
+                         self.while_it_watches):
                 with self.subTest(damage=name, step=step.__name__):
                     self.bench.next_resource()
                     got = step(damage)
@@ -77,7 +78,8 @@ class DamagedMark(FaultTest):
                 client = bench.writer(33)
                 self.assertEqual(bench.write(client, "before"), "done")
                 if step == "transaction":
-                    self.assertEqual([client.call("MULTI"), client.call("RPUSH", bench.log_key, "after")], [b"OK", b"QUEUED"])
+                    self.assertEqual([client.call("MULTI"), client.call("RPUSH", bench.log_key, "after")],
+                                     [b"OK", b"QUEUED"])
                 bench.must("PEXPIRE", bench.mark_key, "30")
                 end = time.monotonic() + 0.06
                 eventually(lambda: time.monotonic() > end)
@@ -106,7 +108,8 @@ class DamagedMark(FaultTest):
 
     def test_the_epoch(self):
         bench = self.bench
-        for name, damage in (("epoch deleted", ("DEL", "fencegate:epoch")), ("epoch changed", ("SET", "fencegate:epoch", "another")), ("epoch wrong type", None)):
+        for name, damage in (("epoch deleted", ("DEL", "fencegate:epoch")),
+                             ("epoch changed", ("SET", "fencegate:epoch", "another")), ("epoch wrong type", None)):
             with self.subTest(name):
                 bench.next_resource()
                 client = bench.writer(33)
@@ -133,7 +136,8 @@ class DamagedMark(FaultTest):
         for client in (old, other):
             self.assertEqual([client.call("SELECT", "1"), bench.write(client, "before")], [b"OK", "done"])
         with bench.client(34) as successor:
-            self.assertEqual([successor.named, successor.call("SELECT", "1"), bench.write(successor, "34")], [b"OK", b"OK", "done"])
+            self.assertEqual([successor.named, successor.call("SELECT", "1"), bench.write(successor, "34")],
+                             [b"OK", b"OK", "done"])
         bench.must("FLUSHDB")
         for client in (old, other):
             self.assertIn(bench.write(client, "stale"), ("FENCED", "FENCEDOWN", "closed"))
@@ -152,7 +156,8 @@ class DamagedMark(FaultTest):
         self.assertEqual(bench.write(client, "before"), "done")
         bench.must("SET", bench.mark_key, 34)
         with Resp(bench.redis.port) as operator:
-            self.assertEqual([operator.call("SELECT", 1), operator.call("SET", bench.mark_key, 33), operator.call("SWAPDB", 0, 1)], [b"OK"] * 3)
+            self.assertEqual([operator.call("SELECT", 1), operator.call("SET", bench.mark_key, 33),
+                              operator.call("SWAPDB", 0, 1)], [b"OK"] * 3)
         got = bench.write(client, "stale")
         self.assertNotIn(got, ("done", "silent"))
         self.assertEqual(bench.log(), [])

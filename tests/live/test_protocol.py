@@ -1,7 +1,8 @@
-"""A client cannot tell the gate from Redis: the same stories are told to a Redis directly, to a gate in monitor mode and
-to a fenced connection, and every byte of every answer must be the same.
+"""A client cannot tell the gate from Redis: the same stories are told to a Redis directly, to a gate in monitor mode
+and to a fenced connection, and every byte of every answer must be the same.
 
-Each place has a Redis of its own, so that all three servers pass through the same states; each story uses its own keys."""
+Each place has a Redis of its own, so that all three servers pass through the same states; each story uses keys of its
+own."""
 
 import re
 import threading
@@ -21,7 +22,7 @@ class Recorder(Resp):
 
 
 class Play:
-    """One telling of a story in one place. Clients come on when they are first named; `heard` is what all of them got."""
+    """One telling of a story in one place. Clients appear when they are first named; `heard` is what all of them got."""
 
     def __init__(self, port, name, proto):
         self.port, self.name, self.proto = port, name, proto
@@ -110,64 +111,88 @@ class Protocol(LiveTest):
 
     def test_every_kind_of_value(self):
         def story(play):
-            play.say("DEL v:s v:l v:h v:z v:set v:n v:st", "SET v:s hello", "GET v:s", "GET v:none", "STRLEN v:s", "APPEND v:s x")
-            play.say("RPUSH v:l a b c", "LRANGE v:l 0 -1", "LRANGE v:none 0 -1", "LPOP v:l", "LPOP v:none", "LPOP v:none 2", "LPOS v:l c")
+            play.say("DEL v:s v:l v:h v:z v:set v:n v:st", "SET v:s hello", "GET v:s", "GET v:none", "STRLEN v:s",
+                     "APPEND v:s x")
+            play.say("RPUSH v:l a b c", "LRANGE v:l 0 -1", "LRANGE v:none 0 -1", "LPOP v:l", "LPOP v:none",
+                     "LPOP v:none 2", "LPOS v:l c")
             play.say("HSET v:h f 1 g 2", "HGETALL v:h", "HGETALL v:none", "HMGET v:h f x", "HINCRBYFLOAT v:h f 0.1")
-            play.say("ZADD v:z 1.5 one", "ZSCORE v:z one", "ZRANGE v:z 0 -1 WITHSCORES", "ZADD v:z INCR 1 one", "ZMSCORE v:z one two", "ZPOPMIN v:z")
+            play.say("ZADD v:z 1.5 one", "ZSCORE v:z one", "ZRANGE v:z 0 -1 WITHSCORES", "ZADD v:z INCR 1 one",
+                     "ZMSCORE v:z one two", "ZPOPMIN v:z")
             play.say("SADD v:set m", "SMEMBERS v:set", "SISMEMBER v:set m", "SMISMEMBER v:set m n")
-            play.say("XADD v:st 1-1 f v", "XRANGE v:st - +", "XREAD STREAMS v:st 0", "XREAD STREAMS v:st 1-1", "TYPE v:st", "OBJECT ENCODING v:h")
-            play.say("SET v:s 1 NX", "SET v:s 2 XX GET", "GETDEL v:s", "EXISTS v:s", "TTL v:s", "PING", "PING hi", "ECHO x", "DEL v:none")
-            play.say(("SET", "v:bin", b"\x00\r\n\xff*3\r\n$3"), "GET v:bin", ("SET", "v:empty", ""), "GET v:empty", ("GET", ""))
+            play.say("XADD v:st 1-1 f v", "XRANGE v:st - +", "XREAD STREAMS v:st 0", "XREAD STREAMS v:st 1-1",
+                     "TYPE v:st", "OBJECT ENCODING v:h")
+            play.say("SET v:s 1 NX", "SET v:s 2 XX GET", "GETDEL v:s", "EXISTS v:s", "TTL v:s", "PING", "PING hi",
+                     "ECHO x", "DEL v:none")
+            play.say(("SET", "v:bin", b"\x00\r\n\xff*3\r\n$3"), "GET v:bin", ("SET", "v:empty", ""), "GET v:empty",
+                     ("GET", ""))
         self.same(story)
 
     def test_integers_at_their_limit(self):
         def story(play):
-            play.say("SET i:n 9223372036854775806", "INCR i:n", "INCR i:n", "GET i:n", "DECRBY i:n -1", "SET i:n -9223372036854775808",
-                     "DECR i:n", "INCRBY i:n 9223372036854775808", "INCRBYFLOAT i:n 1.5e300", ("EVAL", "return 9007199254740993", "0"),
-                     "SET i:n 9007199254740993", "INCR i:n", "SETRANGE i:n 536870911 xx", "BITFIELD i:b SET u63 0 9223372036854775807")
+            play.say("SET i:n 9223372036854775806", "INCR i:n", "INCR i:n", "GET i:n", "DECRBY i:n -1",
+                     "SET i:n -9223372036854775808",
+                     "DECR i:n", "INCRBY i:n 9223372036854775808", "INCRBYFLOAT i:n 1.5e300",
+                     ("EVAL", "return 9007199254740993", "0"),
+                     "SET i:n 9007199254740993", "INCR i:n", "SETRANGE i:n 536870911 xx",
+                     "BITFIELD i:b SET u63 0 9223372036854775807")
         self.same(story)
 
     def test_errors_between_good_commands(self):
         def story(play):
-            play.say("SET e:s x", "LPUSH e:s y", "SET e:s", "GET e:s", "NOSUCH a b", "INCR e:s", "SET e:s y", "GET e:s", "HSET e:s f",
-                     "SET e:s z WRONG", "EXPIRE e:s notanumber", "GET e:s", "EVAL bad( 0", "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0",
-                     "SET e:t 1", "OBJECT NOSUCH", "XADD e:s * f v", "GET e:t", "SELECT 99", "SETEX e:t 0 x", "GET e:t", "RENAME e:none e:t")
+            play.say("SET e:s x", "LPUSH e:s y", "SET e:s", "GET e:s", "NOSUCH a b", "INCR e:s", "SET e:s y", "GET e:s",
+                     "HSET e:s f",
+                     "SET e:s z WRONG", "EXPIRE e:s notanumber", "GET e:s", "EVAL bad( 0",
+                     "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0",
+                     "SET e:t 1", "OBJECT NOSUCH", "XADD e:s * f v", "GET e:t", "SELECT 99", "SETEX e:t 0 x", "GET e:t",
+                     "RENAME e:none e:t")
         self.same(story)
 
     def test_scripts_and_functions(self):
         def story(play):
-            play.say(("EVAL", "return redis.call('SET', KEYS[1], ARGV[1])", "1", "s:k", "v"), ("EVAL", "return {1, 'two', {3}, false}", "0"),
-                     ("EVAL", "return redis.error_reply('MINE of mine')", "0"), ("EVAL", "return redis.call('LPUSH', KEYS[1], 'x')", "1", "s:k"),
-                     ("EVAL_RO", "return redis.call('GET', KEYS[1])", "1", "s:k"), ("EVAL", "redis.setresp(3); return {map={a=1}}", "0"),
-                     ("SCRIPT", "LOAD", "return 7"), ("EVALSHA", "4ca238f611c9d0ae4e9a75a5dbac22aedc1e44c8", "0"), "SCRIPT EXISTS abc",
-                     ("FUNCTION", "LOAD", "REPLACE", "#!lua name=lib\nredis.register_function('f', function(k, a) return redis.call('GET', k[1]) end)"),
+            play.say(("EVAL", "return redis.call('SET', KEYS[1], ARGV[1])", "1", "s:k", "v"),
+                     ("EVAL", "return {1, 'two', {3}, false}", "0"),
+                     ("EVAL", "return redis.error_reply('MINE of mine')", "0"),
+                     ("EVAL", "return redis.call('LPUSH', KEYS[1], 'x')", "1", "s:k"),
+                     ("EVAL_RO", "return redis.call('GET', KEYS[1])", "1", "s:k"),
+                     ("EVAL", "redis.setresp(3); return {map={a=1}}", "0"),
+                     ("SCRIPT", "LOAD", "return 7"), ("EVALSHA", "4ca238f611c9d0ae4e9a75a5dbac22aedc1e44c8", "0"),
+                     "SCRIPT EXISTS abc",
+                     ("FUNCTION", "LOAD", "REPLACE",
+                      "#!lua name=lib\nredis.register_function('f', function(k, a) return redis.call('GET', k[1]) end)"),
                      "FCALL f 1 s:k", "FCALL nosuch 0")
         self.same(story)
 
     def test_large_replies_and_many_arguments(self):
         def story(play):
-            play.say(("DEL", "big:l"), ("RPUSH", "big:l", *range(5000)), "LRANGE big:l 0 -1", "LLEN big:l", ("DEL", *(f"big:{n}" for n in range(3000))))
+            play.say(("DEL", "big:l"), ("RPUSH", "big:l", *range(5000)), "LRANGE big:l 0 -1", "LLEN big:l",
+                     ("DEL", *(f"big:{n}" for n in range(3000))))
             play.say(*("LRANGE big:l 0 200",) * 300)
         self.same(story)
 
     def test_large_values(self):
         def story(play):
             value = bytes(range(256)) * 8192  # 2 MB
-            play.say("SET huge:x before", ("SET", "huge:k", value), "GET huge:k", ("APPEND", "huge:k", value), "STRLEN huge:k", "GET huge:x")
-            play.say(("MSET", "huge:a", value, "huge:b", b"2"), "GET huge:b", ("MULTI",), ("SET", "huge:k", value), "STRLEN huge:k", "EXEC")
-            play.say(("LPUSH", "huge:k", value), "GET huge:x", ("SET", "huge:k", value, "NONSENSE"), "DEL huge:k huge:a huge:b")
+            play.say("SET huge:x before", ("SET", "huge:k", value), "GET huge:k", ("APPEND", "huge:k", value),
+                     "STRLEN huge:k", "GET huge:x")
+            play.say(("MSET", "huge:a", value, "huge:b", b"2"), "GET huge:b", ("MULTI",), ("SET", "huge:k", value),
+                     "STRLEN huge:k", "EXEC")
+            play.say(("LPUSH", "huge:k", value), "GET huge:x", ("SET", "huge:k", value, "NONSENSE"),
+                     "DEL huge:k huge:a huge:b")
         self.same(story)
 
     def test_deep_pipelines(self):
         def story(play):
-            play.say("DEL p:n", *(command for n in range(3000) for command in ("INCR p:n", f"SET p:{n % 7} {n}", f"GET p:{n % 7}")))
+            play.say("DEL p:n", *(command for n in range(3000) for command in ("INCR p:n", f"SET p:{n % 7} {n}",
+                    f"GET p:{n % 7}")))
             play.say(*("PING", "INCR p:n", "LPUSH p:n x", "GET p:n") * 500)
         self.same(story)
 
     def test_introspection(self):
         def story(play):
-            play.say("COMMAND COUNT", "COMMAND INFO get", "COMMAND GETKEYS MSET a 1 b 2", "CONFIG GET maxmemory", "CONFIG GET appendonly",
-                     "ACL WHOAMI", "CLIENT NO-EVICT OFF", "LATENCY HISTORY x", "MEMORY USAGE in:none", "WAIT 0 0", "OBJECT HELP")
+            play.say("COMMAND COUNT", "COMMAND INFO get", "COMMAND GETKEYS MSET a 1 b 2", "CONFIG GET maxmemory",
+                     "CONFIG GET appendonly",
+                     "ACL WHOAMI", "CLIENT NO-EVICT OFF", "LATENCY HISTORY x", "MEMORY USAGE in:none", "WAIT 0 0",
+                     "OBJECT HELP")
         self.same(story, protos=(2,))
 
     # ------------------------------------------------------------------------------------------------ framing
@@ -183,9 +208,11 @@ class Protocol(LiveTest):
         self.same(story)
 
     def test_framing_errors_are_answered_and_closed(self):
-        for n, bad in enumerate((b"*1\r\n$-1\r\n", b"*1\r\n$abc\r\n", b"*x\r\n", b"*1\r\n+PING\r\n", b"*2000000000\r\n", b"*1\r\n$99999999999\r\n")):
+        for n, bad in enumerate((b"*1\r\n$-1\r\n", b"*1\r\n$abc\r\n", b"*x\r\n", b"*1\r\n+PING\r\n", b"*2000000000\r\n",
+                                 b"*1\r\n$99999999999\r\n")):
             def story(play, bad=bad, n=n):
-                play.send(encode("SET", f"f:{n}", "1") + encode("GET", f"f:{n}") + bad + encode("SET", f"f:{n}", "2"), 3)
+                play.send(encode("SET", f"f:{n}", "1") + encode("GET", f"f:{n}") + bad + encode("SET", f"f:{n}", "2"),
+                          3)
                 play.hear_close()
                 play.say(f"GET f:{n}", who="b")
             with self.subTest(bad=bad):
@@ -194,7 +221,8 @@ class Protocol(LiveTest):
     def test_commands_that_arrive_byte_by_byte(self):
         def story(play):
             client = play.client("a")
-            for byte in encode("SET", "slow:k", "va\r\nlue") + b"GET slow:k\r\n" + encode("MULTI") + encode("GET", "slow:k") + encode("EXEC"):
+            for byte in encode("SET", "slow:k", "va\r\nlue") + b"GET slow:k\r\n" + encode("MULTI") + encode("GET",
+                    "slow:k") + encode("EXEC"):
                 client.send(bytes([byte]))
             play.hear(5)
         self.same(story)
@@ -203,17 +231,20 @@ class Protocol(LiveTest):
 
     def test_subscribe_resp2(self):
         def story(play):
-            play.say("SET sub:k 1", "SUBSCRIBE sub:a sub:b", "PSUBSCRIBE sub:*", "PING", "PING x", "GET sub:k", "SET sub:k 2", replies=8)
+            play.say("SET sub:k 1", "SUBSCRIBE sub:a sub:b", "PSUBSCRIBE sub:*", "PING", "PING x", "GET sub:k",
+                     "SET sub:k 2", replies=8)
             play.say("PUBLISH sub:a one", "GET sub:k", who="b")
             play.hear(2)
-            play.say("UNSUBSCRIBE sub:a", "PUNSUBSCRIBE", "UNSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE nosuch", "GET sub:k", "PING", "SET sub:k 3")
+            play.say("UNSUBSCRIBE sub:a", "PUNSUBSCRIBE", "UNSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE nosuch",
+                     "GET sub:k", "PING", "SET sub:k 3")
             play.say("SSUBSCRIBE sub:shard", "SUNSUBSCRIBE", "SUNSUBSCRIBE", "GET sub:k")
             play.say("SUBSCRIBE sub:a", "RESET", "PING", replies=3)
         self.same(story, protos=(2,))
 
     def test_subscribe_resp3(self):
         def story(play):
-            play.say("SET sub3:k 1", "SUBSCRIBE sub3:b", "GET sub3:k", "SET sub3:k 2", "GET sub3:k", "PSUBSCRIBE sub3:*", "PING", replies=7)
+            play.say("SET sub3:k 1", "SUBSCRIBE sub3:b", "GET sub3:k", "SET sub3:k 2", "GET sub3:k",
+                     "PSUBSCRIBE sub3:*", "PING", replies=7)
             play.say("PUBLISH sub3:b one", who="b")
             play.hear(2)
             play.say("UNSUBSCRIBE", "PUNSUBSCRIBE", "UNSUBSCRIBE", "SET sub3:k 3", "GET sub3:k", replies=5)
@@ -228,7 +259,8 @@ class Protocol(LiveTest):
 
     def test_unsubscribing_to_none_in_one_write(self):
         def story(play):
-            play.say("UNSUBSCRIBE", "PUNSUBSCRIBE", "SUBSCRIBE u:a", "UNSUBSCRIBE u:a", "SET u:k 1", "SUBSCRIBE u:b", "UNSUBSCRIBE", "GET u:k")
+            play.say("UNSUBSCRIBE", "PUNSUBSCRIBE", "SUBSCRIBE u:a", "UNSUBSCRIBE u:a", "SET u:k 1", "SUBSCRIBE u:b",
+                     "UNSUBSCRIBE", "GET u:k")
         self.same(story)
 
     def test_monitor_shows_commands(self):
@@ -246,21 +278,29 @@ class Protocol(LiveTest):
 
     def test_blocking_pops_time_out(self):
         def story(play):
-            play.say("BLPOP b:none 0.05", "BRPOP b:none b:two 0.05", "BLMOVE b:none b:x LEFT RIGHT 0.05", "BRPOPLPUSH b:none b:x 0.05",
-                     "BLMPOP 0.05 1 b:none LEFT", "BZPOPMIN b:none 0.05", "BZPOPMAX b:none 0.05", "BZMPOP 0.05 1 b:none MIN", "PING")
-            play.say("SET b:s x", "BLPOP b:s 1", "BLPOP b:none -1", "BLPOP b:none abc", "BLPOP b:none", "BLMPOP 0 0 b:none LEFT", "BZPOPMIN b:s 1", "GET b:s")
+            play.say("BLPOP b:none 0.05", "BRPOP b:none b:two 0.05", "BLMOVE b:none b:x LEFT RIGHT 0.05",
+                     "BRPOPLPUSH b:none b:x 0.05",
+                     "BLMPOP 0.05 1 b:none LEFT", "BZPOPMIN b:none 0.05", "BZPOPMAX b:none 0.05",
+                     "BZMPOP 0.05 1 b:none MIN", "PING")
+            play.say("SET b:s x", "BLPOP b:s 1", "BLPOP b:none -1", "BLPOP b:none abc", "BLPOP b:none",
+                     "BLMPOP 0 0 b:none LEFT", "BZPOPMIN b:s 1", "GET b:s")
         self.same(story)
 
     def test_blocking_pops_find_what_is_there(self):
         def story(play):
-            play.say("DEL b:l b:m b:z", "RPUSH b:l 1 2 3 4 5 6", "BLPOP b:none b:l 0", "BRPOP b:l 0", "BLMOVE b:l b:m LEFT RIGHT 0", "BRPOPLPUSH b:l b:m 0",
-                     "BLMPOP 0 2 b:none b:l LEFT COUNT 2", "LRANGE b:m 0 -1", "ZADD b:z 1 a 2.5 b 3 c", "BZPOPMIN b:z 0", "BZPOPMAX b:none b:z 0", "BZMPOP 0 1 b:z MIN")
-            play.say("RPUSH b:l 1", "MULTI", "BLPOP b:l 0", "BLPOP b:l 0", "BZPOPMIN b:none 0", "EXEC", "BLPOP b:none 0.01", "SET b:s x")
+            play.say("DEL b:l b:m b:z", "RPUSH b:l 1 2 3 4 5 6", "BLPOP b:none b:l 0", "BRPOP b:l 0",
+                     "BLMOVE b:l b:m LEFT RIGHT 0", "BRPOPLPUSH b:l b:m 0",
+                     "BLMPOP 0 2 b:none b:l LEFT COUNT 2", "LRANGE b:m 0 -1", "ZADD b:z 1 a 2.5 b 3 c",
+                     "BZPOPMIN b:z 0", "BZPOPMAX b:none b:z 0", "BZMPOP 0 1 b:z MIN")
+            play.say("RPUSH b:l 1", "MULTI", "BLPOP b:l 0", "BLPOP b:l 0", "BZPOPMIN b:none 0", "EXEC",
+                     "BLPOP b:none 0.01", "SET b:s x")
         self.same(story)
 
     def test_blocking_pops_are_woken_by_another_client(self):
-        wakers = {"BLPOP bw:l 0": "RPUSH bw:l x y", "BRPOP bw:none bw:l 0": "RPUSH bw:l x y", "BLMOVE bw:l bw:m LEFT RIGHT 0": "RPUSH bw:l x",
-                  "BRPOPLPUSH bw:l bw:m 0": "LPUSH bw:l x", "BLMPOP 0 1 bw:l LEFT COUNT 5": "RPUSH bw:l x", "BZPOPMIN bw:z 0": "ZADD bw:z 1 x",
+        wakers = {"BLPOP bw:l 0": "RPUSH bw:l x y", "BRPOP bw:none bw:l 0": "RPUSH bw:l x y",
+                  "BLMOVE bw:l bw:m LEFT RIGHT 0": "RPUSH bw:l x",
+                  "BRPOPLPUSH bw:l bw:m 0": "LPUSH bw:l x", "BLMPOP 0 1 bw:l LEFT COUNT 5": "RPUSH bw:l x",
+                  "BZPOPMIN bw:z 0": "ZADD bw:z 1 x",
                   "BZPOPMAX bw:z 0": "ZADD bw:z 1.5 x", "BZMPOP 0 1 bw:z MIN": "ZADD bw:z 1 x"}
 
         def story(play):
@@ -273,14 +313,16 @@ class Protocol(LiveTest):
 
     def test_blocking_group_reads(self):
         def story(play):
-            play.say("DEL st:x", "XGROUP CREATE st:x g $ MKSTREAM", "XREADGROUP GROUP g c BLOCK 30 STREAMS st:x >", "XREADGROUP GROUP no c BLOCK 30 STREAMS st:x >")
+            play.say("DEL st:x", "XGROUP CREATE st:x g $ MKSTREAM", "XREADGROUP GROUP g c BLOCK 30 STREAMS st:x >",
+                     "XREADGROUP GROUP no c BLOCK 30 STREAMS st:x >")
             play.client("a").send(encode(*"XREADGROUP GROUP g c COUNT 1 BLOCK 0 STREAMS st:x >".split()) + encode("XACK", "st:x", "g", "5-1"))
             play.say("XADD st:x 5-1 f v", who="b")
             play.hear(2)
             play.client("a").send(encode(*"XREAD BLOCK 0 STREAMS st:x 5-1".split()) + encode("XLEN", "st:x"))
             play.say("XADD st:x 6-1 f v", who="b")
             play.hear(2)
-            play.say("XREAD BLOCK 30 STREAMS st:x $", "XREADGROUP GROUP g c STREAMS st:x >", "XREADGROUP GROUP g c STREAMS st:x 0", "XREADGROUP GROUP g c BLOCK -1 STREAMS st:x >")
+            play.say("XREAD BLOCK 30 STREAMS st:x $", "XREADGROUP GROUP g c STREAMS st:x >",
+                     "XREADGROUP GROUP g c STREAMS st:x 0", "XREADGROUP GROUP g c BLOCK -1 STREAMS st:x >")
         self.same(story)
 
     def test_a_superseded_client_pops_nothing(self):
@@ -322,47 +364,60 @@ class Protocol(LiveTest):
 
     def test_client_reply(self):
         def story(play):
-            play.say("SET cr:k 1", "CLIENT REPLY OFF", "SET cr:k 2", "INCR cr:k", "NOSUCH", "CLIENT REPLY ON", "GET cr:k", replies=3)
-            play.say("CLIENT REPLY SKIP", "SET cr:k 9", "GET cr:k", "CLIENT REPLY SKIP", "CLIENT REPLY SKIP", "INCR cr:k", "INCR cr:k", "CLIENT REPLY ON", replies=3)
-            play.say("CLIENT REPLY NONSENSE", "CLIENT REPLY", "CLIENT REPLY OFF", "CLIENT REPLY SKIP", "CLIENT REPLY ON", "GET cr:k", replies=4)
+            play.say("SET cr:k 1", "CLIENT REPLY OFF", "SET cr:k 2", "INCR cr:k", "NOSUCH", "CLIENT REPLY ON",
+                     "GET cr:k", replies=3)
+            play.say("CLIENT REPLY SKIP", "SET cr:k 9", "GET cr:k", "CLIENT REPLY SKIP", "CLIENT REPLY SKIP",
+                     "INCR cr:k", "INCR cr:k", "CLIENT REPLY ON", replies=3)
+            play.say("CLIENT REPLY NONSENSE", "CLIENT REPLY", "CLIENT REPLY OFF", "CLIENT REPLY SKIP",
+                     "CLIENT REPLY ON", "GET cr:k", replies=4)
             play.say("CLIENT REPLY SKIP", "MULTI", "SET cr:k 5", "EXEC", "GET cr:k", replies=3)
         self.same(story)
 
     def test_client_reply_off_writes_are_applied(self):
         def story(play):
-            play.say("DEL cro:l", "CLIENT REPLY OFF", *(f"RPUSH cro:l {n}" for n in range(100)), "CLIENT REPLY ON", "LRANGE cro:l 0 -1", replies=3)
+            play.say("DEL cro:l", "CLIENT REPLY OFF", *(f"RPUSH cro:l {n}" for n in range(100)), "CLIENT REPLY ON",
+                     "LRANGE cro:l 0 -1", replies=3)
         self.same(story)
 
     def test_select(self):
         def story(play):
-            play.say("SET sel:k zero", "SELECT 1", "SET sel:k one", "GET sel:k", "SELECT 0", "GET sel:k", "SELECT 15", "GET sel:k", "SELECT 99", "SELECT x", "SELECT",
-                     "INCR sel:n", "SELECT 1", "GET sel:k", "MULTI", "SELECT 2", "SET sel:k two", "EXEC", "GET sel:k", "SET sel:j 2", "SELECT 2", "GET sel:j")
+            play.say("SET sel:k zero", "SELECT 1", "SET sel:k one", "GET sel:k", "SELECT 0", "GET sel:k", "SELECT 15",
+                     "GET sel:k", "SELECT 99", "SELECT x", "SELECT",
+                     "INCR sel:n", "SELECT 1", "GET sel:k", "MULTI", "SELECT 2", "SET sel:k two", "EXEC", "GET sel:k",
+                     "SET sel:j 2", "SELECT 2", "GET sel:j")
             play.say("MULTI", "SELECT 3", "DISCARD", "GET sel:k", "DEL sel:k sel:j", "SELECT 0", "GET sel:k")
         self.same(story)
 
     def test_hello_in_a_pipeline(self):
         def story(play):
-            play.say("HSET h:k f 1", "HELLO 3", "HGETALL h:k", "HGET h:k none", "SET h:s 1", "HELLO 2", "HGETALL h:k", "HGET h:k none", "HELLO 4", "HELLO x",
-                     "HELLO", "HELLO 3 SETNAME fence:orders=34", "SET h:s 2", "GET h:s", "HELLO 3 NONSENSE", "HELLO 2 AUTH app secret", "SET h:s 3",
+            play.say("HSET h:k f 1", "HELLO 3", "HGETALL h:k", "HGET h:k none", "SET h:s 1", "HELLO 2", "HGETALL h:k",
+                     "HGET h:k none", "HELLO 4", "HELLO x",
+                     "HELLO", "HELLO 3 SETNAME fence:orders=34", "SET h:s 2", "GET h:s", "HELLO 3 NONSENSE",
+                     "HELLO 2 AUTH app secret", "SET h:s 3",
                      "HELLO 3 AUTH app wrong", "GET h:s")
         self.same(story)
 
     def test_reset(self):
         def story(play):
-            play.say("SELECT 1", "SET re:k 1", "RESET", f"CLIENT SETNAME {play.name}", "GET re:k", "SET re:k 0", "MULTI", "SET re:k 2", "RESET", "EXEC", f"CLIENT SETNAME {play.name}",
-                     "GET re:k", "WATCH re:k", "RESET", f"CLIENT SETNAME {play.name}", "SET re:k 3", "GET re:k", "HGETALL re:none")
+            play.say("SELECT 1", "SET re:k 1", "RESET", f"CLIENT SETNAME {play.name}", "GET re:k", "SET re:k 0",
+                     "MULTI", "SET re:k 2", "RESET", "EXEC", f"CLIENT SETNAME {play.name}",
+                     "GET re:k", "WATCH re:k", "RESET", f"CLIENT SETNAME {play.name}", "SET re:k 3", "GET re:k",
+                     "HGETALL re:none")
         self.same(story)
 
     def test_auth(self):
         def story(play):
-            play.say("SET au:k 1", "AUTH wrong", "AUTH app wrong", "AUTH app secret", "ACL WHOAMI", "SET au:k 2", "GET au:k", "AUTH a b c", "AUTH default anything", "SET au:k 3", "GET au:k")
+            play.say("SET au:k 1", "AUTH wrong", "AUTH app wrong", "AUTH app secret", "ACL WHOAMI", "SET au:k 2",
+                     "GET au:k", "AUTH a b c", "AUTH default anything", "SET au:k 3", "GET au:k")
         self.same(story)
 
     def test_an_unprivileged_user_hears_the_servers_own_words(self):
         port, name = self.places["fenced"]
-        self.fenced_redis.cli.call("ACL", "SETUSER", "narrow", "on", ">pw", "~narrow:*", "%R~fencegate:*", "+@all", "-lpush")
+        self.fenced_redis.cli.call("ACL", "SETUSER", "narrow", "on", ">pw", "~narrow:*", "%R~fencegate:*", "+@all",
+                                   "-lpush")
         with Resp(port, name=name, user="narrow", password="pw") as client:
-            replies = client.pipeline([("SET", "narrow:k", "1"), ("SET", "other", "1"), ("LPUSH", "narrow:l", "1"), ("GET", "narrow:k"), ("SET", "narrow:k", "2")])
+            replies = client.pipeline([("SET", "narrow:k", "1"), ("SET", "other", "1"), ("LPUSH", "narrow:l", "1"),
+                                       ("GET", "narrow:k"), ("SET", "narrow:k", "2")])
         self.assertEqual((replies[0], replies[3], replies[4]), (b"OK", b"1", b"OK"))
         self.assert_error(replies[1], "NOPERM")
         self.assert_error(replies[2], "NOPERM")
@@ -377,9 +432,12 @@ class Protocol(LiveTest):
 
     def test_transactions(self):
         def story(play):
-            play.say("SET tx:k 1", "MULTI", "INCR tx:k", "GET tx:k", "EXEC", "INCR tx:k", "MULTI", "EXEC", "MULTI", "SET tx:k 9", "DISCARD", "GET tx:k", "EXEC", "DISCARD",
-                     "MULTI", "NOSUCH", "SET tx:k 5", "EXEC", "MULTI", "LPUSH tx:k x", "INCR tx:k", "EXEC", "GET tx:k", "MULTI", "GET", "EXEC", "SET tx:k 7", "GET tx:k",
-                     "MULTI", "GET tx:k", "EXEC", "MULTI", "PING", "EXEC", "MULTI", "SUBSCRIBE tx:c", "EXEC", replies=37)
+            play.say("SET tx:k 1", "MULTI", "INCR tx:k", "GET tx:k", "EXEC", "INCR tx:k", "MULTI", "EXEC", "MULTI",
+                     "SET tx:k 9", "DISCARD", "GET tx:k", "EXEC", "DISCARD",
+                     "MULTI", "NOSUCH", "SET tx:k 5", "EXEC", "MULTI", "LPUSH tx:k x", "INCR tx:k", "EXEC", "GET tx:k",
+                     "MULTI", "GET", "EXEC", "SET tx:k 7", "GET tx:k",
+                     "MULTI", "GET tx:k", "EXEC", "MULTI", "PING", "EXEC", "MULTI", "SUBSCRIBE tx:c", "EXEC",
+                     replies=37)
         self.same(story, protos=(2,))
 
     def test_tracking_invalidations(self):
@@ -388,7 +446,8 @@ class Protocol(LiveTest):
             play.say("SET tr:k 2", who="b")
             play.hear(1)
             play.say("GET tr:k", "SET tr:mine 2", "PING", replies=4)
-            play.say("CLIENT TRACKING OFF", "CLIENT TRACKING ON OPTIN", "GET tr:k", "CLIENT CACHING YES", "GET tr:mine", "CLIENT TRACKINGINFO")
+            play.say("CLIENT TRACKING OFF", "CLIENT TRACKING ON OPTIN", "GET tr:k", "CLIENT CACHING YES", "GET tr:mine",
+                     "CLIENT TRACKINGINFO")
             play.say("SET tr:k 3", "SET tr:mine 3", who="b")
             play.hear(1)
             play.say("CLIENT CACHING YES", "SET tr:x 1", "GET tr:k", "PING", "CLIENT CACHING NO", "CLIENT TRACKING OFF")

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,7 +148,8 @@ std::string ask(int fd, const std::string& request, std::string_view reply) {
   const auto complete = [&] {
     if (!reply.empty()) return got.size() >= reply.size() || (!got.empty() && got[0] == '-' && got.ends_with("\r\n"));
     const auto line = got.find("\r\n");
-    return line != std::string::npos && (got[0] != '$' || got.size() >= line + 2 + std::strtoul(&got[1], nullptr, 10) + 2);
+    return line != std::string::npos &&
+           (got[0] != '$' || got.size() >= line + 2 + std::strtoul(&got[1], nullptr, 10) + 2);
   };
   std::array<char, 4096> buffer;
   while (!complete()) {
@@ -303,14 +305,17 @@ void generator::print() const {
   if (round_microseconds_.empty()) fail("no round was finished in the time counted");
   auto sorted = round_microseconds_;
   std::sort(sorted.begin(), sorted.end());
-  const auto at = [&](double part) { return sorted[static_cast<std::size_t>(part * static_cast<double>(sorted.size() - 1))]; };
+  const auto at = [&](double part) {
+    return sorted[static_cast<std::size_t>(part * static_cast<double>(sorted.size() - 1))];
+  };
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
   const auto cpu = static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
                    1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
   const auto ops = static_cast<double>(ops_);
-  std::printf("{\"ops\":%.0f,\"seconds\":%.3f,\"rate\":%.1f,\"p50_us\":%.2f,\"p99_us\":%.2f,\"cpu_seconds\":%.3f}\n", ops,
-              settings_.seconds, ops / settings_.seconds, static_cast<double>(at(0.5)), static_cast<double>(at(0.99)), cpu);
+  std::printf("{\"ops\":%.0f,\"seconds\":%.3f,\"rate\":%.1f,\"p50_us\":%.2f,\"p99_us\":%.2f,\"cpu_seconds\":%.3f}\n",
+              ops, settings_.seconds, ops / settings_.seconds, static_cast<double>(at(0.5)),
+              static_cast<double>(at(0.99)), cpu);
 }
 
 settings parse(int argc, char** argv) {
@@ -320,20 +325,28 @@ settings parse(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view key = argv[i];
     const char* value = argv[i + 1];
-    if (const auto number = numbers.find(key); number != numbers.end()) *number->second = std::atoi(value);
-    else if (key == "--port") s.port = static_cast<std::uint16_t>(std::atoi(value));
-    else if (key == "--mode") s.mode = value;
-    else if (key == "--name") s.name = value;
-    else if (key == "--seconds") s.seconds = std::atof(value);
-    else if (key == "--warmup") s.warmup = std::atof(value);
-    else fail("unknown option " + std::string(key));
+    if (const auto number = numbers.find(key); number != numbers.end())
+      *number->second = std::atoi(value);
+    else if (key == "--port")
+      s.port = static_cast<std::uint16_t>(std::atoi(value));
+    else if (key == "--mode")
+      s.mode = value;
+    else if (key == "--name")
+      s.name = value;
+    else if (key == "--seconds")
+      s.seconds = std::atof(value);
+    else if (key == "--warmup")
+      s.warmup = std::atof(value);
+    else
+      fail("unknown option " + std::string(key));
   }
   constexpr std::array<std::string_view, 5> modes{"set", "evalsha", "eval", "multi_ahead", "wait_trip"};
-  const bool good = argc % 2 == 1 && s.port != 0 && s.connections > 0 && s.pipeline > 0 && s.value_bytes > 0 && s.seconds > 0 &&
-                    std::find(modes.begin(), modes.end(), s.mode) != modes.end();
+  const bool good = argc % 2 == 1 && s.port != 0 && s.connections > 0 && s.pipeline > 0 && s.value_bytes > 0 &&
+                    s.seconds > 0 && std::find(modes.begin(), modes.end(), s.mode) != modes.end();
   if (!good) {
-    fail("usage: load --port N [--mode set|evalsha|eval|multi_ahead|wait_trip] [--connections N] [--pipeline N] "
-         "[--value-bytes N] [--seconds S] [--warmup S] [--name NAME]");
+    fail(
+        "usage: load --port N [--mode set|evalsha|eval|multi_ahead|wait_trip] [--connections N] [--pipeline N] "
+        "[--value-bytes N] [--seconds S] [--warmup S] [--name NAME]");
   }
   return s;
 }

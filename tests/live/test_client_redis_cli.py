@@ -100,7 +100,6 @@ class RedisCli(LiveTest):
     def test_mass_insertion_gets_every_reply(self):
         self.assertEqual(self.pipe(PIPED, "x" * 64), (0, 0, PIPED))
         self.assertEqual(self.redis.cli.call("EVAL", "return #redis.call('KEYS', 'p:*')", 0), PIPED - 1)
-        self.assertLess(self.gate.rss_bytes(), 150e6, "the gate keeps a mass insertion in memory")
 
     def test_a_stale_mass_insertion_applies_nothing(self):
         self.supersede()

@@ -22,7 +22,7 @@ def install_packages():
         if {name: _installed(name) for name in wanted} == wanted:
             return
         if not shutil.which("npm"):
-            raise RuntimeError("the live tests of JavaScript clients need Node.js 20 or later, and npm")
+            raise RuntimeError("the live tests of JavaScript clients need Node.js 18 or later, and npm")
         subprocess.run(["npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
                        cwd=FOLDER, check=True, timeout=300)
 

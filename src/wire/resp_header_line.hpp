@@ -19,9 +19,7 @@ struct header_line {
   std::size_t bytes = 0;          // complete only: the whole line
   std::string_view message = {};  // malformed only; static storage
 
-  [[nodiscard]] static header_line wrong(std::string_view message) {
-    return {number_status::malformed, 0, 0, message};
-  }
+  [[nodiscard]] static header_line wrong(std::string_view message) { return {number_status::malformed, 0, 0, message}; }
 };
 
 // "expected '$', got 'x'" for every byte, since a message must outlive the input.

@@ -13,9 +13,7 @@ bool is_bulk(char type) { return type == '$' || type == '!' || type == '='; }
 
 bool is_out_of_band(char type) { return type == '|' || type == '>'; }
 
-bool is_aggregate(char type) {
-  return type == '*' || type == '~' || type == '%' || type == '>' || type == '|';
-}
+bool is_aggregate(char type) { return type == '*' || type == '~' || type == '%' || type == '>' || type == '|'; }
 
 // Elements of an aggregate: its declared count, twice that for pairs, 0 for a null.
 std::int64_t elements_of(const reply_head& head) {
@@ -71,8 +69,7 @@ head_status read_checked_line(std::string_view input, reply_head& out) {
   }
   const bool fits = (out.type == '_' && out.line.empty()) ||
                     (out.type == '#' && (out.line == "t" || out.line == "f")) ||
-                    (out.type == ',' && is_double(out.line)) ||
-                    (out.type == '(' && is_big_number(out.line));
+                    (out.type == ',' && is_double(out.line)) || (out.type == '(' && is_big_number(out.line));
   return fits ? head_status::complete : head_status::malformed;
 }
 
@@ -122,14 +119,21 @@ head_status read_head(std::string_view input, reply_head& out) {
         return head_status::complete;
       }
       [[fallthrough]];
-    case '-':
-      return read_line(input, simple_line_bytes_max, out);
-    case ':': case '$': case '!': case '=': case '*': case '~': case '%': case '>': case '|':
-      return read_number_line(input, out);
-    case '_': case '#': case ',': case '(':
-      return read_checked_line(input, out);
-    default:
-      return head_status::malformed;
+    case '-': return read_line(input, simple_line_bytes_max, out);
+    case ':':
+    case '$':
+    case '!':
+    case '=':
+    case '*':
+    case '~':
+    case '%':
+    case '>':
+    case '|': return read_number_line(input, out);
+    case '_':
+    case '#':
+    case ',':
+    case '(': return read_checked_line(input, out);
+    default: return head_status::malformed;
   }
 }
 

@@ -58,7 +58,7 @@ class value_scanner {
   [[nodiscard]] bool done() const { return done_; }
 
  private:
-  bool take(const reply_head& head);  // false: nested too deep
+  bool take(const reply_head& head);                           // false: nested too deep
   bool take_payload(std::string_view input, std::size_t& at);  // false: no CRLF
   void close_finished();
 
@@ -71,7 +71,7 @@ class value_scanner {
 // buffer. `text` is a view into the input.
 struct reply_value {
   char type = 0;
-  std::string_view text = {};         // simple types: the line; bulk types: the payload
+  std::string_view text = {};  // simple types: the line; bulk types: the payload
   bool null = false;
   std::vector<reply_value> elements;  // aggregates; maps flattened to key, value, key, value
 };

@@ -79,9 +79,9 @@ class request_decoder {
   decoded_request read_argument(std::string_view input, std::size_t buffered_max);
   decoded_request finish(decoded_request outcome);
 
-  std::size_t at_ = 0;              // bytes of the current command that need no second look
-  std::int64_t announced_ = 0;      // its declared number of arguments, once at_ > 0
-  std::vector<extent> extents_;     // the arguments read so far
+  std::size_t at_ = 0;                 // bytes of the current command that need no second look
+  std::int64_t announced_ = 0;         // its declared number of arguments, once at_ > 0
+  std::vector<extent> extents_;        // the arguments read so far
   std::vector<std::string> unquoted_;  // owns the arguments of an inline command with quotes
 };
 
@@ -106,7 +106,8 @@ class large_request {
   enum class status : std::uint8_t { more, complete, malformed };
   struct step {
     status what = status::more;
-    std::size_t consumed = 0;  // bytes of `input` that belong to the command and were inspected; forward them as they are
+    std::size_t consumed =
+        0;  // bytes of `input` that belong to the command and were inspected; forward them as they are
     std::string_view message = {};
   };
   // Takes the next input. `consumed` may be less than input.size() while a header line is incomplete: the next input

@@ -41,15 +41,15 @@ class tree_reader {
     out.type = head.type;
     out.null = head.is_null();
     switch (head.type) {
-      case '$': case '!': case '=':
-        return out.null ? head_status::complete : read_payload(head.count, out);
-      case '*': case '~': case '>':
-        return read_elements(head.count, out, depth);
-      case '%': case '|':
-        return read_elements(head.count * 2, out, depth);
-      default:
-        out.text = head.line;
-        return head_status::complete;
+      case '$':
+      case '!':
+      case '=': return out.null ? head_status::complete : read_payload(head.count, out);
+      case '*':
+      case '~':
+      case '>': return read_elements(head.count, out, depth);
+      case '%':
+      case '|': return read_elements(head.count * 2, out, depth);
+      default: out.text = head.line; return head_status::complete;
     }
   }
 

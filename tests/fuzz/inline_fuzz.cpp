@@ -63,7 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string input = line + "\r\n";
   request_decoder decoder;
   request command;
-  require(decoder.decode(std::string_view(input).substr(0, size / 2), 1024, command).status == request_status::need_more);
+  require(decoder.decode(std::string_view(input).substr(0, size / 2), 1024, command).status ==
+          request_status::need_more);
   const decoded_request got = decoder.decode(input, 1024, command);
   if (!theirs.balanced) {
     require(got.status == request_status::malformed);

@@ -32,7 +32,8 @@ std::pair<head_status, std::size_t> follow(std::string_view stream, std::size_t 
     if (!scanner.done()) {
       const value_scanner::step step = scanner.advance(waiting);
       require(step.consumed <= waiting.size());
-      require((step.what == value_scanner::status::complete) == scanner.done() || step.what == value_scanner::status::malformed);
+      require((step.what == value_scanner::status::complete) == scanner.done() ||
+              step.what == value_scanner::status::malformed);
       consumed += step.consumed;
       got = step.what == value_scanner::status::complete ? head_status::complete
             : step.what == value_scanner::status::more   ? head_status::need_more
@@ -64,7 +65,8 @@ std::pair<head_status, std::size_t> follow(std::string_view stream, std::size_t 
 
 // Every text of the tree lies inside of the input.
 void require_inside(const reply_value& value, std::string_view input) {
-  require(value.text.empty() || (value.text.data() >= input.data() && value.text.data() + value.text.size() <= input.data() + input.size()));
+  require(value.text.empty() ||
+          (value.text.data() >= input.data() && value.text.data() + value.text.size() <= input.data() + input.size()));
   for (const reply_value& element : value.elements) {
     require_inside(element, input);
   }
@@ -82,7 +84,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto tree = parse_value(stream);
     const auto whole = follow(stream, stream.size() + 1);
     require(whole == follow(stream, piece));
-    const head_status expected = !tree ? head_status::malformed : *tree ? head_status::complete : head_status::need_more;
+    const head_status expected = !tree   ? head_status::malformed
+                                 : *tree ? head_status::complete
+                                         : head_status::need_more;
     require(whole.first == expected);
     if (expected != head_status::complete) {
       return 0;

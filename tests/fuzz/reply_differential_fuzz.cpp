@@ -42,9 +42,7 @@ void encode(const redisReply& reply, reference& out) {
       out.canonical += reply.type == REDIS_REPLY_STATUS ? '+' : '-';
       out.canonical += std::string(text) + "\r\n";
       return;
-    case REDIS_REPLY_INTEGER:
-      out.canonical += ":" + std::to_string(reply.integer) + "\r\n";
-      return;
+    case REDIS_REPLY_INTEGER: out.canonical += ":" + std::to_string(reply.integer) + "\r\n"; return;
     case REDIS_REPLY_STRING:
       out.canonical += "$" + std::to_string(text.size()) + "\r\n" + std::string(text) + "\r\n";
       return;

@@ -45,7 +45,8 @@ TEST(LargeRequest, KeepsSmallArgumentsAndSkipsTheLargeOne) {
 TEST(LargeRequest, OnlyWhatIsKeptWholeIsWhole) {
   large_request large{request_decoder{}};
   std::string input;
-  append_command_of(input, "SET", "", std::string(large_request::kept_bytes_max, 'k'), std::string(large_request::kept_bytes_max + 1, 'v'));
+  append_command_of(input, "SET", "", std::string(large_request::kept_bytes_max, 'k'),
+                    std::string(large_request::kept_bytes_max + 1, 'v'));
   ASSERT_EQ(large.advance(input).what, large_request::status::complete);
   EXPECT_TRUE(large.arguments()[0].whole());
   EXPECT_TRUE(large.arguments()[1].whole());
@@ -89,6 +90,7 @@ TEST(LargeRequest, RefusesWhatTheDecoderRefuses) {
   EXPECT_EQ(follow_pieces({set + "$536870913\r\n"})[0], "invalid bulk length 13");
   EXPECT_EQ(follow_pieces({set + "+1\r\n"})[0], "expected '$', got '+' 13");
   EXPECT_EQ(follow_pieces({set + "$1\r\nkxx"})[0], "missing CRLF after bulk string 18");
+  EXPECT_EQ(follow_pieces({set + "$1\r\nk\rx"})[0], "missing CRLF after bulk string 19");
   EXPECT_EQ(follow_pieces({"*0\r\n"})[0], "invalid multibulk length 0");
   EXPECT_EQ(follow_pieces({"PING\r\n"})[0], "expected '*' 0");
   request_decoder unauthenticated;

@@ -7,11 +7,12 @@
 namespace fencegate::wire {
 namespace {
 
-// Every proper prefix of a good head must be incomplete, never malformed and never a shorter head.
+// The head lives as long as `input`. Every proper prefix of a good head must be incomplete, never malformed and never a shorter head.
 reply_head read_whole(const std::string& input) {
   reply_head head;
   for (std::size_t size = 0; size < input.size(); ++size) {
-    EXPECT_EQ(read_head(std::string_view(input).substr(0, size), head), head_status::need_more) << input << " cut at " << size;
+    EXPECT_EQ(read_head(std::string_view(input).substr(0, size), head), head_status::need_more)
+        << input << " cut at " << size;
   }
   EXPECT_EQ(read_head(input, head), head_status::complete) << input;
   EXPECT_EQ(head.bytes, input.size()) << input;
@@ -28,10 +29,30 @@ head_status status_of(std::string_view input) {
 }
 
 TEST(ReplyHead, ReadsTheSimpleTypes) {
-  for (const std::string line : {"+OK", "+OKAY", "+O", "+", "+QUEUED", "+QUEUE", "-ERR no", ":0", ":-1", ":9223372036854775807",
-                                 ":-9223372036854775808", "_", "#t", "#f", ",1.5", ",-3e-10", ",1", ",inf", ",-inf", ",nan",
-                                 "(12345678901234567890123", "(-1"}) {
-    const reply_head head = read_whole(line + "\r\n");
+  for (const std::string line : {"+OK",
+                                 "+OKAY",
+                                 "+O",
+                                 "+",
+                                 "+QUEUED",
+                                 "+QUEUE",
+                                 "-ERR no",
+                                 ":0",
+                                 ":-1",
+                                 ":9223372036854775807",
+                                 ":-9223372036854775808",
+                                 "_",
+                                 "#t",
+                                 "#f",
+                                 ",1.5",
+                                 ",-3e-10",
+                                 ",1",
+                                 ",inf",
+                                 ",-inf",
+                                 ",nan",
+                                 "(12345678901234567890123",
+                                 "(-1"}) {
+    const std::string input = line + "\r\n";
+    const reply_head head = read_whole(input);
     EXPECT_EQ(head.line.size(), line.size() - 1) << line;
     EXPECT_EQ(head.is_error(), line[0] == '-') << line;
     EXPECT_EQ(head.is_ok(), line == "+OK") << line;
@@ -74,12 +95,54 @@ TEST(ReplyHead, RefusesUnknownTypesAtTheFirstByte) {
 }
 
 TEST(ReplyHead, RefusesWhatIsNotCanonical) {
-  for (const std::string_view input :
-       {"+a\nb\r\n", "+a\rb\r\n", "+a\n", "-a\r\r\n", "+OK\n", "+OK\r+", ":\r\n", ":01\r\n", ":-0\r\n", ":+1\r\n", ": 1\r\n", ":1 \r\n",
-        ":1\n", ":1\r\r", ":9223372036854775808\r\n", ":-9223372036854775809\r\n", ":abc\r\n", "$-2\r\n", "$01\r\n", "$?\r\n", "*?\r\n",
-        "$\r\n", "$-\r\n", "$99999999999999999999", "$9223372036854775807\r\n", "*9223372036854775807\r\n", "%4611686018427387905\r\n",
-        "*-2\r\n", "~-1\r\n", "%-1\r\n", ">-1\r\n", "|-1\r\n", "!-1\r\n", "=-1\r\n", "=3\r\n", "=0\r\n", "_x\r\n", "#\r\n", "#T\r\n", "#tt\r\n",
-        ",\r\n", ",abc\r\n", ",.\r\n", ",infinite\r\n", "(\r\n", "(-\r\n", "(1.5\r\n", "(--1\r\n"}) {
+  for (const std::string_view input : {"+a\nb\r\n",
+                                       "+a\rb\r\n",
+                                       "+a\n",
+                                       "-a\r\r\n",
+                                       "+OK\n",
+                                       "+OK\r+",
+                                       ":\r\n",
+                                       ":01\r\n",
+                                       ":-0\r\n",
+                                       ":+1\r\n",
+                                       ": 1\r\n",
+                                       ":1 \r\n",
+                                       ":1\n",
+                                       ":1\r\r",
+                                       ":9223372036854775808\r\n",
+                                       ":-9223372036854775809\r\n",
+                                       ":abc\r\n",
+                                       "$-2\r\n",
+                                       "$01\r\n",
+                                       "$?\r\n",
+                                       "*?\r\n",
+                                       "$\r\n",
+                                       "$-\r\n",
+                                       "$99999999999999999999",
+                                       "$9223372036854775807\r\n",
+                                       "*9223372036854775807\r\n",
+                                       "%4611686018427387905\r\n",
+                                       "*-2\r\n",
+                                       "~-1\r\n",
+                                       "%-1\r\n",
+                                       ">-1\r\n",
+                                       "|-1\r\n",
+                                       "!-1\r\n",
+                                       "=-1\r\n",
+                                       "=3\r\n",
+                                       "=0\r\n",
+                                       "_x\r\n",
+                                       "#\r\n",
+                                       "#T\r\n",
+                                       "#tt\r\n",
+                                       ",\r\n",
+                                       ",abc\r\n",
+                                       ",.\r\n",
+                                       ",infinite\r\n",
+                                       "(\r\n",
+                                       "(-\r\n",
+                                       "(1.5\r\n",
+                                       "(--1\r\n"}) {
     EXPECT_EQ(status_of(input), head_status::malformed) << input;
   }
 }

@@ -66,7 +66,8 @@ TEST(ParseValue, SkipsAttributesAndInnerPushes) {
 }
 
 TEST(ParseValue, EveryPrefixIsIncomplete) {
-  const std::string_view input = "%1\r\n$3\r\nkey\r\n*3\r\n|1\r\n+a\r\n:1\r\n=5\r\ntxt:a\r\n>1\r\n#t\r\n(1\r\n!2\r\nno\r\n";
+  const std::string_view input =
+      "%1\r\n$3\r\nkey\r\n*3\r\n|1\r\n+a\r\n:1\r\n=5\r\ntxt:a\r\n>1\r\n#t\r\n(1\r\n!2\r\nno\r\n";
   for (std::size_t size = 0; size < input.size(); ++size) {
     EXPECT_EQ(parsed(input.substr(0, size)), "incomplete") << size;
   }
@@ -74,8 +75,8 @@ TEST(ParseValue, EveryPrefixIsIncomplete) {
 }
 
 TEST(ParseValue, RefusesWhatIsMalformed) {
-  for (const std::string_view input : {"?", "$1\r\naxx", "$1\r\nax", "$1\r\na\rx", "$-2\r\n", "*2\r\n:1\r\n:01\r\n", "%-1\r\n", "|1\r\n+a\r\n?",
-                                       "*1\r\n$?\r\n", "+a\nb\r\n"}) {
+  for (const std::string_view input : {"?", "$1\r\naxx", "$1\r\nax", "$1\r\na\rx", "$-2\r\n", "*2\r\n:1\r\n:01\r\n",
+                                       "%-1\r\n", "|1\r\n+a\r\n?", "*1\r\n$?\r\n", "+a\nb\r\n"}) {
     EXPECT_EQ(parsed(input), "malformed") << input;
   }
 }

@@ -61,7 +61,8 @@ TEST(RequestDecoder, ReadsAnArrayOfBulks) {
 
 TEST(RequestDecoder, ReadsEmptyAndBinaryArguments) {
   using namespace std::string_view_literals;
-  EXPECT_THAT(read("*3\r\n$0\r\n\r\n$6\r\na\r\n$1\r\r\n$2\r\n\0\xff\r\n"sv), ElementsAre("array [] [a\r\n$1\r] [\0\xff]"sv));
+  EXPECT_THAT(read("*3\r\n$0\r\n\r\n$6\r\na\r\n$1\r\r\n$2\r\n\0\xff\r\n"sv),
+              ElementsAre("array [] [a\r\n$1\r] [\0\xff]"sv));
 }
 
 TEST(RequestDecoder, ReadsLengthsOfEverySize) {
@@ -74,17 +75,33 @@ TEST(RequestDecoder, ReadsLengthsOfEverySize) {
 }
 
 TEST(RequestDecoder, CountsOfZeroOrLessAreNoCommand) {
-  EXPECT_THAT(read("*0\r\n*-1\r\n*-1048577\r\n*1\r\n$4\r\nPING\r\n"), ElementsAre("empty", "empty", "empty", "array [PING]"));
+  EXPECT_THAT(read("*0\r\n*-1\r\n*-1048577\r\n*1\r\n$4\r\nPING\r\n"),
+              ElementsAre("empty", "empty", "empty", "array [PING]"));
 }
 
 TEST(RequestDecoder, ReadsTheSameHoweverTheInputIsCut) {
   using namespace std::string_view_literals;
-  for (const std::string_view input : {
-           "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n*1\r\n$4\r\nPING\r\n"sv, "*0\r\n*-1\r\nPING\r\n\r\n*1\r\n$0\r\n\r\n"sv,
-           "set k \"a\\x00 b\" 'c'\nget k\r\n\r\nPING\r\n"sv, "*2\r\n$3\r\nGET\r\n$11\r\n"sv, "*1\r\n$4\r\nPINGxx"sv, "*1\r\n$4\r\nPING\rx"sv,
-           "*1\r\n$-1\r\n"sv, "*1\r\n$04\r\n"sv, "*12345678901234567890\r\n"sv, "*1\r\n$12345678901234567890"sv, "*1\r\n:1\r\n"sv,
-           "*1\rx"sv, "*1\n$4\r\nPING\r\n"sv, "set \"k\r\n"sv, "POST / HTTP/1.1\r\n"sv, "*1048577\r\n"sv, "*1\r\n$536870913\r\n"sv,
-           "PI\0NG\r\n"sv, "*1\r\n$300000\r\n"sv, "*\r\n"sv, "*-\r\n"sv}) {
+  for (const std::string_view input : {"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n*1\r\n$4\r\nPING\r\n"sv,
+                                       "*0\r\n*-1\r\nPING\r\n\r\n*1\r\n$0\r\n\r\n"sv,
+                                       "set k \"a\\x00 b\" 'c'\nget k\r\n\r\nPING\r\n"sv,
+                                       "*2\r\n$3\r\nGET\r\n$11\r\n"sv,
+                                       "*1\r\n$4\r\nPINGxx"sv,
+                                       "*1\r\n$4\r\nPING\rx"sv,
+                                       "*1\r\n$-1\r\n"sv,
+                                       "*1\r\n$04\r\n"sv,
+                                       "*12345678901234567890\r\n"sv,
+                                       "*1\r\n$12345678901234567890"sv,
+                                       "*1\r\n:1\r\n"sv,
+                                       "*1\rx"sv,
+                                       "*1\n$4\r\nPING\r\n"sv,
+                                       "set \"k\r\n"sv,
+                                       "POST / HTTP/1.1\r\n"sv,
+                                       "*1048577\r\n"sv,
+                                       "*1\r\n$536870913\r\n"sv,
+                                       "PI\0NG\r\n"sv,
+                                       "*1\r\n$300000\r\n"sv,
+                                       "*\r\n"sv,
+                                       "*-\r\n"sv}) {
     const std::vector<std::string> whole = read(input);
     EXPECT_FALSE(whole.empty()) << input;
     test::for_each_split(input, [&](const auto& pieces) { EXPECT_EQ(read_pieces(pieces), whole) << input; });
@@ -109,7 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
         refused{"*+1\r\n", "invalid multibulk length"}, refused{"* 1\r\n", "invalid multibulk length"},
         refused{"*1 \r\n", "invalid multibulk length"}, refused{"*1\n", "invalid multibulk length"},
         refused{"*1\r\r", "invalid multibulk length"}, refused{"*0x1\r\n", "invalid multibulk length"},
-        refused{"*1048577\r\n", "invalid multibulk length"}, refused{"*9223372036854775808\r\n", "invalid multibulk length"},
+        refused{"*1048577\r\n", "invalid multibulk length"},
+        refused{"*9223372036854775808\r\n", "invalid multibulk length"},
         refused{"*9999999999999999999\r\n", "invalid multibulk length"},
         refused{"*-9223372036854775809\r\n", "invalid multibulk length"},
         refused{"*00000000000000000000000001\r\n", "invalid multibulk length"},
@@ -118,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
         refused{"*1\r\n$\r\n\r\n", "invalid bulk length"}, refused{"*1\r\n$04\r\nPING\r\n", "invalid bulk length"},
         refused{"*1\r\n$00\r\n\r\n", "invalid bulk length"}, refused{"*1\r\n$+4\r\nPING\r\n", "invalid bulk length"},
         refused{"*1\r\n$4\nPING\r\n", "invalid bulk length"}, refused{"*1\r\n$4\rPING\r\n", "invalid bulk length"},
-        refused{"*1\r\n$536870913\r\n", "invalid bulk length"},
+        refused{"*1\r\n$4\rXPING\r\n", "invalid bulk length"}, refused{"*1\r\n$536870913\r\n", "invalid bulk length"},
         refused{"*1\r\n$9223372036854775807\r\n", "invalid bulk length"},
         refused{"*1\r\n$4294967300\r\nPING\r\n", "invalid bulk length"},
         refused{"*1\r\n$" + std::string(20, '9'), "too big bulk count string"},
@@ -144,16 +162,25 @@ TEST(RequestDecoder, BeforeAuthenticationOnlySmallCommandsAreRead) {
 }
 
 TEST(RequestDecoder, ACommandOfExactlyTheLimitIsHeld) {
-  std::string input;
-  append_command_of(input, "SET", "k", std::string(100, 'v'));
-  EXPECT_THAT(read(input, {}, input.size()), ElementsAre("array [SET] [k] [" + std::string(100, 'v') + "]"));
-  EXPECT_THAT(read(input, {}, input.size() - 1), ElementsAre("large"));
+  for (const std::size_t size : {100U, 2000U}) {
+    const std::string value(size, 'v');
+    std::string input;
+    append_command_of(input, "SET", "k", value);
+    EXPECT_THAT(read(input, {}, input.size()), ElementsAre("array [SET] [k] [" + value + "]"));
+    EXPECT_THAT(read(input, {}, input.size() - 1), ElementsAre("large"));
+  }
+}
+
+TEST(RequestDecoder, TellsInlineCommandsAndArraysApart) {
+  EXPECT_THAT(read("PING\r\n*1\r\n$4\r\nPING\r\nPING\n"),
+              ElementsAre("inline [PING]", "array [PING]", "inline [PING]"));
 }
 
 TEST(RequestDecoder, SaysLargeAsSoonAsTheLengthIsReadable) {
   const std::string head = "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$300000000\r\n";
   EXPECT_THAT(read(head), ElementsAre("large"));
-  EXPECT_THAT(read(std::string_view(head).substr(0, head.size() - 1)), ElementsAre("more: " + std::to_string(head.size() - 1)));
+  EXPECT_THAT(read(std::string_view(head).substr(0, head.size() - 1)),
+              ElementsAre("more: " + std::to_string(head.size() - 1)));
 }
 
 TEST(RequestDecoder, ManySmallArgumentsAreLargeToo) {
@@ -198,7 +225,8 @@ TEST(RequestDecoder, ReadsAMillionArgumentsInPiecesOnce) {
   const auto timed = [&](std::size_t piece) {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t come = piece; come < input.size(); come += piece) {
-      EXPECT_EQ(decoder.decode(std::string_view(input).substr(0, come), SIZE_MAX, command).status, request_status::need_more);
+      EXPECT_EQ(decoder.decode(std::string_view(input).substr(0, come), SIZE_MAX, command).status,
+                request_status::need_more);
     }
     EXPECT_EQ(decoder.decode(input, SIZE_MAX, command).status, request_status::complete);
     return std::chrono::steady_clock::now() - start;

@@ -74,7 +74,8 @@ std::vector<std::string> follow_pieces(const std::vector<std::string_view>& piec
 std::vector<std::string> follow(std::string_view input) { return follow_pieces({input}); }
 
 TEST(ValueScanner, FollowsSimpleValuesAndBulks) {
-  EXPECT_THAT(follow("+OK\r\n:1\r\n$5\r\nhello\r\n$0\r\n\r\n$-1\r\n_\r\n"), ElementsAre("+ 5", ": 4", "$ 11", "$ 6", "$ 5", "_ 3"));
+  EXPECT_THAT(follow("+OK\r\n:1\r\n$5\r\nhello\r\n$0\r\n\r\n$-1\r\n_\r\n"),
+              ElementsAre("+ 5", ": 4", "$ 11", "$ 6", "$ 5", "_ 3"));
 }
 
 TEST(ValueScanner, ABulksPayloadIsNotLookedAt) {
@@ -140,8 +141,10 @@ TEST(ValueScanner, LimitsTheDepth) {
 
 TEST(ValueScanner, FollowsTheSameHoweverTheInputIsCut) {
   for (const std::string_view input :
-       {"+OK\r\n+QUEUED\r\n*2\r\n:1\r\n$1\r\na\r\n", "%1\r\n$3\r\nkey\r\n*2\r\n#t\r\n,1.5\r\n_\r\n", "|1\r\n+a\r\n:1\r\n>2\r\n+p\r\n:1\r\n*1\r\n|1\r\n+b\r\n(1\r\n=5\r\ntxt:a\r\n",
-        "*2\r\n:1\r\n>1\r\n+x\r\n:2\r\n-ERR\r\n", "$1\r\naxx", "*1\r\n+a\nb\r\n", "*2\r\n$5\r\nhel", "*1\r\n$-1\r\n*-1\r\n!3\r\nabc\r\n"}) {
+       {"+OK\r\n+QUEUED\r\n*2\r\n:1\r\n$1\r\na\r\n", "%1\r\n$3\r\nkey\r\n*2\r\n#t\r\n,1.5\r\n_\r\n",
+        "|1\r\n+a\r\n:1\r\n>2\r\n+p\r\n:1\r\n*1\r\n|1\r\n+b\r\n(1\r\n=5\r\ntxt:a\r\n",
+        "*2\r\n:1\r\n>1\r\n+x\r\n:2\r\n-ERR\r\n", "$1\r\naxx", "*1\r\n+a\nb\r\n", "*2\r\n$5\r\nhel",
+        "*1\r\n$-1\r\n*-1\r\n!3\r\nabc\r\n"}) {
     const std::vector<std::string> whole = follow(input);
     ASSERT_FALSE(whole.empty());
     test::for_each_split(input, [&](const auto& pieces) { EXPECT_EQ(follow_pieces(pieces), whole) << input; });

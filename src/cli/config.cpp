@@ -3,7 +3,9 @@
 #include "cli/config_gates.hpp"
 #include "cli/config_section.hpp"
 #include "cli/config_url.hpp"
+#include "fence/printable.hpp"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 
 namespace fencegate::cli {
@@ -20,6 +23,7 @@ using std::chrono::milliseconds;
 
 // A configuration is written by hand; what is larger is some other file. Also bounds what yaml-cpp is given.
 constexpr std::size_t config_bytes_max = 1024 * 1024;
+constexpr std::size_t message_bytes_max = 200;
 constexpr std::int64_t threads_most = 1024;
 
 // Reads at most config_bytes_max + 1 bytes, so that a device or a huge file cannot fill the memory.
@@ -93,22 +97,49 @@ bool is_text(report& to, std::string_view bytes) {
   return false;
 }
 
-void read_documents(report& to, std::string_view text, settings::process& out) {
+// Notes where the last document starts.
+class document_starts : public YAML::EventHandler {
+ public:
+  YAML::Mark last;
+
+  void OnDocumentStart(const YAML::Mark& mark) override { last = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// Complains about a second document, which YAML::Load would not even look at. YAML::LoadAll is no way out: at a stray
+// comma it finds one empty document after another, for ever.
+bool is_one_document(report& to, const std::string& text) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  document_starts starts;
+  if (!parser.HandleNextDocument(starts) || !parser.HandleNextDocument(starts)) return true;
+  to.add(starts.last, "a configuration is one YAML document; this would be another one");
+  return false;
+}
+
+void read_document(report& to, std::string_view text, settings::process& out) {
   if (text.size() > config_bytes_max) {
     to.add(YAML::Mark::null_mark(), "the configuration is larger than 1 MiB");
     return;
   }
   if (!is_text(to, text)) return;
   try {
-    const auto documents = YAML::LoadAll(std::string(text));
-    if (documents.empty() || documents[0].IsNull()) {
+    const std::string owned(text);
+    if (!is_one_document(to, owned)) return;
+    const auto root = YAML::Load(owned);
+    if (root.IsNull())
       to.add(YAML::Mark::null_mark(), "the configuration is empty: it needs the key \"gates\"");
-      return;
-    }
-    if (documents.size() > 1) to.add(documents[1].Mark(), "a configuration is one YAML document, not several");
-    read_process(to, documents[0], out);
+    else
+      read_process(to, root, out);
   } catch (const YAML::Exception& e) {
-    to.add(e.mark, "not YAML: " + e.msg);
+    to.add(e.mark, "not YAML: " + fence::printable(e.msg, message_bytes_max));
   }
 }
 
@@ -134,7 +165,7 @@ environment process_environment() {
 config_result read_config(std::string_view text, std::string_view file_name, const environment& from) {
   report found(file_name, from);
   settings::process out;
-  read_documents(found, text, out);
+  read_document(found, text, out);
   if (!found.empty()) return found.take();
   return out;
 }

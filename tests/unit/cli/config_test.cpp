@@ -103,7 +103,10 @@ TEST_F(ConfigTest, RejectsBytesThatAreNoTextAtTheirPlace) {
 }
 
 TEST_F(ConfigTest, RejectsSeveralDocumentsAndOversizedFiles) {
-  EXPECT_THAT(errors_of(gate_with("") + "---\nthreads: 1\n"), ElementsAre(HasSubstr("one YAML document")));
+  EXPECT_THAT(errors_of(gate_with("") + "---\nthreads: 1\n"),
+              ElementsAre(HasSubstr("7:1: a configuration is one YAML document")));
+  // A stray comma looks to yaml-cpp like empty documents without end.
+  EXPECT_THAT(errors_of(", a: 1\n"), ElementsAre(HasSubstr("one YAML document")));
   EXPECT_THAT(errors_of(gate_with("") + std::string(1024 * 1024, '#')), ElementsAre(HasSubstr("larger than 1 MiB")));
 }
 

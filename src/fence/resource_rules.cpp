@@ -233,6 +233,27 @@ std::optional<std::string> key_rule::match(std::string_view key) const {
   return name;
 }
 
+// A capture stands for any run of one or more bytes. `reached[i]`: the parts so far can end at byte i.
+bool key_rule::can_name(std::string_view resource) const {
+  if (resource.size() > limits::resource_bytes_max) return false;
+  std::vector<bool> reached(resource.size() + 1, false);
+  reached[0] = true;
+  for (const part& p : resource_) {
+    std::vector<bool> next(resource.size() + 1, false);
+    bool open = false;
+    for (std::size_t i = 0; i <= resource.size(); ++i) {
+      if (p.what == part::kind::capture) {
+        next[i] = open;
+        open = open || reached[i];
+      } else if (reached[i] && resource.substr(i).starts_with(p.text)) {
+        next[i + p.text.size()] = true;
+      }
+    }
+    reached = std::move(next);
+  }
+  return reached[resource.size()];
+}
+
 std::optional<rule_match> first_match(std::span<const key_rule> rules, std::string_view key) {
   for (const key_rule& rule : rules) {
     if (auto resource = rule.match(key)) return rule_match{&rule, std::move(*resource)};

@@ -33,6 +33,8 @@ class key_rule {
   // resource name may have, or too long, then cut just past the limit): check with is_resource_name and reject the write
   // as malformed.
   [[nodiscard]] std::optional<std::string> match(std::string_view key) const;
+  // True when some key could be matched to this resource: whose policy is it?
+  [[nodiscard]] bool can_name(std::string_view resource) const;
   [[nodiscard]] const policy& rules() const { return policy_; }
 
  private:

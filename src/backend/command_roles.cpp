@@ -1,0 +1,86 @@
+#include "backend/command_roles.hpp"
+
+#include <unordered_map>
+
+namespace fencegate::backend {
+namespace {
+
+using enum command_role;
+
+// Checked against redis-server 7.0.15's COMMAND, entry by entry. Containers that are not listed whole are listed by
+// subcommand; a subcommand that is not listed is refused with its container or, where that is not listed, a write.
+const std::unordered_map<std::string_view, command_role>& roles() {
+  static const std::unordered_map<std::string_view, command_role> table{
+      // The gate's state machine owns these.
+      {"multi", multi}, {"exec", exec}, {"discard", discard}, {"watch", watch}, {"unwatch", unwatch},
+      {"select", select}, {"auth", auth}, {"hello", hello}, {"reset", reset}, {"quit", quit}, {"fence", fence},
+      {"client|setname", client_setname}, {"client|reply", client_reply}, {"client|caching", client_caching},
+      {"subscribe", subscribe}, {"psubscribe", subscribe}, {"ssubscribe", subscribe},
+      {"unsubscribe", unsubscribe}, {"punsubscribe", unsubscribe}, {"sunsubscribe", unsubscribe},
+      {"monitor", monitor},
+
+      // Neither `readonly` nor `write` to the server, and harmless; may travel in a batch.
+      {"ping", read}, {"echo", read}, {"time", read},
+
+      // May take long without writing.
+      {"wait", blocking_read}, {"waitaof", blocking_read},
+
+      // Harmless, bare.
+      {"client", other}, {"client|getname", other}, {"client|id", other}, {"client|info", other}, {"client|list", other},
+      {"client|help", other}, {"client|setinfo", other}, {"client|tracking", other}, {"client|trackinginfo", other},
+      {"client|getredir", other}, {"client|no-evict", other}, {"client|no-touch", other}, {"client|unpause", other},
+      {"command", other}, {"command|count", other}, {"command|docs", other}, {"command|getkeys", other},
+      {"command|getkeysandflags", other}, {"command|help", other}, {"command|info", other}, {"command|list", other},
+      {"config", other}, {"config|get", other}, {"config|help", other}, {"config|resetstat", other},
+      {"info", other}, {"lastsave", other}, {"role", other},
+      {"slowlog", other}, {"slowlog|get", other}, {"slowlog|help", other}, {"slowlog|len", other},
+      {"slowlog|reset", other},
+      {"latency", other}, {"latency|doctor", other}, {"latency|graph", other}, {"latency|help", other},
+      {"latency|histogram", other}, {"latency|history", other}, {"latency|latest", other}, {"latency|reset", other},
+      {"memory", other}, {"memory|doctor", other}, {"memory|help", other}, {"memory|malloc-stats", other},
+      {"memory|purge", other}, {"memory|stats", other},
+      {"object", other}, {"object|help", other}, {"xinfo", other}, {"xinfo|help", other}, {"xgroup", other},
+      {"xgroup|help", other}, {"pubsub", other}, {"pubsub|channels", other}, {"pubsub|help", other},
+      {"pubsub|numpat", other}, {"pubsub|numsub", other}, {"pubsub|shardchannels", other},
+      {"pubsub|shardnumsub", other}, {"save", other}, {"bgsave", other}, {"bgrewriteaof", other},
+      {"script", other}, {"script|exists", other}, {"script|help", other}, {"script|load", other},
+      {"function", other}, {"function|dump", other}, {"function|help", other}, {"function|list", other},
+      {"function|stats", other}, {"function|kill", other},
+      {"acl", other}, {"acl|cat", other}, {"acl|dryrun", other}, {"acl|genpass", other}, {"acl|getuser", other},
+      {"acl|help", other}, {"acl|list", other}, {"acl|users", other}, {"acl|whoami", other},
+      {"module", other}, {"module|help", other}, {"module|list", other},
+      {"cluster", other}, {"cluster|count-failure-reports", other}, {"cluster|countkeysinslot", other},
+      {"cluster|getkeysinslot", other}, {"cluster|help", other}, {"cluster|info", other}, {"cluster|keyslot", other},
+      {"cluster|links", other}, {"cluster|myid", other}, {"cluster|nodes", other}, {"cluster|replicas", other},
+      {"cluster|shards", other}, {"cluster|slaves", other}, {"cluster|slots", other},
+      {"readonly", other}, {"readwrite", other}, {"asking", other},
+
+      // Could damage marks or escape the fence.
+      {"flushall", refused}, {"flushdb", refused}, {"swapdb", refused}, {"debug", refused},
+      {"config|set", refused}, {"config|rewrite", refused}, {"replicaof", refused}, {"slaveof", refused},
+      {"replconf", refused}, {"failover", refused}, {"sync", refused}, {"psync", refused}, {"shutdown", refused},
+      {"script|flush", refused}, {"script|kill", refused}, {"script|debug", refused},
+      {"function|flush", refused}, {"function|delete", refused}, {"function|restore", refused},
+      {"acl|setuser", refused}, {"acl|deluser", refused}, {"acl|load", refused}, {"acl|save", refused},
+      {"acl|log", refused},
+      {"module|load", refused}, {"module|loadex", refused}, {"module|unload", refused},
+      {"migrate", refused}, {"restore-asking", refused}, {"pfdebug", refused}, {"pfselftest", refused},
+      {"client|kill", refused}, {"client|pause", refused}, {"client|unblock", refused},
+      {"cluster|addslots", refused}, {"cluster|addslotsrange", refused}, {"cluster|bumpepoch", refused},
+      {"cluster|delslots", refused}, {"cluster|delslotsrange", refused}, {"cluster|failover", refused},
+      {"cluster|flushslots", refused}, {"cluster|forget", refused}, {"cluster|meet", refused},
+      {"cluster|replicate", refused}, {"cluster|reset", refused}, {"cluster|saveconfig", refused},
+      {"cluster|set-config-epoch", refused}, {"cluster|setslot", refused},
+  };
+  return table;
+}
+
+}  // namespace
+
+std::optional<command_role> role_by_name(std::string_view lower_name) {
+  const auto found = roles().find(lower_name);
+  if (found == roles().end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace fencegate::backend

@@ -1,0 +1,14 @@
+// The short table behind command_table: what a command means to the gate where the server's flags do not say it.
+#pragma once
+
+#include "backend/command_table.hpp"
+
+#include <optional>
+#include <string_view>
+
+namespace fencegate::backend {
+
+// nullopt: not in the table; the server's flags decide.
+[[nodiscard]] std::optional<command_role> role_by_name(std::string_view lower_name);
+
+}  // namespace fencegate::backend

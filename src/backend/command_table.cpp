@@ -1,0 +1,268 @@
+#include "backend/command_table.hpp"
+
+#include "backend/command_roles.hpp"
+#include "wire/resp_request.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <initializer_list>
+
+namespace fencegate::backend {
+namespace {
+
+char lower_char(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), lower_char);
+  return out;
+}
+
+bool to_int(std::string_view text, int& out) {
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return ec == std::errc{} && end == text.data() + text.size();
+}
+
+int int_of(const wire::reply_value& v) {
+  int out = 0;
+  return to_int(v.text, out) ? out : 0;
+}
+
+// A map that RESP2 flattened: key, value, key, value.
+const wire::reply_value* member(const wire::reply_value& map, std::string_view key) {
+  for (std::size_t i = 0; i + 1 < map.elements.size(); i += 2)
+    if (map.elements[i].text == key) return &map.elements[i + 1];
+  return nullptr;
+}
+
+bool has(const wire::reply_value& list, std::string_view item) {
+  return std::any_of(list.elements.begin(), list.elements.end(), [&](const auto& e) { return e.text == item; });
+}
+
+// nullopt-like: false when the specification has a part that only the server can evaluate.
+bool read_key_spec(const wire::reply_value& entry, key_spec& out) {
+  const auto* begin = member(entry, "begin_search");
+  const auto* find = member(entry, "find_keys");
+  if (begin == nullptr || find == nullptr) return false;
+  const auto* begin_type = member(*begin, "type");
+  const auto* begin_spec = member(*begin, "spec");
+  const auto* find_type = member(*find, "type");
+  const auto* find_spec = member(*find, "spec");
+  if (begin_type == nullptr || begin_spec == nullptr || find_type == nullptr || find_spec == nullptr) return false;
+  const auto number = [](const wire::reply_value& map, std::string_view key) {
+    const auto* v = member(map, key);
+    return v == nullptr ? 0 : int_of(*v);
+  };
+  if (begin_type->text == "index") {
+    out.search = key_spec::begin::index;
+    out.position = number(*begin_spec, "index");
+  } else if (begin_type->text == "keyword") {
+    out.search = key_spec::begin::keyword;
+    out.position = number(*begin_spec, "startfrom");
+    const auto* keyword = member(*begin_spec, "keyword");
+    if (keyword == nullptr) return false;
+    out.keyword = keyword->text;
+  } else {
+    return false;
+  }
+  if (find_type->text == "range") {
+    out.keys = key_spec::find::range;
+    out.last = number(*find_spec, "lastkey");
+    out.step = std::max(1, number(*find_spec, "keystep"));
+    out.limit = number(*find_spec, "limit");
+  } else if (find_type->text == "keynum") {
+    out.keys = key_spec::find::keynum;
+    out.keynum_index = number(*find_spec, "keynumidx");
+    out.keynum_first = number(*find_spec, "firstkey");
+    out.step = std::max(1, number(*find_spec, "keystep"));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+command_role role_from_flags(const wire::reply_value& flags) {
+  const bool blocking = has(flags, "blocking");
+  if (has(flags, "write")) return blocking ? command_role::blocking_write : command_role::write;
+  if (has(flags, "readonly")) return blocking || has(flags, "no_multi") ? command_role::blocking_read : command_role::read;
+  return command_role::write;
+}
+
+void read_keys(const wire::reply_value& entry, command_spec& spec) {
+  const bool movable = has(entry.elements[2], "movablekeys");
+  if (entry.elements.size() >= 9 && !entry.elements[8].elements.empty()) {
+    for (const auto& raw : entry.elements[8].elements) {
+      const auto* flags = member(raw, "flags");
+      if (flags != nullptr && has(*flags, "not_key")) continue;
+      key_spec one;
+      if (read_key_spec(raw, one))
+        spec.keys.push_back(std::move(one));
+      else
+        spec.ask_server = true;
+      if (flags != nullptr && has(*flags, "incomplete")) spec.ask_server = true;
+    }
+    return;
+  }
+  const int first = int_of(entry.elements[3]);
+  if (movable) {
+    spec.ask_server = true;
+  } else if (first > 0) {
+    key_spec one;
+    one.position = first;
+    const int last = int_of(entry.elements[4]);
+    one.last = last >= 0 ? last - first : last;
+    one.step = std::max(1, int_of(entry.elements[5]));
+    spec.keys.push_back(one);
+  }
+}
+
+}  // namespace
+
+void command_table::add(const wire::reply_value& entry, const std::vector<std::string>& allowed) {
+  if (entry.elements.size() < 6) return;
+  command_spec spec;
+  spec.name = lower(entry.elements[0].text);
+  const auto& flags = entry.elements[2];
+  spec.arity = int_of(entry.elements[1]);
+  spec.denyoom = has(flags, "denyoom");
+  spec.noscript = has(flags, "noscript");
+  spec.role = role_by_name(spec.name).value_or(role_from_flags(flags));
+  if (spec.role == command_role::refused &&
+      std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
+    spec.role = has(flags, "write") ? command_role::write : command_role::other;
+  read_keys(entry, spec);
+  // SORT's STORE is the only incomplete specification of Redis 7.0 itself that writes; the gate reads it without asking.
+  if (spec.name == "sort" || spec.name == "sort_ro") {
+    spec.sort_store = spec.name == "sort";
+    spec.ask_server = false;
+  }
+  if (entry.elements.size() >= 10 && !entry.elements[9].elements.empty()) {
+    spec.container = true;
+    for (const auto& sub : entry.elements[9].elements) add(sub, allowed);
+  }
+  std::string name = spec.name;
+  specs_.insert_or_assign(std::move(name), std::move(spec));
+}
+
+// What must be known even about a server that does not list it (older versions, renamed commands).
+void command_table::add_builtin(const std::vector<std::string>& allowed) {
+  using enum command_role;
+  for (const std::string_view name :
+       {"multi", "exec", "discard", "watch", "unwatch", "select", "auth", "hello", "reset", "quit", "fence", "subscribe",
+        "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "monitor", "ping", "echo",
+        "client|setname", "client|reply", "client|caching", "client|kill", "client|pause", "client|unblock",
+        "config|set", "flushall", "flushdb", "swapdb", "debug", "replicaof", "slaveof", "sync", "psync", "shutdown"}) {
+    if (specs_.contains(name)) continue;
+    command_spec spec;
+    spec.name = name;
+    spec.role = role_by_name(name).value_or(write);
+    if (spec.role == refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end()) spec.role = other;
+    specs_.emplace(std::string(name), std::move(spec));
+  }
+  for (const std::string_view name : {"client", "config", "script", "acl", "function", "cluster", "module"}) {
+    auto [at, added] = specs_.try_emplace(std::string(name));
+    if (added) {
+      at->second.name = name;
+      at->second.role = write;
+    }
+    at->second.container = true;
+  }
+}
+
+result<std::shared_ptr<const command_table>> command_table::build(const wire::reply_value& reply,
+                                                                  const std::vector<std::string>& allowed) {
+  if (reply.type != '*' || reply.elements.empty()) return error{"the server's answer to COMMAND is not a list"};
+  auto table = std::make_shared<command_table>();
+  for (const auto& entry : reply.elements) table->add(entry, allowed);
+  table->add_builtin(allowed);
+  return std::shared_ptr<const command_table>(std::move(table));
+}
+
+std::shared_ptr<const command_table> command_table::empty() {
+  static const std::shared_ptr<const command_table> none = [] {
+    auto table = std::make_shared<command_table>();
+    table->add_builtin({});
+    return std::shared_ptr<const command_table>(std::move(table));
+  }();
+  return none;
+}
+
+const command_spec& command_table::find(std::string_view name, std::string_view first_argument) const {
+  static const command_spec unknown{};
+  constexpr std::size_t longest = 64;
+  if (name.size() > longest) return unknown;
+  std::array<char, 2 * longest + 1> key;
+  std::transform(name.begin(), name.end(), key.begin(), lower_char);
+  auto found = specs_.find(std::string_view(key.data(), name.size()));
+  if (found == specs_.end() || found->first.find('|') != std::string::npos) return unknown;
+  const command_spec& spec = found->second;
+  if (!spec.container || first_argument.empty()) return spec;
+  if (first_argument.size() > longest) return unknown;
+  key[name.size()] = '|';
+  std::transform(first_argument.begin(), first_argument.end(), key.begin() + static_cast<std::ptrdiff_t>(name.size()) + 1,
+                 lower_char);
+  found = specs_.find(std::string_view(key.data(), name.size() + 1 + first_argument.size()));
+  return found == specs_.end() ? unknown : found->second;
+}
+
+namespace {
+
+// The index of the argument at which one specification begins; 0: it does not apply to these arguments.
+std::size_t begin_of(const key_spec& spec, const std::vector<std::string_view>& arguments) {
+  const int count = static_cast<int>(arguments.size());
+  if (spec.search == key_spec::begin::index) return spec.position < count ? static_cast<std::size_t>(spec.position) : 0;
+  const bool forward = spec.position > 0;
+  int i = forward ? spec.position : count + spec.position;
+  for (; i > 0 && i < count; i += forward ? 1 : -1)
+    if (wire::iequals(arguments[static_cast<std::size_t>(i)], spec.keyword))
+      return i + 1 < count ? static_cast<std::size_t>(i) + 1 : 0;
+  return 0;
+}
+
+bool add_keys(const key_spec& spec, std::size_t begin, const std::vector<std::string_view>& arguments,
+              std::vector<std::size_t>& keys) {
+  const auto count = static_cast<std::int64_t>(arguments.size());
+  auto first = static_cast<std::int64_t>(begin);
+  std::int64_t last = 0;
+  if (spec.keys == key_spec::find::range) {
+    if (spec.last >= 0)
+      last = first + spec.last;
+    else if (spec.limit <= 1)
+      last = count + spec.last;
+    else
+      last = first + ((count - first) / spec.limit + spec.last);
+  } else {
+    const std::int64_t at = first + spec.keynum_index;
+    int number = 0;
+    if (at >= count || !to_int(arguments[static_cast<std::size_t>(at)], number) || number < 0) return false;
+    first += spec.keynum_first;
+    last = first + (static_cast<std::int64_t>(number) - 1) * spec.step;
+  }
+  if (last >= count) return false;
+  for (std::int64_t i = first; i <= last; i += spec.step) keys.push_back(static_cast<std::size_t>(i));
+  return true;
+}
+
+}  // namespace
+
+key_search find_keys(const command_spec& spec, const std::vector<std::string_view>& arguments,
+                     std::vector<std::size_t>& keys) {
+  keys.clear();
+  bool valid = true;
+  for (const key_spec& one : spec.keys) {
+    const std::size_t begin = begin_of(one, arguments);
+    if (begin == 0) {
+      valid = valid && one.search == key_spec::begin::keyword;
+      continue;
+    }
+    valid = add_keys(one, begin, arguments, keys) && valid;
+  }
+  if (spec.sort_store)
+    for (std::size_t i = 2; i + 1 < arguments.size(); ++i)
+      if (wire::iequals(arguments[i], "STORE")) keys.push_back(i + 1);
+  if (spec.ask_server) return key_search::ask_server;
+  return valid ? key_search::found : key_search::invalid;
+}
+
+}  // namespace fencegate::backend

@@ -1,0 +1,95 @@
+// What the Redis server says about its commands (COMMAND: flags, arity, key specifications), and what follows from it for
+// the fence: which commands write, which keys they touch, which may stand inside the gate's MULTI, which are refused.
+//
+// Default deny: a command that the server does not flag `readonly` and that is not in the short table of harmless ones
+// in command_table.cpp is a write.
+#pragma once
+
+#include "base/result.hpp"
+#include "wire/resp_reply.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace fencegate::backend {
+
+enum class command_role : std::uint8_t {
+  read,            // may travel inside a batch, or bare
+  write,           // fenced
+  blocking_read,   // XREAD, WAIT: bare; may take long
+  blocking_write,  // BLPOP …: would execute after the check; polled when fenced
+  other,           // neither reads keys nor writes: bare, never inside the gate's MULTI
+  refused,         // could damage marks or escape the fence
+  multi, exec, discard, watch, unwatch,
+  select, auth, hello, reset, quit,
+  client_setname, client_reply, client_caching,
+  subscribe, unsubscribe,  // and their pattern and shard kin: several replies each
+  monitor,
+  fence,           // the gate's own FENCE command; unknown to the server
+};
+
+// Where the server says that a command's keys are (https://redis.io/docs/reference/key-specs/).
+struct key_spec {
+  enum class begin : std::uint8_t { index, keyword } search = begin::index;
+  int position = 0;     // index: of the first key; keyword: where to start searching, negative = from the end
+  std::string keyword;  // upper case
+  enum class find : std::uint8_t { range, keynum } keys = find::range;
+  int last = 0, step = 1, limit = 0;      // range; relative to the first key, or negative = from the end
+  int keynum_index = 0, keynum_first = 0; // keynum; relative to the begin
+};
+
+struct command_spec {
+  std::string name;  // lower case, "config|set" for a subcommand
+  command_role role = command_role::write;
+  int arity = 0;
+  bool denyoom = false;
+  bool noscript = false;
+  bool ask_server = false;  // its keys can be known only by COMMAND GETKEYS
+  bool sort_store = false;  // SORT: the argument behind STORE is a key too, which its specifications leave out
+  bool container = false;   // arguments[1] names a subcommand
+  std::vector<key_spec> keys;
+};
+
+class command_table {
+ public:
+  // `reply` is the reply of COMMAND (RESP2). `allowed`: lower-case names whose refusal the operator lifted.
+  [[nodiscard]] static result<std::shared_ptr<const command_table>> build(const wire::reply_value& reply,
+                                                                          const std::vector<std::string>& allowed);
+  // Before the server has answered: knows nothing, so everything but the connection's own commands is a write.
+  [[nodiscard]] static std::shared_ptr<const command_table> empty();
+
+  // Never null: an unknown command is a write without known keys. Subcommands are resolved by arguments[1].
+  [[nodiscard]] const command_spec& find(std::string_view name, std::string_view first_argument) const;
+
+  [[nodiscard]] std::size_t size() const { return specs_.size(); }
+
+ private:
+  struct name_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+  };
+  void add(const wire::reply_value& entry, const std::vector<std::string>& allowed);
+  void add_builtin(const std::vector<std::string>& allowed);
+
+  std::unordered_map<std::string, command_spec, name_hash, std::equal_to<>> specs_;
+};
+
+enum class key_search : std::uint8_t {
+  found,       // `keys` holds the indexes of all keys (maybe none)
+  ask_server,  // COMMAND GETKEYS has to tell
+  invalid,     // the arguments do not fit the command's form; the server will reject it, but do not rely on it
+};
+
+// Indexes into `arguments` of the keys of a command.
+[[nodiscard]] key_search find_keys(const command_spec& spec, const std::vector<std::string_view>& arguments,
+                                   std::vector<std::size_t>& keys);
+
+// Keys that belong to fencegate itself.
+inline constexpr std::string_view reserved_prefix = "fencegate:";
+[[nodiscard]] inline bool is_reserved(std::string_view key) { return key.starts_with(reserved_prefix); }
+
+}  // namespace fencegate::backend

@@ -1,0 +1,80 @@
+// What this process has seen of the marks. Marks only rise, so a remembered mark is a sound reason to reject and to
+// notice a regression of the backend. It is never a reason to admit.
+#pragma once
+
+#include "base/limits.hpp"
+#include "fence/token.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace fencegate::backend {
+
+// The highest mark seen of one resource. Shared by all sessions that are bound to it; any thread.
+class mark_cell {
+ public:
+  explicit mark_cell(std::string resource_name)
+      : resource(std::move(resource_name)), key("fencegate:mark:{" + resource + "}") {}
+
+  const std::string resource;
+  const std::string key;  // where the mark is kept in Redis
+
+  [[nodiscard]] std::optional<fence::token> seen() const {
+    const std::int64_t value = seen_.load(std::memory_order_acquire);
+    if (value < 0) return std::nullopt;
+    return fence::token(value);
+  }
+  void saw(fence::token mark) {
+    std::int64_t known = seen_.load(std::memory_order_relaxed);
+    while (known < mark.value() && !seen_.compare_exchange_weak(known, mark.value(), std::memory_order_acq_rel)) {
+    }
+  }
+
+ private:
+  std::atomic<std::int64_t> seen_{-1};
+};
+
+class mark_memory {
+ public:
+  [[nodiscard]] std::shared_ptr<mark_cell> cell(std::string_view resource) {
+    const std::lock_guard lock(mutex_);
+    auto& slot = cells_[std::string(resource)];
+    if (slot == nullptr) {
+      slot = std::make_shared<mark_cell>(std::string(resource));
+      auto mine = slot;
+      if (cells_.size() > limits::marks_remembered_max) forget_one_unused(mine);
+      return mine;
+    }
+    return slot;
+  }
+
+  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> all() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<mark_cell>> out;
+    out.reserve(cells_.size());
+    for (const auto& [name, cell] : cells_) out.push_back(cell);
+    return out;
+  }
+
+ private:
+  // Forgetting is always safe: the backend decides.
+  void forget_one_unused(const std::shared_ptr<mark_cell>& keep) {
+    for (auto at = cells_.begin(); at != cells_.end(); ++at)
+      if (at->second != keep && at->second.use_count() == 1) {
+        cells_.erase(at);
+        return;
+      }
+  }
+
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<mark_cell>> cells_;
+};
+
+}  // namespace fencegate::backend

@@ -1,0 +1,119 @@
+// The gate's own connection to Redis, one per thread, with the gate's own user: it raises marks, reads the server's
+// COMMAND table, watches over the server's fitness (role, eviction, cluster mode), and heals marks that went back.
+//
+// Rule kept: a raise is reported as done only after the reply that proves it was read. Whatever is missing, late or
+// unexpected is `unavailable`.
+#pragma once
+
+#include "backend/redis_state.hpp"
+#include "base/byte_queue.hpp"
+#include "wire/resp_reply.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::backend {
+
+struct raise_outcome {
+  enum class kind : std::uint8_t {
+    held,         // the mark equals the token now
+    stale,        // the mark is higher
+    jump,         // the token is more than max_step above the mark; nothing was raised
+    unavailable,  // not known; the mark may or may not have been raised
+  } what = kind::unavailable;
+  bool raised = false;              // held only: it was lower before
+  std::optional<fence::token> mark; // what was found (stale, jump) or is set (held)
+  std::string detail;               // unavailable only
+};
+using raise_callback = std::function<void(const raise_outcome&)>;
+
+// A mark as it is in the backend. detail is set when it could not be read.
+struct mark_reading {
+  std::optional<fence::token> mark;
+  std::string detail;
+};
+
+class redis_control : public std::enable_shared_from_this<redis_control> {
+ public:
+  redis_control(boost::asio::io_context& context, std::shared_ptr<redis_state> state);
+
+  void start();
+  void stop();
+
+  // Raises the mark of the cell's resource to `wanted` unless it is there already or higher. 0 = no step limit.
+  // Callbacks run on this link's thread, later or (when the answer is known) at once.
+  void raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step, raise_callback done);
+
+  // Reads the mark; puts right a regression that it sees.
+  void read(std::shared_ptr<mark_cell> cell, std::function<void(const mark_reading&)> done);
+
+  // The keys of a command by COMMAND GETKEYS; nullopt when the server could not tell.
+  void keys_of(const std::vector<std::string>& arguments,
+               std::function<void(std::optional<std::vector<std::string>>)> done);
+
+  // Looks at the server again (epoch, role) because a session saw something that does not fit, then calls back.
+  void recheck(std::function<void()> done);
+
+ private:
+  using reply_callback = std::function<void(const wire::reply_value*)>;  // nullptr: the connection was lost
+  struct sent {
+    reply_callback done;
+    std::chrono::steady_clock::time_point deadline;
+  };
+  struct attempt;
+
+  void connect();
+  void connect_to(std::vector<stream::endpoint> endpoints, std::size_t index);
+  void greet();
+  void inspect();
+  void check_epoch();
+  void heal_all(std::string found);
+  void settle_epoch();
+  void healthy(std::string epoch);
+  void unfit(std::string problem);
+  void lose(std::string why);
+  void tick();
+
+  void send(const std::vector<std::string_view>& arguments, reply_callback done);
+  void flush();
+  void wait_readable();
+  void read_some();
+
+  void try_raise(const std::shared_ptr<attempt>& a);
+  void on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
+  void judge(const std::shared_ptr<attempt>& a, std::string_view found);
+  void note_regression(const mark_cell& cell, std::string_view found);
+
+  boost::asio::io_context& context_;
+  std::shared_ptr<redis_state> state_;
+  stream::socket socket_;
+  boost::asio::ip::tcp::resolver resolver_;
+  boost::asio::steady_timer ticker_;
+  boost::asio::steady_timer retry_;
+
+  byte_queue in_;
+  std::string out_;
+  bool writing_ = false;
+  std::deque<sent> pending_;
+  std::vector<std::function<void()>> rechecks_;
+  std::uint64_t connection_ = 0;  // counts connections: callbacks of an older one are void
+  bool up_ = false;               // greeted and fit
+  bool connected_ = false;
+  bool inspecting_ = false;
+  bool stopped_ = false;
+  int failures_ = 0;
+  std::chrono::steady_clock::time_point connect_deadline_{};
+  std::chrono::steady_clock::time_point next_inspection_{};
+};
+
+}  // namespace fencegate::backend

@@ -1,0 +1,44 @@
+// The Lua scripts that the Redis gate runs, always by EVAL with their text (an EVALSHA can answer NOSCRIPT). They compare
+// bytes only: Lua's numbers are doubles and end at 2^53, so every number is judged in C++.
+#pragma once
+
+#include <string_view>
+
+namespace fencegate::backend {
+
+// The epoch: a random text written once into an empty Redis. If it is gone or another one, marks were lost.
+inline constexpr std::string_view epoch_key = "fencegate:epoch";
+
+// Compare-and-set of a mark. KEYS: mark, epoch. ARGV: the expected mark ("" = none), the new mark, the expected epoch
+// ("" = do not look). Answers {'set'}, {'is', mark}, {'none'} or {'epoch'}; anything else changed nothing.
+inline constexpr std::string_view compare_and_set_mark = R"lua(
+if ARGV[3] ~= '' and redis.call('GET', KEYS[2]) ~= ARGV[3] then return {'epoch'} end
+local is = redis.call('GET', KEYS[1])
+if is == false then
+  if ARGV[1] ~= '' then return {'none'} end
+elseif ARGV[1] == '' or is ~= ARGV[1] then
+  return {'is', is}
+end
+if is ~= ARGV[2] then
+  redis.call('SET', KEYS[1], ARGV[2])
+elseif redis.call('PTTL', KEYS[1]) >= 0 then
+  redis.call('PERSIST', KEYS[1])
+end
+return {'set'}
+)lua";
+
+// One command behind its check. No KEYS: Redis asks for write access to those, and clients need none to the marks. ARGV:
+// protocol version, database of the client, n, n keys (marks, then the epoch), their n expected values, then the
+// command. A mark that differs answers the error "FENCEGATEMARK"; the command did not run then.
+inline constexpr std::string_view checked_command = R"lua(
+if ARGV[2] ~= '0' then redis.call('SELECT', 0) end
+local n = tonumber(ARGV[3])
+for i = 4, 3 + n do
+  if redis.call('GET', ARGV[i]) ~= ARGV[i + n] then return redis.error_reply('FENCEGATEMARK the mark moved') end
+end
+if ARGV[2] ~= '0' then redis.call('SELECT', ARGV[2]) end
+if ARGV[1] == '3' then redis.setresp(3) end
+return redis.pcall(unpack(ARGV, 4 + 2 * n))
+)lua";
+
+}  // namespace fencegate::backend

@@ -1,0 +1,133 @@
+#include "cli/serve.hpp"
+
+#include "admin/admin_server.hpp"
+#include "admin/log_sink.hpp"
+#include "base/log.hpp"
+#include "base/metrics.hpp"
+#include "gate/redis_server.hpp"
+#include "gate/rejection_log.hpp"
+#include "gate/workers.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace fencegate::cli {
+namespace {
+
+namespace asio = boost::asio;
+using clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds watch_interval{100};
+
+// The first SIGTERM: not ready at once, but still accepting, because the application in this pod may be finishing its own
+// work; the process ends when its last client has left. After four fifths of the drain time, connections are ended at
+// their next boundary; at its end, the hard way. A second SIGTERM ends at once.
+class drain_watch {
+ public:
+  drain_watch(asio::io_context& io, milliseconds limit, metrics::process& figures,
+              const std::vector<std::unique_ptr<gate::redis_server>>& gates)
+      : io_(io), limit_(limit), figures_(figures), gates_(gates), timer_(io) {}
+
+  void begin() {
+    if (figures_.draining.value() != 0) {
+      log::write(log::level::warn, "stopping at once");
+      io_.stop();
+      return;
+    }
+    log::write(log::level::info, "draining", {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(limit_).count()}});
+    figures_.draining.set(1);
+    began_ = clock::now();
+    watch();
+  }
+
+ private:
+  void watch() {
+    const auto passed = clock::now() - began_;
+    const bool empty = std::all_of(gates_.begin(), gates_.end(), [](const auto& g) { return g->connections() == 0; });
+    if (passed >= limit_ || (empty && passed >= std::min<clock::duration>(limit_, watch_interval))) {
+      if (!empty) log::write(log::level::warn, "drain_timeout reached; closing what is left");
+      io_.stop();
+      return;
+    }
+    if (!closing_ && passed >= limit_ * 4 / 5) {
+      closing_ = true;
+      for (const auto& one : gates_) one->drain();
+    }
+    timer_.expires_after(watch_interval);
+    auto again = [this](const boost::system::error_code& cancelled) {
+      if (!cancelled) watch();
+    };
+    timer_.async_wait(again);
+  }
+
+  asio::io_context& io_;
+  const milliseconds limit_;
+  metrics::process& figures_;
+  const std::vector<std::unique_ptr<gate::redis_server>>& gates_;
+  asio::steady_timer timer_;
+  clock::time_point began_;
+  bool closing_ = false;
+};
+
+}  // namespace
+
+int serve(const settings::process& config) {
+  admin::install_log_sink(config.level, config.format);
+  std::signal(SIGPIPE, SIG_IGN);
+  // Buffers of large values go back to the system when they are freed.
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+  mallopt(M_TRIM_THRESHOLD, 256 * 1024);
+
+  metrics::process figures;
+  for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
+  gate::rejection_log rejections;
+  gate::workers workers(config.threads);
+  std::vector<std::unique_ptr<gate::redis_server>> gates;
+  asio::io_context io(1);
+  drain_watch drain(io, config.drain_timeout, figures, gates);
+
+  const auto fail = [](const std::string& message) {
+    log::write(log::level::error, "cannot start", {{"detail", message}});
+    return 1;
+  };
+  for (std::size_t i = 0; i < config.redis_gates.size(); ++i) {
+    gates.push_back(std::make_unique<gate::redis_server>(workers, config.redis_gates[i], *figures.gates[i], rejections));
+    if (const auto started = gates.back()->start(); started.has_error()) return fail(started.error().message);
+  }
+  admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });
+  if (config.admin_enabled)
+    if (const auto started = admin.start(); started.has_error()) return fail(started.error().message);
+
+  asio::signal_set signals(io, SIGTERM, SIGINT);
+  std::function<void()> wait_signal = [&] {
+    auto on_signal = [&](const boost::system::error_code& cancelled, int) {
+      if (cancelled) return;
+      drain.begin();
+      wait_signal();
+    };
+    signals.async_wait(on_signal);
+  };
+  wait_signal();
+
+  workers.start();
+  figures.ready = true;
+  io.run();
+  workers.stop();
+  gates.clear();
+  rejections.flush(clock::now());
+  log::write(log::level::info, "stopped");
+  return 0;
+}
+
+}  // namespace fencegate::cli

@@ -1,0 +1,159 @@
+#include "gate/claims.hpp"
+
+#include "base/limits.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+using fence::reason;
+using fence::rejection;
+
+fence::policy claims::policy_of(std::string_view resource) const {
+  for (const auto& rule : gate_.resources)
+    if (rule.can_name(resource)) return rule.rules();
+  return gate_.policy;
+}
+
+bound_claim claims::make(const fence::claim& one, backend::mark_memory& marks) const {
+  bound_claim made;
+  made.cell = marks.cell(one.resource);
+  made.presented = one.presented;
+  made.digits = one.presented.to_string();
+  made.rules = policy_of(one.resource);
+  return made;
+}
+
+void claims::bind(const std::vector<fence::claim>& tag, backend::mark_memory& marks) {
+  clear();
+  for (const auto& one : tag) items_.push_back(make(one, marks));
+}
+
+void claims::bind_malformed(std::string detail) {
+  clear();
+  malformed_ = std::move(detail);
+}
+
+bool claims::set(const fence::claim& one, backend::mark_memory& marks) {
+  malformed_.reset();
+  const auto same = [&](const bound_claim& c) { return c.cell->resource == one.resource; };
+  const auto found = std::find_if(items_.begin(), items_.end(), same);
+  if (found != items_.end()) {
+    *found = make(one, marks);
+    return true;
+  }
+  if (items_.size() >= limits::tag_resources_max) return false;
+  items_.push_back(make(one, marks));
+  return true;
+}
+
+void claims::clear() {
+  items_.clear();
+  malformed_.reset();
+}
+
+claim_mask claims::held() const {
+  claim_mask mask = 0;
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].status == claim_status::held) mask |= claim_mask{1} << i;
+  return mask;
+}
+
+void claims::learn_from_memory() {
+  for (auto& one : items_) {
+    const auto seen = one.cell->seen();
+    if (seen && *seen > one.presented) {
+      one.status = claim_status::stale;
+      one.mark = seen;
+    }
+  }
+}
+
+std::optional<rejection> claims::refusal_of(const bound_claim& one) const {
+  const auto because = [&](reason why, std::string detail = {}) {
+    return rejection{why, one.cell->resource, one.presented, one.mark, std::move(detail)};
+  };
+  switch (one.status) {
+    case claim_status::held: return std::nullopt;
+    case claim_status::unraised: return because(reason::unavailable, one.detail);
+    case claim_status::stale: return because(reason::stale);
+    case claim_status::used: return because(reason::equal);
+    case claim_status::jump: return because(reason::jump);
+  }
+  return because(reason::unavailable);
+}
+
+std::optional<rejection> claims::refusal(claim_mask mask) const {
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    if ((mask >> i & 1) != 0)
+      if (auto why = refusal_of(items_[i])) return why;
+  return std::nullopt;
+}
+
+void claims::reject(const fence::policy& rules, rejection why, verdict& out) const {
+  auto& place = rules.mode == fence::enforcement::monitor ? out.would_be : out.rejected;
+  if (!place) place = std::move(why);
+}
+
+void claims::need_resource(const std::string& resource, const fence::policy& rules, bool read, verdict& out) const {
+  if (read && rules.read == fence::reads::pass) return;
+  if (malformed_) return reject(rules, {reason::malformed, resource, {}, {}, *malformed_}, out);
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].cell->resource != resource) continue;
+    // An unraised claim is raised before the command goes on; that is the engine's work.
+    const auto why = items_[i].status == claim_status::unraised ? std::nullopt : refusal_of(items_[i]);
+    if (why) return reject(rules, *why, out);
+    if (rules.mode == fence::enforcement::enforce) out.required |= claim_mask{1} << i;
+    return;
+  }
+  if (read || rules.missing == fence::missing_token::allow) return;
+  reject(rules, {reason::missing, resource, {}, {}, {}}, out);
+}
+
+void claims::need_tag(bool read, verdict& out) const {
+  const fence::policy& rules = gate_.policy;
+  if (read && rules.read == fence::reads::pass) return;
+  if (malformed_) return reject(rules, {reason::malformed, {}, {}, {}, *malformed_}, out);
+  if (items_.empty()) {
+    if (read || rules.missing == fence::missing_token::allow) return;
+    return reject(rules, {reason::missing, {}, {}, {}, {}}, out);
+  }
+  for (const auto& one : items_) need_resource(one.cell->resource, one.rules, read, out);
+}
+
+claims::verdict claims::judge_all(const std::vector<std::string_view>& arguments, const std::vector<std::size_t>& keys,
+                                  bool read) const {
+  verdict out;
+  bool unmatched_keys = keys.empty();
+  for (const std::size_t at : keys) {
+    const auto match = fence::first_match(gate_.resources, arguments[at]);
+    if (!match) {
+      unmatched_keys = true;
+    } else if (fence::is_resource_name(match->resource)) {
+      need_resource(match->resource, match->rule->rules(), read, out);
+    } else if (!read) {
+      reject(match->rule->rules(), {reason::malformed, {}, {}, {}, "the key names a resource that cannot be one"}, out);
+    }
+  }
+  if (!unmatched_keys || (read && keys.empty())) return out;
+  switch (gate_.unmatched) {
+    case fence::unmatched::tag: need_tag(read, out); break;
+    case fence::unmatched::pass: break;
+    case fence::unmatched::reject:
+      if (!read) reject(gate_.policy, {reason::missing, {}, {}, {}, "the key matches no resource rule"}, out);
+      break;
+  }
+  return out;
+}
+
+claims::verdict claims::judge(const std::vector<std::string_view>& arguments,
+                              const std::vector<std::size_t>& keys) const {
+  return judge_all(arguments, keys, false);
+}
+
+claims::verdict claims::judge_read(const std::vector<std::string_view>& arguments,
+                                   const std::vector<std::size_t>& keys) const {
+  return judge_all(arguments, keys, true);
+}
+
+}  // namespace fencegate::gate

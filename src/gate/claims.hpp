@@ -1,0 +1,93 @@
+// What a Redis connection is bound to: its resources and tokens, and what is known about each; and the judgment of a
+// command against them. Pure: no I/O.
+#pragma once
+
+#include "backend/command_table.hpp"
+#include "backend/mark_memory.hpp"
+#include "fence/gate_settings.hpp"
+#include "fence/policy.hpp"
+#include "fence/rejection.hpp"
+#include "fence/tag.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+enum class claim_status : std::uint8_t {
+  unraised,  // the mark was not raised yet, or that could not be done
+  held,      // the mark was equal to the token when last looked at (equal_token: reject: it was lower)
+  stale,     // the mark is higher; final, since marks only rise
+  used,      // equal_token: reject, and the mark has reached the token; final
+  jump,      // too far ahead of the mark when it was presented
+};
+
+struct bound_claim {
+  std::shared_ptr<backend::mark_cell> cell;
+  fence::token presented;
+  std::string digits;  // of `presented`
+  fence::policy rules;
+  claim_status status = claim_status::unraised;
+  std::optional<fence::token> mark;  // stale, jump: what it was compared with
+  std::string detail;                // unraised: why
+  int attempted = 0;                 // the round of raising in which it was tried last
+};
+
+using claim_mask = std::uint32_t;  // bit i: claim i; limits::tag_resources_max is 32
+
+class claims {
+ public:
+  explicit claims(const settings::redis_gate& gate) : gate_(gate) {}
+
+  // A tag was read from a client name: it replaces everything. A malformed one binds, too: as malformed.
+  void bind(const std::vector<fence::claim>& tag, backend::mark_memory& marks);
+  void bind_malformed(std::string detail);
+  // FENCE SET: adds or replaces one. False: too many resources.
+  [[nodiscard]] bool set(const fence::claim& one, backend::mark_memory& marks);
+  void clear();
+
+  [[nodiscard]] bool bound() const { return malformed_.has_value() || !items_.empty(); }
+  [[nodiscard]] std::vector<bound_claim>& items() { return items_; }
+  [[nodiscard]] const std::vector<bound_claim>& items() const { return items_; }
+  // Claims that an arm can cover.
+  [[nodiscard]] claim_mask held() const;
+  // A claim whose token is below what this process has seen needs no backend to be stale.
+  void learn_from_memory();
+  // Why the first claim of the mask may not be used; nullopt when all may.
+  [[nodiscard]] std::optional<fence::rejection> refusal(claim_mask mask) const;
+  [[nodiscard]] std::optional<fence::rejection> refusal_of(const bound_claim& one) const;
+
+  struct verdict {
+    claim_mask required = 0;                   // fenced by these; 0 and no rejection: passes unfenced
+    std::optional<fence::rejection> rejected;  // not to be sent
+    std::optional<fence::rejection> would_be;  // monitor mode: what would have been answered
+  };
+  // Judges a command that writes (or a read where reads are fenced). REQUIRES: keys from find_keys.
+  [[nodiscard]] verdict judge(const std::vector<std::string_view>& arguments, const std::vector<std::size_t>& keys) const;
+  // As judge(), for a read: policy reads: fence.
+  [[nodiscard]] verdict judge_read(const std::vector<std::string_view>& arguments,
+                                   const std::vector<std::size_t>& keys) const;
+  [[nodiscard]] bool reads_may_be_fenced() const { return reads_fenced_ && bound(); }
+  [[nodiscard]] bool malformed() const { return malformed_.has_value(); }
+  void note_reads_fenced(bool yes) { reads_fenced_ = yes; }
+  [[nodiscard]] fence::policy policy_of(std::string_view resource) const;
+
+ private:
+  void need_resource(const std::string& resource, const fence::policy& rules, bool read, verdict& out) const;
+  void need_tag(bool read, verdict& out) const;
+  void reject(const fence::policy& rules, fence::rejection why, verdict& out) const;
+  [[nodiscard]] bound_claim make(const fence::claim& one, backend::mark_memory& marks) const;
+  [[nodiscard]] verdict judge_all(const std::vector<std::string_view>& arguments, const std::vector<std::size_t>& keys,
+                                  bool read) const;
+
+  const settings::redis_gate& gate_;
+  std::vector<bound_claim> items_;
+  std::optional<std::string> malformed_;
+  bool reads_fenced_ = false;
+};
+
+}  // namespace fencegate::gate

@@ -1,0 +1,495 @@
+// Client side: which command goes where.
+#include "gate/redis_engine.hpp"
+
+#include "base/limits.hpp"
+#include "gate/blocking.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+using backend::command_role;
+using backend::command_spec;
+using fence::reason;
+using fence::rejection;
+
+namespace {
+
+// An armed link runs this many read-only batches inside its MULTI before it goes bare: reading costs less outside, but
+// the next write then needs one round trip more.
+constexpr int reads_in_a_row_max = 8;
+
+bool any_read_fenced(const settings::redis_gate& gate) {
+  const auto fences = [](const fence::policy& p) { return p.read == fence::reads::fence; };
+  return fences(gate.policy) || std::any_of(gate.resources.begin(), gate.resources.end(),
+                                            [&](const fence::key_rule& rule) { return fences(rule.rules()); });
+}
+
+}  // namespace
+
+redis_engine::redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
+                           metrics::gate& figures)
+    : host_(host), gate_(gate), marks_(marks), figures_(figures), claims_(gate) {
+  claims_.note_reads_fenced(any_read_fenced(gate));
+}
+
+void redis_engine::on_client_bytes() { resume(); }
+
+void redis_engine::on_timer() {
+  if (phase_ == phase::waiting) phase_ = armed_mask_ != 0 ? phase::armed : phase::open;
+  resume();
+}
+
+void redis_engine::resume() {
+  if (pumping_) {
+    again_ = true;
+    return;
+  }
+  pump();
+}
+
+bool redis_engine::at_rest() const {
+  return from_client.empty() && to_client.empty() && expectations_.empty() && batch_.commands.empty() &&
+         large_ == nullptr && !client_watching_ && (phase_ == phase::open || phase_ == phase::armed);
+}
+
+bool redis_engine::waits_on_purpose() const {
+  return !expectations_.empty() || subscriptions_ > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
+         phase_ == phase::batch;
+}
+
+void redis_engine::pump() {
+  pumping_ = true;
+  blocked_ = false;
+  while (!closing_) {
+    again_ = false;
+    if (large_ != nullptr) {
+      if (continue_large()) continue;
+      if (again_) continue;
+      break;
+    }
+    if (phase_ != phase::open && phase_ != phase::armed && phase_ != phase::transaction && phase_ != phase::monitor) {
+      blocked_ = !from_client.empty();
+      break;
+    }
+    if (from_client.empty()) break;
+    const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
+    if (decoded.status == wire::request_status::need_more) break;
+    if (decoded.status == wire::request_status::malformed) {
+      if (!batch_.commands.empty()) break;
+      protocol_error(decoded.message);
+      break;
+    }
+    if (decoded.status == wire::request_status::empty) {
+      from_client.consume(decoded.consumed);
+      continue;
+    }
+    if (decoded.status == wire::request_status::large) {
+      if (!batch_.commands.empty()) break;
+      start_large();
+      continue;
+    }
+    consumed_ = decoded.consumed;
+    if (step(request_) == progress::blocked && !again_) {
+      blocked_ = true;
+      break;
+    }
+  }
+  pumping_ = false;
+  if (!closing_ && phase_ == phase::armed && !batch_.commands.empty()) send_batch();
+}
+
+redis_engine::progress redis_engine::block() { return progress::blocked; }
+
+redis_engine::progress redis_engine::step(const wire::request& r) {
+  const auto& spec =
+      host_.picture().commands->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
+  muted_ = reply_off_ || skip_next_;
+  if (!replay_.empty()) muted_ = replay_.front().muted;
+  const bool was_caching = std::exchange(caching_, false);
+  const bool skipping = skip_next_;
+  progress p = progress::blocked;
+  if (phase_ == phase::monitor) {
+    p = step_in_monitor(r, spec);
+  } else if (phase_ == phase::transaction) {
+    p = step_in_transaction(r, spec);
+  } else if (!replay_.empty() && replay_.front().how != replayed::route::normal) {
+    p = step_replayed(r, spec);
+  } else {
+    p = step_plain(r, spec);
+  }
+  if (p == progress::blocked) {
+    caching_ = was_caching;
+    return p;
+  }
+  if (skipping && spec.role != command_role::client_reply) skip_next_ = false;
+  if (!replay_.empty()) replay_.pop_front();
+  from_client.consume(consumed_);
+  tries_ = 0;
+  raise_tried_ = false;
+  keys_asked_ = false;
+  if (!poll_batch_) poll_since_.reset();
+  may_block_ = spec.role == command_role::blocking_read || spec.role == command_role::blocking_write;
+  return p;
+}
+
+redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, const command_spec& spec) {
+  if (spec.role == command_role::quit) {
+    reply_local("+OK\r\n");
+    closing_ = true;
+  } else if (spec.role == command_role::reset) {
+    to_backend += "*1\r\n$5\r\nRESET\r\n";
+  } else if (r.name().size() == 4 && wire::iequals(r.name(), "PING")) {
+    wire::append_command(to_backend, r.arguments);
+  } else {
+    reply_local("-ERR only PING, RESET and QUIT are allowed while MONITOR runs\r\n");
+  }
+  return progress::taken;
+}
+
+redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
+  using enum command_role;
+  if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe &&
+      spec.role != quit && spec.role != reset && !wire::iequals(r.name(), "PING")) {
+    reply_local("-ERR Can't execute '" + std::string(r.name().substr(0, 64)) +
+                "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n");
+    return progress::taken;
+  }
+  switch (spec.role) {
+    case read: return step_read(r, spec);
+    case write:
+    case blocking_write: return step_write(r, spec);
+    case blocking_read:
+    case other: {
+      if (const auto p = check_keys(r, spec)) return *p;
+      count(metrics::request_class::other);
+      return step_unfenced(r, false);
+    }
+    case refused:
+      if (!batch_.commands.empty()) return block();
+      reject({reason::refused, {}, {}, {}, refusal_text(spec)}, spec.name);
+      return progress::taken;
+    case multi: return step_multi(r);
+    case exec:
+    case discard:
+      // Nothing of ours may ever be ended by a client's stray EXEC or DISCARD.
+      if (!batch_.commands.empty()) return block();
+      if (r.arguments.size() == 1) {
+        reply_local(spec.role == exec ? "-ERR EXEC without MULTI\r\n" : "-ERR DISCARD without MULTI\r\n");
+        return progress::taken;
+      }
+      return step_unfenced(r, false);
+    case fence: return step_fence(r);
+    default: return step_connection(r, spec);
+  }
+}
+
+std::string redis_engine::refusal_text(const command_spec& spec) const {
+  std::string shown = spec.name;
+  std::replace(shown.begin(), shown.end(), '|', ' ');
+  std::transform(shown.begin(), shown.end(), shown.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return shown + " could damage marks or escape the fence; an operator can allow it with allow_commands: [\"" +
+         spec.name + "\"]";
+}
+
+// nullopt: keys_ holds the command's keys and none is reserved. Otherwise what became of the command.
+std::optional<redis_engine::progress> redis_engine::check_keys(const wire::request& r, const command_spec& spec) {
+  const auto search = backend::find_keys(spec, r.arguments, keys_);
+  bool reserved = false;
+  if (search == backend::key_search::ask_server) {
+    if (!keys_asked_) {
+      if (!batch_.commands.empty()) return block();
+      std::vector<std::string> arguments(r.arguments.begin(), r.arguments.end());
+      phase_before_wait_ = phase_;
+      phase_ = phase::waiting;
+      keys_asked_ = true;
+      host_.keys_of(arguments, [this](std::optional<std::vector<std::string>> keys) {
+        asked_keys_ = std::move(keys);
+        phase_ = phase_before_wait_;
+        resume();
+      });
+      return block();
+    }
+    keys_.clear();
+    for (std::size_t i = 1; i < r.arguments.size(); ++i)
+      if (!asked_keys_ || std::find(asked_keys_->begin(), asked_keys_->end(), r.arguments[i]) != asked_keys_->end())
+        keys_.push_back(i);
+  } else if (search == backend::key_search::invalid) {
+    reserved = std::any_of(r.arguments.begin() + 1, r.arguments.end(), backend::is_reserved);
+  }
+  for (const std::size_t at : keys_) reserved = reserved || backend::is_reserved(r.arguments[at]);
+  if (!reserved) return std::nullopt;
+  if (phase_ == phase::transaction) {
+    replace_in_transaction(
+        fence::redis_error({reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"}));
+    return progress::taken;
+  }
+  if (!batch_.commands.empty()) return block();
+  reject({reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"}, spec.name);
+  return progress::taken;
+}
+
+redis_engine::progress redis_engine::step_read(const wire::request& r, const command_spec& spec) {
+  if (const auto p = check_keys(r, spec)) return *p;
+  if (claims_.reads_may_be_fenced()) {
+    claims_.learn_from_memory();
+    const auto verdict = claims_.judge_read(r.arguments, keys_);
+    if (verdict.rejected) {
+      if (!batch_.commands.empty()) return block();
+      reject(*verdict.rejected, spec.name);
+      return progress::taken;
+    }
+    if (verdict.required != 0) return step_fenced(r, spec, verdict.required);
+    if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
+  }
+  if (phase_ == phase::armed && (!batch_.commands.empty() || reads_in_a_row_ < reads_in_a_row_max)) {
+    if (batch_full(r)) return block();
+    add_to_batch(r, spec, false);
+    count(metrics::request_class::read);
+    return progress::taken;
+  }
+  count(metrics::request_class::read);
+  return step_unfenced(r, false);
+}
+
+redis_engine::progress redis_engine::step_write(const wire::request& r, const command_spec& spec) {
+  if (const auto p = check_keys(r, spec)) return *p;
+  if (host_.picture().commands == backend::command_table::empty()) {
+    if (!batch_.commands.empty()) return block();
+    reject({reason::unavailable, {}, {}, {}, host_.picture().problem}, r.name());
+    return progress::taken;
+  }
+  claims_.learn_from_memory();
+  const auto verdict = claims_.judge(r.arguments, keys_);
+  if (verdict.rejected) {
+    if (!batch_.commands.empty()) return block();
+    reject(*verdict.rejected, spec.name.empty() ? r.name() : std::string_view(spec.name));
+    return progress::taken;
+  }
+  if (verdict.required != 0) return step_fenced(r, spec, verdict.required);
+  const bool monitored = !claims_.items().empty() && gate_.policy.mode == fence::enforcement::monitor;
+  if (monitored && batch_.commands.empty()) peek_marks();
+  const auto p = step_unfenced(r, spec.role == command_role::write);
+  if (p == progress::taken) {
+    count(metrics::request_class::write);
+    if (verdict.would_be)
+      host_.report(*verdict.would_be, spec.name, true);
+    else if (monitored)
+      ++peeked_writes_;
+  }
+  return p;
+}
+
+redis_engine::progress redis_engine::step_fenced(const wire::request& r, const command_spec& spec,
+                                                 claim_mask required) {
+  const auto answer = [&](rejection why) {
+    if (!batch_.commands.empty()) return block();
+    reject(why, spec.name.empty() ? r.name() : std::string_view(spec.name));
+    return progress::taken;
+  };
+  if (!host_.picture().ready) return answer({reason::unavailable, {}, {}, {}, host_.picture().problem});
+  if (raise_pending(required)) return block();
+  if (const auto why = claims_.refusal(required)) return answer(*why);
+  if (client_watching_) {
+    if (spec.noscript || spec.role == command_role::blocking_write)
+      return answer({reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
+    return wrap_command(r, required);
+  }
+  if (tries_ > limits::batch_attempts_max)
+    return answer({reason::unavailable, {}, {}, {}, "the marks move all the time"});
+  if (!arm_error_.empty()) return answer_arm_error(r, spec);
+  if (phase_ == phase::open) {
+    start_arm();
+    return block();
+  }
+  if ((required & ~armed_mask_) != 0) {
+    if (!batch_.commands.empty()) return block();
+    leave_armed();
+    start_arm();
+    return block();
+  }
+  if (spec.role == command_role::blocking_write) return step_poll(r, spec, required);
+  if (batch_full(r)) return block();
+  add_to_batch(r, spec, true);
+  batch_.required |= required;
+  count(metrics::request_class::write);
+  return progress::taken;
+}
+
+// Errors of the server's own reach the client as they are; what only the gate cares about is `unavailable`.
+redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, const command_spec& spec) {
+  if (!batch_.commands.empty()) return block();
+  const std::string text = std::exchange(arm_error_, {});
+  for (const std::string_view native : {"NOAUTH", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED",
+                                        "ASK", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"}) {
+    if (!text.starts_with(native) || (text.size() > native.size() && text[native.size()] != ' ')) continue;
+    figures_.checks(metrics::check_outcome::unavailable).add();
+    reply_local("-" + text + "\r\n");
+    return progress::taken;
+  }
+  reject({reason::unavailable, {}, {}, {}, text}, spec.name.empty() ? r.name() : std::string_view(spec.name));
+  return progress::taken;
+}
+
+// A blocking write would pop after its check. Inside MULTI it does not block: it is tried again and again instead, each
+// time behind its check, until it pops or its time-out is over.
+redis_engine::progress redis_engine::step_poll(const wire::request& r, const command_spec& spec, claim_mask required) {
+  if (!batch_.commands.empty()) return block();
+  const auto now = host_.now();
+  if (!poll_since_) {
+    poll_since_ = now;
+    poll_delay_ = std::chrono::milliseconds(0);
+    poll_timeout_ = blocking_timeout(r.arguments);
+    for (const auto& one : claims_.items())
+      if (poll_timeout_ && one.rules.equal == fence::equal_token::reject) {
+        poll_since_.reset();
+        reject({reason::refused, {}, {}, {}, "a blocking command is tried many times; equal_token: reject admits one"},
+               spec.name);
+        return progress::taken;
+      }
+  }
+  add_to_batch(r, spec, true);
+  batch_.required |= required;
+  batch_.polled = poll_timeout_ && (poll_timeout_->count() == 0 || now - *poll_since_ < *poll_timeout_);
+  if (poll_delay_.count() == 0) count(metrics::request_class::write);
+  if (!batch_.polled) poll_since_.reset();
+  poll_batch_ = true;
+  return progress::taken;
+}
+
+redis_engine::progress redis_engine::step_unfenced(const wire::request& r, bool batchable) {
+  if (phase_ == phase::armed) {
+    if (batchable && !batch_.commands.empty()) {
+      if (batch_full(r)) return block();
+      add_to_batch(r, *spec_of(r), false);
+      return progress::taken;
+    }
+    if (!batch_.commands.empty()) return block();
+    leave_armed();
+  }
+  forward_raw(r);
+  return progress::taken;
+}
+
+const command_spec* redis_engine::spec_of(const wire::request& r) const {
+  return &host_.picture().commands->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
+}
+
+// A command of a batch that Redis did not run, with what became known about it.
+redis_engine::progress redis_engine::step_replayed(const wire::request& r, const command_spec& spec) {
+  if (!batch_.commands.empty()) return block();
+  const replayed& known = replay_.front();
+  if (known.how == replayed::route::answer) {
+    reply_local(known.text);
+    return progress::taken;
+  }
+  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
+  claim_mask required = 0;
+  if (writes || claims_.reads_may_be_fenced()) {
+    if (const auto p = check_keys(r, spec)) return *p;
+    claims_.learn_from_memory();
+    const auto verdict = writes ? claims_.judge(r.arguments, keys_) : claims_.judge_read(r.arguments, keys_);
+    if (verdict.rejected) {
+      reject(*verdict.rejected, spec.name);
+      return progress::taken;
+    }
+    required = verdict.required;
+  }
+  if (required == 0) return step_unfenced(r, false);
+  if (const auto why = claims_.refusal(required)) {
+    reject(*why, spec.name);
+    return progress::taken;
+  }
+  if (known.how == replayed::route::give_up) {
+    reject({reason::unavailable, {}, {}, {}, known.text}, spec.name);
+    return progress::taken;
+  }
+  if (phase_ == phase::armed) leave_armed();
+  return wrap_command(r, required);
+}
+
+// ── small parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+bool redis_engine::batch_full(const wire::request& r) const {
+  return poll_batch_ || batch_.commands.size() >= limits::batch_commands_max ||
+         (!batch_.commands.empty() && batch_.bytes.size() + r.raw.size() > limits::command_buffered_bytes_max);
+}
+
+void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec, bool fenced) {
+  const std::size_t before = batch_.bytes.size();
+  if (r.inlined)
+    wire::append_command(batch_.bytes, r.arguments);
+  else
+    batch_.bytes.append(r.raw);
+  batch_.commands.push_back({batch_.bytes.size() - before, fenced, muted_, spec.denyoom, {}});
+}
+
+void redis_engine::forward_raw(const wire::request& r, awaits what) {
+  if (r.inlined)
+    wire::append_command(to_backend, r.arguments);
+  else
+    to_backend.append(r.raw);
+  expectations_.push_back({what, muted_});
+}
+
+void redis_engine::reply_local(std::string text) {
+  if (expectations_.empty()) {
+    if (!muted_) to_client += text;
+    return;
+  }
+  locals_.push_back(std::move(text));
+  expectations_.push_back({awaits::local, muted_});
+}
+
+void redis_engine::reject(const rejection& why, std::string_view command) {
+  host_.report(why, command, false);
+  reply_local(fence::redis_error(why));
+}
+
+void redis_engine::count(metrics::request_class c) { figures_.requests(c).add(); }
+
+bool redis_engine::quiet() {
+  if (!batch_.commands.empty()) return false;
+  if (phase_ == phase::armed) leave_armed();
+  return phase_ == phase::open && expectations_.empty();
+}
+
+void redis_engine::leave_armed() {
+#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
+  to_backend += "*1\r\n$7\r\nDISCARD\r\n";
+  expectations_.push_back({awaits::ours_ok});
+#endif
+  phase_ = phase::open;
+  armed_mask_ = 0;
+  link_watching_ = false;
+  reads_in_a_row_ = 0;
+}
+
+void redis_engine::protocol_error(std::string_view message) {
+  figures_.protocol_errors(metrics::side::client).add();
+  muted_ = false;
+  reply_local("-ERR Protocol error: " + std::string(message) + "\r\n");
+  if (expectations_.empty())
+    closing_ = true;
+  else
+    expectations_.push_back({awaits::close});
+  from_client = byte_queue{};
+  input_over_ = true;
+}
+
+void redis_engine::fail_all(std::string_view detail) {
+  muted_ = false;
+  while (!from_client.empty()) {
+    const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
+    if (decoded.status == wire::request_status::complete)
+      to_client += fence::redis_error({reason::unavailable, {}, {}, {}, std::string(detail)});
+    else if (decoded.status != wire::request_status::empty)
+      break;
+    from_client.consume(decoded.consumed);
+  }
+  if (to_client.empty()) to_client += fence::redis_error({reason::unavailable, {}, {}, {}, std::string(detail)});
+  closing_ = true;
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,401 @@
+// One Redis client's session as an I/O-free machine: bytes in, bytes out. It decides what reaches the backend and when.
+//
+// Rule kept (success must enable): a fenced write is sent only while the link sits inside a MULTI whose +OK was read,
+// behind a WATCH and an MGET of its marks whose values were read and are byte-equal to the tokens. EXEC then applies it
+// only if no mark has moved. See src/README.md, "MULTI-ahead".
+//
+// The session (gate/redis_session.hpp) moves the bytes, owns the clock, and calls on_*(); each may change to_client,
+// to_backend and closing().
+#pragma once
+
+#include "backend/redis_control.hpp"
+#include "backend/redis_state.hpp"
+#include "base/byte_queue.hpp"
+#include "gate/claims.hpp"
+#include "gate/pubsub.hpp"
+#include "wire/resp_reply.hpp"
+#include "wire/resp_request.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+// What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
+// come before the call returns.
+class engine_host {
+ public:
+  virtual ~engine_host() = default;
+  [[nodiscard]] virtual const backend::redis_state::picture& picture() const = 0;
+  virtual void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
+                     backend::raise_callback done) = 0;
+  virtual void read_mark(std::shared_ptr<backend::mark_cell> cell,
+                         std::function<void(const backend::mark_reading&)> done) = 0;
+  virtual void keys_of(const std::vector<std::string>& arguments,
+                       std::function<void(std::optional<std::vector<std::string>>)> done) = 0;
+  virtual void recheck(std::function<void()> done) = 0;
+  // on_timer() comes once, after the delay.
+  virtual void set_timer(std::chrono::milliseconds delay) = 0;
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
+  // One line in the log, and counted.
+  virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
+};
+
+class redis_engine {
+ public:
+  redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks, metrics::gate& figures);
+
+  byte_queue from_client;
+  byte_queue from_backend;
+  std::string to_client;
+  std::string to_backend;
+
+  void on_client_bytes();
+  void on_backend_bytes();
+  void on_timer();
+  // The world outside has moved (an asynchronous answer, room in a buffer): go on where it stopped.
+  void resume();
+
+  // Nothing more will be read or sent but to_client; then the connection ends.
+  [[nodiscard]] bool closing() const { return closing_; }
+  // The next client bytes cannot be used before something else happens.
+  [[nodiscard]] bool blocked() const { return blocked_; }
+  // Nothing more is read from the client (QUIT, a protocol error).
+  [[nodiscard]] bool input_over() const { return input_over_; }
+  // At a boundary: nothing is in flight or half-said; the connection may be closed without loss.
+  [[nodiscard]] bool at_rest() const;
+  // The client waits for something of its own making (a blocking command, a subscription): not idle.
+  [[nodiscard]] bool waits_on_purpose() const;
+  // The last command may wait for somebody else: nothing to finish for a client that has gone.
+  [[nodiscard]] bool may_block() const { return may_block_ || phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0; }
+  // A value larger than the buffer is on its way.
+  [[nodiscard]] bool streaming() const { return large_ != nullptr; }
+  // An incomplete command stands in from_client.
+  [[nodiscard]] bool half_read() const { return !from_client.empty() && !blocked_; }
+  // Writes of this session that the backend may have applied without our knowing.
+  [[nodiscard]] bool write_in_flight() const { return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single; }
+  // The backend cannot be reached at all: answers what stands in from_client with this, then closes.
+  void fail_all(std::string_view detail);
+
+ private:
+  enum class phase : std::uint8_t {
+    open,         // the link is outside MULTI; bare commands may be in flight
+    arming,       // an arm was sent; its proof was not read yet
+    armed,        // inside our MULTI, proof read; `batch_` may be filling
+    batch,        // a batch and the arm behind it were sent
+    transaction,  // inside the client's own MULTI
+    finishing,    // the client's EXEC was sent
+    single,       // a wrapped command was sent
+    waiting,      // for the control link or the timer
+    barrier,      // a command that changes the connection was sent
+    monitor,      // MONITOR: everything passes
+  };
+  // What the next reply of the backend is.
+  enum class awaits : std::uint8_t {
+    relay,         // the client's
+    local,         // nothing: a text of ours takes its turn (locals_)
+    ours_ok,       // must be +OK, else the link's state is unknown: close
+    unwatch, select0, watch, marks, select_back, multi,  // an arm, in this order
+    queued,        // +QUEUED of a batch's commands
+    exec,          // the batch's EXEC
+    state_change,  // barrier: the reply decides (on_state_reply)
+    subscription,  // confirmations, `n` of them
+    replaced,      // an error is expected; locals_ has the text that the client gets
+    tx_exec,       // the client's EXEC
+    tx_rejected,   // our DISCARD in place of the client's EXEC; locals_ has the text
+    single,        // a wrapped command
+    probe,         // PING: is this client authenticated?
+    peek,          // monitor mode: MGET of marks
+    close,         // nothing: the connection ends when its turn comes
+  };
+  struct expectation {
+    awaits what;
+    bool muted = false;
+    std::uint32_t n = 1;
+  };
+  enum class sink : std::uint8_t { client, drop, capture };
+  enum class progress : std::uint8_t { taken, blocked };
+
+  // A command that is to be processed again, with what is known about it by now.
+  struct replayed {
+    enum class route : std::uint8_t {
+      normal,
+      answer,   // answer `text`: Redis refused it when it was queued
+      alone,    // not inside MULTI (OOM refuses everything there): bare, or through the wrapper
+      give_up,  // a fenced command is answered as unavailable, detail `text`
+    } how = route::normal;
+    bool muted = false;
+    std::string text = {};
+  };
+  struct batched {
+    std::size_t bytes;
+    bool fenced;
+    bool muted;
+    bool denyoom;
+    std::string error = {};  // Redis refused to queue it
+  };
+  struct batch {
+    std::string bytes;  // the commands as received; empty when streamed
+    std::vector<batched> commands;
+    claim_mask required = 0;
+    bool streamed = false;
+    bool polled = false;
+    std::size_t prefixed = 0;      // commands of ours in front (equal_token: reject)
+    std::size_t queued_seen = 0;
+    std::size_t elements_left = 0;
+    std::size_t elements_seen = 0;
+    enum class end : std::uint8_t { unknown, executed, nil, aborted } outcome = end::unknown;
+    std::string abort_text;
+  };
+  struct transaction {
+    bool adopted = false;  // it is our MULTI, with proven marks
+    claim_mask required = 0;
+    std::optional<fence::rejection> rejected;
+    std::size_t fenced_commands = 0;
+    std::size_t suffixed = 0;  // commands of ours behind the client's (equal_token: reject)
+    claim_mask armed = 0;      // what its MULTI was armed for
+    std::string why_not;       // it is not adopted because
+    bool client_watched = false;
+    bool executed = false;
+    std::vector<std::pair<std::size_t, int>> selects;  // position in the transaction, database
+    std::size_t commands = 0;
+    std::size_t elements_left = 0, elements_seen = 0;
+    bool tailed = false;  // an arm follows its EXEC
+    bool nil = false;
+    bool muted = false;
+    std::string last_command;
+  };
+  struct large {
+    explicit large(const wire::request_decoder& limits) : request(limits) {}
+    wire::large_request request;
+    enum class route : std::uint8_t { undecided, bare, fenced, transaction, swallow } how = route::undecided;
+    const backend::command_spec* spec = nullptr;
+    std::string answer;  // swallow: what the client gets at its end
+    bool replaces = false;  // swallow: inside a transaction, which the answer spoils
+    std::size_t inspected = 0;  // bytes at the front of from_client that were inspected, not yet sent
+    std::size_t sent = 0;
+    bool complete = false;
+    bool muted = false;
+    std::shared_ptr<const backend::command_table> table;  // keeps spec alive
+  };
+
+  // ── client side (redis_engine.cpp)
+  void pump();
+  progress step(const wire::request& r);
+  progress step_plain(const wire::request& r, const backend::command_spec& spec);
+  progress step_read(const wire::request& r, const backend::command_spec& spec);
+  progress step_write(const wire::request& r, const backend::command_spec& spec);
+  progress step_fenced(const wire::request& r, const backend::command_spec& spec, claim_mask required);
+  progress step_unfenced(const wire::request& r, bool batchable);
+  progress step_replayed(const wire::request& r, const backend::command_spec& spec);
+  progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
+  progress step_in_monitor(const wire::request& r, const backend::command_spec& spec);
+  progress answer_arm_error(const wire::request& r, const backend::command_spec& spec);
+  std::optional<progress> check_keys(const wire::request& r, const backend::command_spec& spec);
+  [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
+  [[nodiscard]] std::string refusal_text(const backend::command_spec& spec) const;
+  void forward_raw(const wire::request& r, awaits what = awaits::relay);
+  void add_to_batch(const wire::request& r, const backend::command_spec& spec, bool fenced);
+  [[nodiscard]] bool batch_full(const wire::request& r) const;
+  void reply_local(std::string text);
+  void reject(const fence::rejection& why, std::string_view command);
+  void count(metrics::request_class c);
+  [[nodiscard]] progress block();
+  // True: the link is outside MULTI and nothing is in flight. False: on the way there.
+  [[nodiscard]] bool quiet();
+  void leave_armed();
+  void protocol_error(std::string_view message);
+
+  // ── arming, batches, raising (redis_engine_arm.cpp)
+  void start_arm();
+  void append_arm_tail(claim_mask mask);
+  void arm_reply(awaits what, const wire::reply_head& head);
+  void marks_reply(std::string_view raw);
+  void finish_arm();
+  void heal(std::vector<std::size_t> gone_back);
+  void send_batch();
+  void append_uses(claim_mask required, std::size_t& added);
+  void send_exec();
+  void finish_batch();
+  void mark_used(claim_mask required);
+  void wait_and_poll();
+  void rewind_batch();
+  [[nodiscard]] bool raise_pending(claim_mask mask);
+  void raise_claims(std::function<void()> then);
+  static void on_raised(claims& bound, const backend::mark_cell& cell, const backend::raise_outcome& outcome);
+  void on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading);
+
+  // ── backend side (redis_engine_replies.cpp)
+  [[nodiscard]] bool start_value(const wire::reply_head& head, std::string_view view);
+  void start_reply(const wire::reply_head& head);
+  void start_queued(const wire::reply_head& head);
+  void start_exec(const wire::reply_head& head);
+  void start_client_exec(const wire::reply_head& head);
+  void start_element(const wire::reply_head& head);
+  void element_done();
+  void begin(const wire::reply_head& head, sink where);
+  void deliver(std::string_view bytes);
+  void value_done();
+  void arm_done();
+  void pop_expectation();
+  void flush_locals();
+  void push_done();
+  void unexpected(std::string_view what);
+  [[nodiscard]] std::string nil_text() const;
+
+  // ── commands that change the connection (redis_engine_connection.cpp)
+  progress step_connection(const wire::request& r, const backend::command_spec& spec);
+  progress step_barrier(const wire::request& r, const backend::command_spec& spec);
+  progress step_client_reply(const wire::request& r);
+  progress step_subscribe(const wire::request& r, const backend::command_spec& spec);
+  void on_state_reply();
+  void answer_binding(const std::optional<fence::rejection>& why);
+  void reset_state();
+  void peek_marks();
+  void peek_done(std::string_view raw);
+
+  // ── FENCE, and the wrapper script (redis_engine_fence.cpp)
+  progress step_fence(const wire::request& r);
+  progress fence_set(const wire::request& r);
+  progress fence_get(const wire::request& r);
+  progress fence_mark(const wire::request& r);
+  progress fence_call(const wire::request& r);
+  [[nodiscard]] bool authenticated();
+  void probe_done();
+  progress wrap_command(const wire::request& r, claim_mask required);
+  void wrap(const std::vector<std::string_view>& command, const std::vector<const bound_claim*>& under,
+            const wire::request& whole);
+  void single_done();
+
+  // ── the client's own transactions (redis_engine_transaction.cpp)
+  progress step_multi(const wire::request& r);
+  void begin_transaction(bool adopted, std::string why_not);
+  progress step_in_transaction(const wire::request& r, const backend::command_spec& spec);
+  void judge_in_transaction(const std::vector<std::string_view>& arguments, const backend::command_spec& spec);
+  void replace_in_transaction(std::string text);
+  void leave_transaction();
+  progress step_exec(const wire::request& r);
+  void finish_transaction();
+
+  // ── commands larger than the buffer (redis_engine_large.cpp)
+  void start_large();
+  [[nodiscard]] bool continue_large();
+  [[nodiscard]] std::vector<std::string_view> large_arguments() const;
+  [[nodiscard]] bool decide_large();
+  [[nodiscard]] bool decide_large_write();
+  [[nodiscard]] bool late_check();
+  void finish_large();
+  bool swallow_large(std::string answer, bool replaces);
+  void finish_streamed_batch();
+
+#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
+  void send_envelope();
+  void send_broken_multi();
+#endif
+
+  engine_host& host_;
+  const settings::redis_gate& gate_;
+  backend::mark_memory& marks_;
+  metrics::gate& figures_;
+  claims claims_;
+
+  phase phase_ = phase::open;
+  bool closing_ = false;
+  bool blocked_ = false;
+  bool pumping_ = false;
+  wire::request_decoder decoder_;
+  wire::request request_;
+  std::vector<std::size_t> keys_;
+  std::size_t consumed_ = 0;  // bytes of the command at hand
+  bool again_ = false;        // something was answered while the pump ran
+  bool may_block_ = false;
+  bool input_over_ = false;   // nothing of the client is read any more
+  phase phase_before_wait_ = phase::open;
+
+  // The connection as the server sees it.
+  int protocol_ = 2;
+  int database_ = 0;
+  bool client_watching_ = false;
+  bool authenticated_ = false;
+  bool caching_ = false;
+  std::int64_t subscriptions_ = 0;
+  pubsub::subscription_counts channels_;
+
+  // CLIENT REPLY, emulated.
+  bool reply_off_ = false;
+  bool skip_next_ = false;
+  bool muted_ = false;
+
+  // The link.
+  std::deque<expectation> expectations_;
+  std::deque<std::string> locals_;
+  wire::value_scanner scanner_;
+  sink sink_ = sink::drop;
+  bool in_push_ = false;
+  bool in_attribute_ = false;
+  std::string captured_;
+  pubsub::message_kind push_kind_ = pubsub::message_kind::other;
+
+  // Arming.
+  claim_mask arm_mask_ = 0;    // what the last arm covers
+  claim_mask armed_mask_ = 0;  // proven
+  std::string arm_epoch_;
+  std::string arm_error_;      // the first error among the arm's replies
+  bool arm_multi_ok_ = false;
+  bool arm_marks_ok_ = false;
+  std::vector<std::size_t> arm_gone_back_;
+  bool arm_epoch_moved_ = false;
+  bool link_watching_ = false;  // the server may hold watches of ours
+  int tries_ = 0;               // arms since a command was last taken
+  std::chrono::steady_clock::time_point arm_started_{};
+
+  batch batch_;
+  int batch_attempts_ = 0;
+  int reads_in_a_row_ = 0;
+  std::deque<replayed> replay_;
+  transaction tx_;
+  std::unique_ptr<large> large_;
+  std::string single_raw_;
+  std::vector<std::shared_ptr<backend::mark_cell>> single_cells_;
+  bool single_muted_ = false;
+  bool single_mark_moved_ = false;
+  replayed::route single_route_ = replayed::route::normal;
+  std::unique_ptr<claims> call_;  // of the FENCE CALL at hand
+
+  // Polling of a blocking write.
+  std::optional<std::chrono::steady_clock::time_point> poll_since_;
+  std::chrono::milliseconds poll_delay_{0};
+  std::optional<std::chrono::milliseconds> poll_timeout_;  // 0 = for ever
+  bool poll_batch_ = false;  // the batch is one blocking command
+  bool poll_again_ = false;  // it found nothing
+
+  // The command that a barrier waits for.
+  struct change {
+    backend::command_role role = backend::command_role::other;
+    int database = 0;
+    int protocol = 2;
+    int protocol_before = 2;
+    bool authenticates = false;
+    std::optional<std::string> name;
+    bool error = false;
+    bool muted = false;
+  } change_;
+  std::string held_reply_;
+  std::optional<std::vector<std::string>> asked_keys_;
+  bool keys_asked_ = false;
+  bool raise_tried_ = false;  // for the command at hand
+  int raise_round_ = 1;
+  std::size_t peeked_writes_ = 0;
+  bool peeking_ = false;
+  std::string probe_answer_;
+  std::string probe_error_;  // the server's, with its CRLF
+};
+
+}  // namespace fencegate::gate

@@ -1,0 +1,391 @@
+// Arming the link, batches, and what their end means.
+#include "gate/redis_engine.hpp"
+
+#include "backend/redis_scripts.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+using fence::reason;
+using fence::rejection;
+
+namespace {
+
+constexpr std::chrono::milliseconds poll_delay_min{2}, poll_delay_max{50};
+
+void append_select(std::string& out, int database) {
+  wire::append_command_of(out, std::string_view("SELECT"), std::to_string(database));
+}
+
+}  // namespace
+
+// The arm: [UNWATCH] [SELECT 0] WATCH m… epoch  MGET m… epoch  [SELECT n]  MULTI. Nothing of a batch is sent before all of
+// its replies were read.
+void redis_engine::start_arm() {
+  ++tries_;
+  arm_started_ = host_.now();
+#ifdef FENCEGATE_BROKEN_ENVELOPE
+  arm_mask_ = armed_mask_ = claims_.held();
+  phase_ = phase::armed;
+  return;
+#endif
+  // A watch of ours that nothing has ended would keep its dirty flag; the client's own watches must stay.
+  if (link_watching_ && !client_watching_) {
+    to_backend += "*1\r\n$7\r\nUNWATCH\r\n";
+    expectations_.push_back({awaits::unwatch});
+  }
+  append_arm_tail(claims_.held());
+  phase_ = phase::arming;
+}
+
+void redis_engine::append_arm_tail(claim_mask mask) {
+  arm_mask_ = mask;
+  arm_epoch_ = host_.picture().epoch;
+  arm_error_.clear();
+  arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
+  arm_gone_back_.clear();
+  armed_mask_ = 0;
+  std::vector<std::string_view> command{"WATCH"};
+  for (std::size_t i = 0; i < claims_.items().size(); ++i)
+    if ((mask >> i & 1) != 0) command.push_back(claims_.items()[i].cell->key);
+  command.push_back(backend::epoch_key);
+  if (database_ != 0) {
+    append_select(to_backend, 0);
+    expectations_.push_back({awaits::select0});
+  }
+#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
+  wire::append_command(to_backend, command);
+  expectations_.push_back({awaits::watch});
+  link_watching_ = true;
+#endif
+  command[0] = "MGET";
+  wire::append_command(to_backend, command);
+  expectations_.push_back({awaits::marks});
+  if (database_ != 0) {
+    append_select(to_backend, database_);
+    expectations_.push_back({awaits::select_back});
+  }
+#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
+  to_backend += "*1\r\n$5\r\nMULTI\r\n";
+#else
+  to_backend += "*2\r\n$4\r\nECHO\r\n$2\r\nOK\r\n";
+#endif
+  expectations_.push_back({awaits::multi});
+}
+
+// The reply to one step of an arm, all but MGET's, whose content counts (marks_reply).
+void redis_engine::arm_reply(awaits what, const wire::reply_head& head) {
+#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
+  const bool ok = head.is_ok() || what == awaits::multi;
+#else
+  const bool ok = head.is_ok();
+#endif
+  if (!ok && arm_error_.empty())
+    arm_error_ = head.is_error() ? std::string(head.line) : "an unexpected reply while arming";
+  if (what == awaits::multi) arm_multi_ok_ = ok;
+  // The link would go on in a database that the client did not choose.
+  if (what == awaits::select_back && !ok) unexpected("SELECT back to the client's database failed");
+}
+
+void redis_engine::marks_reply(std::string_view raw) {
+  const auto parsed = wire::parse_value(raw);
+  if (parsed.has_error() || !*parsed) return unexpected("an unreadable reply to MGET");
+  const auto& value = (*parsed)->first;
+  if (value.type != '*') {
+    if (arm_error_.empty()) arm_error_ = value.type == '-' ? std::string(value.text) : "an unexpected reply to MGET";
+    return;
+  }
+  auto& items = claims_.items();
+  std::size_t at = 0;
+  bool all_equal = true;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if ((arm_mask_ >> i & 1) == 0) continue;
+    if (at >= value.elements.size()) return unexpected("MGET answered too few marks");
+    const auto& found = value.elements[at++];
+    if (!found.null && found.text == items[i].digits) {
+      if (items[i].rules.equal == fence::equal_token::reject) {
+        items[i].status = claim_status::used;
+        items[i].mark = items[i].presented;
+        all_equal = false;
+      }
+      continue;
+    }
+    const auto mark = found.null ? result<fence::token>(error{}) : fence::token::parse(found.text);
+    if (items[i].rules.equal == fence::equal_token::reject && !items[i].cell->seen() && found.null) continue;
+    if (mark.has_value()) {
+      const auto seen = items[i].cell->seen();
+      items[i].cell->saw(*mark);
+      const bool lower = *mark < items[i].presented;
+      if (lower && items[i].rules.equal == fence::equal_token::reject && (!seen || *mark >= *seen)) continue;
+      if (!lower) {
+        items[i].status = claim_status::stale;
+        items[i].mark = *mark;
+        all_equal = false;
+        continue;
+      }
+    }
+    arm_gone_back_.push_back(i);
+    all_equal = false;
+  }
+  if (at + 1 != value.elements.size()) return unexpected("MGET answered too many marks");
+  const auto& epoch = value.elements[at];
+  arm_epoch_moved_ = epoch.null || arm_epoch_.empty() || epoch.text != arm_epoch_;
+  arm_marks_ok_ = all_equal && !arm_epoch_moved_;
+}
+
+// All replies of an arm were read. REQUIRES: the link's MULTI state is known (arm_multi_ok_).
+void redis_engine::finish_arm() {
+  const bool proven = arm_error_.empty() && arm_multi_ok_ && arm_marks_ok_;
+  if (proven) {
+    phase_ = phase::armed;
+    armed_mask_ = arm_mask_;
+    figures_.check_duration_seconds.observe(host_.now() - arm_started_);
+    return;
+  }
+  phase_ = phase::armed;
+  if (arm_multi_ok_)
+    leave_armed();
+  else
+    phase_ = phase::open;
+  armed_mask_ = 0;
+  if (!arm_error_.empty()) return;
+  if (!arm_gone_back_.empty() || arm_epoch_moved_) heal(std::move(arm_gone_back_));
+}
+
+// The backend showed a mark below one seen before, or another epoch. The control link puts it right, then we go on.
+void redis_engine::heal(std::vector<std::size_t> gone_back) {
+  phase_ = phase::waiting;
+  auto left = std::make_shared<std::size_t>(1 + gone_back.size());
+  auto one_done = [this, left] {
+    if (--*left != 0) return;
+    if (phase_ == phase::waiting) phase_ = phase::open;
+    resume();
+  };
+  // In case that a rebinding races with the answer, the claims are looked up by their cells.
+  for (const std::size_t i : gone_back) {
+    auto cell = claims_.items()[i].cell;
+    cell->saw(claims_.items()[i].rules.equal == fence::equal_token::reject ? cell->seen().value_or(fence::token())
+                                                                            : claims_.items()[i].presented);
+    host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
+      if (!reading.detail.empty()) arm_error_ = "the mark of " + cell->resource + ": " + reading.detail;
+      one_done();
+    });
+  }
+  host_.recheck(one_done);
+}
+
+// ── batches ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_engine::send_batch() {
+#ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
+  to_backend += batch_.bytes;
+  for (const auto& one : batch_.commands) expectations_.push_back({awaits::relay, one.muted});
+  batch_ = batch{};
+  poll_batch_ = false;
+  phase_ = phase::open;
+  return;
+#endif
+  const bool fenced = std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const auto& c) { return c.fenced; });
+  reads_in_a_row_ = fenced ? 0 : reads_in_a_row_ + 1;
+#ifdef FENCEGATE_BROKEN_ENVELOPE
+  send_envelope();
+#endif
+  append_uses(batch_.required, batch_.prefixed);
+  to_backend += batch_.bytes;
+  expectations_.push_back({awaits::queued, false, static_cast<std::uint32_t>(batch_.prefixed + batch_.commands.size())});
+  send_exec();
+}
+
+// equal_token: reject: the token is used up in the same transaction as the writes that it admits.
+void redis_engine::append_uses(claim_mask required, std::size_t& prefixed) {
+  for (std::size_t i = 0; i < claims_.items().size(); ++i) {
+    const auto& one = claims_.items()[i];
+    if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
+    if (database_ != 0) {
+      append_select(to_backend, 0);
+      ++prefixed;
+    }
+    wire::append_command_of(to_backend, std::string_view("SET"), one.cell->key, one.digits);
+    ++prefixed;
+    if (database_ != 0) {
+      append_select(to_backend, database_);
+      ++prefixed;
+    }
+  }
+}
+
+void redis_engine::send_exec() {
+  to_backend += "*1\r\n$4\r\nEXEC\r\n";
+  expectations_.push_back({awaits::exec});
+  arm_started_ = host_.now();
+  append_arm_tail(claims_.held());
+  phase_ = phase::batch;
+}
+
+// The batch's EXEC and the arm behind it were answered.
+void redis_engine::finish_batch() {
+  poll_batch_ = false;
+  const bool polled_in_vain = poll_again_;
+  poll_again_ = false;
+  if (batch_.outcome == batch::end::executed) {
+    std::size_t fenced = 0;
+    for (const auto& one : batch_.commands) fenced += one.fenced ? 1 : 0;
+    if (fenced != 0) figures_.checks(metrics::check_outcome::admitted).add(fenced);
+    batch_attempts_ = 0;
+    mark_used(batch_.required);
+    if (polled_in_vain) return wait_and_poll();
+    batch_ = batch{};
+    return finish_arm();
+  }
+  if (batch_.streamed) return finish_streamed_batch();
+  rewind_batch();
+  finish_arm();
+}
+
+void redis_engine::mark_used(claim_mask required) {
+  for (std::size_t i = 0; i < claims_.items().size(); ++i) {
+    auto& one = claims_.items()[i];
+    if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
+    one.status = claim_status::used;
+    one.mark = one.presented;
+    one.cell->saw(one.presented);
+  }
+}
+
+void redis_engine::wait_and_poll() {
+  const std::string bytes = std::move(batch_.bytes);
+  const bool muted = batch_.commands.front().muted;
+  batch_ = batch{};
+  from_client.prepend(bytes);
+  decoder_.reset_progress();
+  replay_.push_front({replayed::route::normal, muted, {}});
+  finish_arm();
+  if (phase_ != phase::armed && phase_ != phase::open) return;  // healing; the command goes on behind it
+  phase_ = phase::waiting;
+  poll_delay_ = std::clamp(poll_delay_ + poll_delay_ / 2, poll_delay_min, poll_delay_max);
+  auto delay = poll_delay_;
+  if (poll_timeout_ && poll_timeout_->count() != 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*poll_since_ + *poll_timeout_ - host_.now());
+    delay = std::clamp(left, std::chrono::milliseconds(1), poll_delay_);
+  }
+  host_.set_timer(delay);
+}
+
+// Nothing of the batch was applied. Its commands go back to the front of the input and are judged again with what is
+// known by now: stale ones are rejected, those that Redis refused to queue get its answer, the others are sent again.
+void redis_engine::rewind_batch() {
+  const bool aborted = batch_.outcome == batch::end::aborted;
+  const bool refused = std::any_of(batch_.commands.begin(), batch_.commands.end(),
+                                   [](const batched& c) { return !c.error.empty(); });
+  if (!refused) ++batch_attempts_;
+  const bool give_up = (aborted && !refused) || batch_attempts_ > limits::batch_attempts_max;
+  std::deque<replayed> known;
+  for (auto& one : batch_.commands) {
+    replayed next{replayed::route::normal, one.muted, {}};
+    if (give_up) {
+      next.how = replayed::route::give_up;
+      next.text = aborted ? batch_.abort_text : "the marks move all the time";
+    } else if (one.error.starts_with("OOM") && !one.denyoom) {
+      next.how = replayed::route::alone;
+    } else if (!one.error.empty()) {
+      next.how = replayed::route::answer;
+      next.text = "-" + one.error + "\r\n";
+    }
+    known.push_back(std::move(next));
+  }
+  if (give_up) batch_attempts_ = 0;
+  if (!replay_.empty()) known.insert(known.end(), replay_.begin(), replay_.end());
+  replay_ = std::move(known);
+  from_client.prepend(batch_.bytes);
+  decoder_.reset_progress();
+  batch_ = batch{};
+}
+
+// ── raising ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+// Raises the first claim of the mask that was not raised yet (the backend was away when it was bound). False: nothing to
+// do; true: wait.
+bool redis_engine::raise_pending(claim_mask mask) {
+  if (raise_tried_) return false;
+  for (std::size_t i = 0; i < claims_.items().size(); ++i)
+    if ((mask >> i & 1) != 0 && claims_.items()[i].status == claim_status::unraised) {
+      if (!batch_.commands.empty()) return true;
+      raise_tried_ = true;
+      phase_before_wait_ = phase_;
+      phase_ = phase::waiting;
+      raise_claims([this] {
+        phase_ = phase_before_wait_;
+        resume();
+      });
+      return true;
+    }
+  return false;
+}
+
+// Raises all claims that were not raised yet, one after the other, then calls back.
+void redis_engine::raise_claims(std::function<void()> then) {
+  for (std::size_t i = 0; i < claims_.items().size(); ++i) {
+    auto& one = claims_.items()[i];
+    if (one.status != claim_status::unraised || one.attempted == raise_round_) continue;
+    one.attempted = raise_round_;
+    auto cell = one.cell;
+    if (one.rules.equal == fence::equal_token::reject) {
+      host_.read_mark(cell, [this, cell, then](const backend::mark_reading& reading) {
+        on_mark_for_one_use(*cell, reading);
+        raise_claims(then);
+      });
+      return;
+    }
+    host_.raise(cell, one.presented, one.rules.max_step, [this, cell, then](const backend::raise_outcome& outcome) {
+      if (outcome.raised) figures_.checks(metrics::check_outcome::raised).add();
+      on_raised(claims_, *cell, outcome);
+      raise_claims(then);
+    });
+    return;
+  }
+  ++raise_round_;
+  then();
+}
+
+void redis_engine::on_raised(claims& bound, const backend::mark_cell& cell, const backend::raise_outcome& outcome) {
+  using enum backend::raise_outcome::kind;
+  for (auto& one : bound.items()) {
+    if (one.cell.get() != &cell) continue;
+    one.mark = outcome.mark;
+    one.detail = outcome.detail;
+    switch (outcome.what) {
+      case held:
+        one.status = claim_status::held;
+        break;
+      case stale: one.status = claim_status::stale; break;
+      case jump: one.status = claim_status::jump; break;
+      case unavailable: one.status = claim_status::unraised; break;
+    }
+  }
+}
+
+// equal_token: reject: binding only looks; the first batch raises.
+void redis_engine::on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading) {
+  for (auto& one : claims_.items()) {
+    if (one.cell.get() != &cell) continue;
+    one.mark = reading.mark;
+    one.detail = reading.detail;
+    if (!reading.detail.empty())
+      one.status = claim_status::unraised;
+    else if (!reading.mark)
+      one.status = claim_status::held;
+    else if (*reading.mark > one.presented)
+      one.status = claim_status::stale;
+    else if (*reading.mark == one.presented)
+      one.status = claim_status::used;
+    else if (one.rules.max_step > 0 && one.presented.value() - reading.mark->value() > one.rules.max_step)
+      one.status = claim_status::jump;
+    else
+      one.status = claim_status::held;
+  }
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,231 @@
+// Commands that change what the connection is: each is a barrier, sent alone, and its reply decides.
+#include "gate/redis_engine.hpp"
+
+#include <charconv>
+
+namespace fencegate::gate {
+
+using backend::command_role;
+using backend::command_spec;
+using fence::reason;
+using fence::rejection;
+
+namespace {
+
+bool to_int(std::string_view text, int& out) {
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return ec == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+redis_engine::progress redis_engine::step_connection(const wire::request& r, const command_spec& spec) {
+  using enum command_role;
+  switch (spec.role) {
+    case quit:
+      if (!batch_.commands.empty()) return block();
+      reply_local("+OK\r\n");
+      if (expectations_.empty())
+        closing_ = true;
+      else
+        expectations_.push_back({awaits::close});
+      input_over_ = true;
+      return progress::taken;
+    case client_reply: return step_client_reply(r);
+    case client_caching:
+      // Stays next to its read: the link is outside MULTI from here on, and nothing is put between.
+      if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
+      caching_ = true;
+      return progress::taken;
+    case watch:
+      if (const auto p = check_keys(r, spec)) return *p;
+      if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
+      client_watching_ = true;
+      count(metrics::request_class::other);
+      return progress::taken;
+    case unwatch:
+      if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
+      client_watching_ = false;
+      link_watching_ = false;
+      count(metrics::request_class::other);
+      return progress::taken;
+    case subscribe:
+    case unsubscribe: return step_subscribe(r, spec);
+    default: return step_barrier(r, spec);
+  }
+}
+
+redis_engine::progress redis_engine::step_barrier(const wire::request& r, const command_spec& spec) {
+  if (!quiet()) return block();
+  change_ = change{};
+  change_.role = spec.role;
+  change_.muted = muted_;
+  change_.protocol = protocol_;
+  const auto& arguments = r.arguments;
+  if (spec.role == command_role::select && arguments.size() == 2 && !to_int(arguments[1], change_.database)) {
+    change_.database = database_;
+  } else if (spec.role == command_role::client_setname && arguments.size() == 3) {
+    change_.name = std::string(arguments[2]);
+  } else if (spec.role == command_role::hello) {
+    if (arguments.size() > 1 && !to_int(arguments[1], change_.protocol)) change_.protocol = protocol_;
+    for (std::size_t i = 2; i < arguments.size(); ++i) {
+      if (wire::iequals(arguments[i], "AUTH") && i + 2 < arguments.size()) {
+        change_.authenticates = true;
+        i += 2;
+      } else if (wire::iequals(arguments[i], "SETNAME") && i + 1 < arguments.size()) {
+        change_.name = std::string(arguments[++i]);
+      }
+    }
+  }
+  count(metrics::request_class::other);
+  phase_ = phase::barrier;
+  forward_raw(r, awaits::state_change);
+  return progress::taken;
+}
+
+// The barrier's reply is in held_reply_; the client gets it now, or behind what the command means for its claims.
+void redis_engine::on_state_reply() {
+  using enum command_role;
+  const bool ok = !change_.error;
+  phase_ = phase::open;
+  link_watching_ = link_watching_ && change_.role != reset;
+  if (ok) {
+    if (change_.role == select) database_ = change_.database;
+    if (change_.role == auth) authenticated_ = false;  // a new user: ask anew before raising
+    if (change_.role == hello) {
+      change_.protocol_before = std::exchange(protocol_, change_.protocol);
+      if (change_.authenticates) authenticated_ = false;
+    }
+    if (change_.role == reset) reset_state();
+    if (change_.role == monitor) phase_ = phase::monitor;
+  }
+  if (change_.name) {
+    const auto tag = fence::find_tag(*change_.name);
+    if (tag && !ok) {
+      // Clients that ignore this error go on; their writes must not pass as untagged.
+      claims_.bind_malformed("the server refused the client name that carried the tag");
+    } else if (tag && tag->has_error()) {
+      claims_.bind_malformed(tag->error().message);
+      return answer_binding(rejection{reason::malformed, {}, {}, {}, tag->error().message});
+    } else if (tag) {
+      claims_.bind(**tag, marks_);
+      phase_ = phase::waiting;
+      return raise_claims([this] {
+        phase_ = phase::open;
+        answer_binding(claims_.refusal(~claim_mask{0}));
+        resume();
+      });
+    }
+  }
+  if (!change_.muted) to_client += held_reply_;
+  held_reply_.clear();
+}
+
+// The server took the name; the marks decide what the client is told.
+void redis_engine::answer_binding(const std::optional<rejection>& why) {
+  const bool monitor = gate_.policy.mode == fence::enforcement::monitor;
+  if (why) host_.report(*why, change_.role == command_role::hello ? "hello" : "client|setname", monitor);
+  if (!why || monitor) {
+    if (!change_.muted) to_client += held_reply_;
+  } else {
+    // The client takes an error of HELLO for "nothing has changed".
+    if (change_.role == command_role::hello && change_.protocol_before != protocol_) {
+      protocol_ = change_.protocol_before;
+      wire::append_command_of(to_backend, std::string_view("HELLO"), std::to_string(protocol_));
+      expectations_.push_back({awaits::relay, true});
+    }
+    if (!change_.muted) to_client += fence::redis_error(*why);
+  }
+  held_reply_.clear();
+}
+
+void redis_engine::reset_state() {
+  protocol_ = 2;
+  database_ = 0;
+  client_watching_ = link_watching_ = false;
+  authenticated_ = false;
+  caching_ = false;
+  subscriptions_ = 0;
+  channels_.clear();
+  reply_off_ = skip_next_ = false;
+  claims_.clear();
+  replay_.clear();
+  armed_mask_ = 0;
+  arm_error_.clear();
+  phase_ = phase::open;
+}
+
+// CLIENT REPLY never reaches the server: OFF would cut EXEC's reply short, SKIP would swallow one of ours.
+redis_engine::progress redis_engine::step_client_reply(const wire::request& r) {
+  if (!batch_.commands.empty()) return block();
+  if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "ON")) {
+    reply_off_ = skip_next_ = false;
+    muted_ = false;
+    reply_local("+OK\r\n");
+  } else if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "OFF")) {
+    reply_off_ = true;
+  } else if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "SKIP")) {
+    if (!reply_off_) skip_next_ = true;
+  } else {
+    reply_local("-ERR syntax error\r\n");
+  }
+  return progress::taken;
+}
+
+redis_engine::progress redis_engine::step_subscribe(const wire::request& r, const command_spec& spec) {
+  if (!quiet()) return block();
+  const bool all = spec.role == command_role::unsubscribe && r.arguments.size() == 1;
+  const char family = spec.name.empty() ? 'c' : spec.name.front() == 'p' ? 'p' : spec.name.starts_with("ss") || spec.name.starts_with("sun") ? 's' : 'c';
+  if (spec.role == command_role::subscribe && r.arguments.size() == 1) {
+    forward_raw(r);  // an error: wrong number of arguments
+    return progress::taken;
+  }
+  count(metrics::request_class::other);
+  forward_raw(r, awaits::subscription);
+  expectations_.back().n =
+      all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
+  return progress::taken;
+}
+
+// ── monitor mode ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+// In monitor mode nothing is enforced; the marks are read in front of writes so that what would have been rejected can be
+// counted.
+void redis_engine::peek_marks() {
+  if (phase_ != phase::open || caching_ || client_watching_ || claims_.items().empty() || peeking_) return;
+  std::vector<std::string_view> command{"MGET"};
+  for (const auto& one : claims_.items()) command.push_back(one.cell->key);
+  if (database_ != 0) {
+    wire::append_command_of(to_backend, std::string_view("SELECT"), std::string_view("0"));
+    expectations_.push_back({awaits::ours_ok});
+  }
+  wire::append_command(to_backend, command);
+  expectations_.push_back({awaits::peek});
+  if (database_ != 0) {
+    wire::append_command_of(to_backend, std::string_view("SELECT"), std::to_string(database_));
+    expectations_.push_back({awaits::ours_ok});
+  }
+  peeking_ = true;
+}
+
+void redis_engine::peek_done(std::string_view raw) {
+  peeking_ = false;
+  const auto parsed = wire::parse_value(raw);
+  const auto writes = std::exchange(peeked_writes_, 0);
+  if (parsed.has_error() || !*parsed || (*parsed)->first.type != '*') return;
+  const auto& marks = (*parsed)->first.elements;
+  for (std::size_t i = 0; i < marks.size() && i < claims_.items().size(); ++i) {
+    const auto mark = marks[i].null ? result<fence::token>(error{}) : fence::token::parse(marks[i].text);
+    if (mark.has_value()) claims_.items()[i].cell->saw(*mark);
+  }
+  claims_.learn_from_memory();
+  for (const auto& one : claims_.items()) {
+    const auto why = claims_.refusal_of(one);
+    if (!why) continue;
+    for (std::size_t i = 0; i < writes; ++i) host_.report(*why, "write", true);
+    return;
+  }
+  figures_.checks(metrics::check_outcome::admitted).add(writes);
+}
+
+}  // namespace fencegate::gate

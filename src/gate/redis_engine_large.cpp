@@ -1,0 +1,231 @@
+// Commands larger than limits::command_buffered_bytes_max: streamed, never held whole. A fenced one streams into our
+// MULTI and is decided when it is complete; one that must not run is never completed.
+#include "gate/redis_engine.hpp"
+
+#include "base/limits.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+using backend::command_role;
+using fence::reason;
+using fence::rejection;
+
+void redis_engine::start_large() {
+  large_ = std::make_unique<large>(decoder_);
+  large_->muted = reply_off_ || skip_next_;
+}
+
+// False: waits for bytes, or for the link.
+bool redis_engine::continue_large() {
+  large& l = *large_;
+  const std::string_view view = from_client.view();
+  const auto step = l.complete ? wire::large_request::step{wire::large_request::status::complete, 0, {}}
+                               : l.request.advance(view.substr(l.inspected));
+  if (step.what == wire::large_request::status::malformed) {
+    protocol_error(step.message);
+    closing_ = closing_ || l.sent != 0;
+    return false;
+  }
+  l.inspected += step.consumed;
+  l.complete = step.what == wire::large_request::status::complete;
+  if (l.how == large::route::undecided && !decide_large()) return false;
+  if (large_ == nullptr || closing_) return false;
+  if (l.inspected == 0 && !l.complete) return false;
+  // What must not run is known before its last byte is sent.
+  if (l.complete && l.how != large::route::swallow && !late_check()) return false;
+  if (l.how != large::route::swallow) to_backend.append(from_client.view().substr(0, l.inspected));
+  l.sent += l.inspected;
+  from_client.consume(l.inspected);
+  l.inspected = 0;
+  if (l.complete) finish_large();
+  return true;
+}
+
+std::vector<std::string_view> redis_engine::large_arguments() const {
+  std::vector<std::string_view> out;
+  for (const auto& one : large_->request.arguments()) out.emplace_back(one.head);
+  return out;
+}
+
+// Where a large command goes. False: not known yet, or the link is not ready for it.
+bool redis_engine::decide_large() {
+  using enum command_role;
+  large& l = *large_;
+  if (phase_ != phase::open && phase_ != phase::armed && phase_ != phase::transaction) {
+    if (phase_ == phase::monitor) closing_ = true;
+    blocked_ = true;
+    return false;
+  }
+  const auto& arguments = l.request.arguments();
+  if (arguments.empty() || !arguments[0].whole()) {
+    protocol_error("command name too large");
+    return false;
+  }
+  muted_ = l.muted;
+  const bool has_second = arguments.size() > 1 && arguments[1].whole();
+  l.spec = &host_.picture().commands->find(arguments[0].head, has_second ? std::string_view(arguments[1].head) : "");
+  l.table = host_.picture().commands;
+  if (phase_ == phase::transaction) {
+    const bool queued = l.spec->role == read || l.spec->role == write || l.spec->role == other;
+    if (!queued) return swallow_large("-ERR this command is too large for a transaction\r\n", true);
+    l.how = large::route::transaction;
+    return true;
+  }
+  switch (l.spec->role) {
+    case read:
+    case other:
+    case blocking_read:
+      if (phase_ == phase::armed) leave_armed();
+      l.how = large::route::bare;
+      return true;
+    case write: return decide_large_write();
+    default: return swallow_large("-ERR this command is too large\r\n", false);
+  }
+}
+
+bool redis_engine::decide_large_write() {
+  large& l = *large_;
+  const auto refuse = [&](rejection why) {
+    host_.report(why, l.spec->name, false);
+    return swallow_large(fence::redis_error(why), false);
+  };
+  claims_.learn_from_memory();
+  // Keys that come later are judged before the last byte is sent; what is certain by now saves the transfer.
+  auto verdict = claims::verdict{};
+  if (gate_.resources.empty())
+    verdict = claims_.judge({}, {});
+  else
+    verdict.required = claims_.held();
+  if (verdict.rejected) return refuse(*verdict.rejected);
+  if (verdict.required == 0) {
+    if (phase_ == phase::armed) leave_armed();
+    l.how = large::route::bare;
+    return true;
+  }
+  if (!host_.picture().ready) return refuse({reason::unavailable, {}, {}, {}, host_.picture().problem});
+  if (raise_pending(verdict.required)) {
+    blocked_ = true;
+    return false;
+  }
+  if (gate_.resources.empty())
+    if (const auto why = claims_.refusal(verdict.required)) return refuse(*why);
+  if (client_watching_)
+    return refuse({reason::refused, {}, {}, {}, "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
+  if (!arm_error_.empty()) return refuse({reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})});
+  if (tries_ > limits::batch_attempts_max)
+    return refuse({reason::unavailable, {}, {}, {}, "the marks move all the time"});
+  if (phase_ == phase::armed && (verdict.required & ~armed_mask_) != 0) leave_armed();
+  if (phase_ == phase::open) {
+    start_arm();
+    blocked_ = true;
+    return false;
+  }
+  l.how = large::route::fenced;
+  append_uses(verdict.required, batch_.prefixed);
+  return true;
+}
+
+// All keys are known now. False: the command is never completed, and both connections end.
+bool redis_engine::late_check() {
+  large& l = *large_;
+  const auto arguments = large_arguments();
+  const auto search = backend::find_keys(*l.spec, arguments, keys_);
+  std::optional<rejection> why;
+  bool reserved = search != backend::key_search::found &&
+                  std::any_of(arguments.begin() + 1, arguments.end(), backend::is_reserved);
+  for (const std::size_t at : keys_) {
+    reserved = reserved || backend::is_reserved(arguments[at]);
+    if (!gate_.resources.empty() && !l.request.arguments()[at].whole())
+      why = rejection{reason::refused, {}, {}, {}, "the key is too long to be matched to a resource"};
+  }
+  if (reserved) why = rejection{reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"};
+  const bool writes = l.spec->role == command_role::write;
+  if (!why && search == backend::key_search::ask_server && writes && !gate_.resources.empty())
+    why = rejection{reason::refused, {}, {}, {}, "the command is too large for its keys to be asked for"};
+  if (!why && l.how == large::route::transaction) {
+    judge_in_transaction(arguments, *l.spec);
+  } else if (!why && writes) {
+    const auto verdict = claims_.judge(arguments, keys_);
+    why = verdict.rejected;
+    const claim_mask covered = l.how == large::route::fenced ? armed_mask_ : 0;
+    if (!why && (verdict.required & ~covered) != 0) {
+      why = claims_.refusal(verdict.required);
+      if (!why) why = rejection{reason::unavailable, {}, {}, {}, "the key's resource was not armed"};
+    }
+    if (verdict.would_be) host_.report(*verdict.would_be, l.spec->name, true);
+    batch_.required = l.how == large::route::fenced ? verdict.required : 0;
+  }
+  if (!why) return true;
+  host_.report(*why, l.spec->name, false);
+  reply_local(fence::redis_error(*why));
+  batch_ = batch{};
+  closing_ = true;
+  return false;
+}
+
+void redis_engine::finish_large() {
+  const std::unique_ptr<large> done = std::move(large_);
+  decoder_.reset_progress();
+  muted_ = done->muted;
+  skip_next_ = false;
+  tries_ = 0;
+  raise_tried_ = false;
+  switch (done->how) {
+    case large::route::undecided: break;
+    case large::route::swallow:
+      if (done->replaces)
+        replace_in_transaction(done->answer);
+      else
+        reply_local(done->answer);
+      break;
+    case large::route::bare:
+      count(done->spec->role == command_role::write ? metrics::request_class::write : metrics::request_class::read);
+      expectations_.push_back({awaits::relay, muted_});
+      break;
+    case large::route::transaction:
+      ++tx_.commands;
+      expectations_.push_back({awaits::relay, muted_});
+      break;
+    case large::route::fenced:
+      count(metrics::request_class::write);
+      batch_.streamed = true;
+      batch_.commands.push_back({0, true, muted_, done->spec->denyoom, {}});
+#ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
+      return send_batch();
+#endif
+      expectations_.push_back({awaits::queued, false, static_cast<std::uint32_t>(batch_.prefixed + 1)});
+      reads_in_a_row_ = 0;
+      send_exec();
+      break;
+  }
+}
+
+bool redis_engine::swallow_large(std::string answer, bool replaces) {
+  large_->how = large::route::swallow;
+  large_->answer = std::move(answer);
+  large_->replaces = replaces;
+  return true;
+}
+
+// A streamed command cannot be sent again: the client is told, and that nothing was applied.
+void redis_engine::finish_streamed_batch() {
+  const batched& one = batch_.commands.front();
+  std::string answer;
+  if (!one.error.empty()) {
+    answer = "-" + one.error + "\r\n";
+  } else {
+    auto why = claims_.refusal(batch_.required);
+    if (!why)
+      why = rejection{reason::unavailable, {}, {}, {},
+                      batch_.abort_text.empty() ? "somebody touched the mark; send it again" : batch_.abort_text};
+    host_.report(*why, "(large)", false);
+    answer = fence::redis_error(*why);
+  }
+  if (!one.muted) to_client += answer;
+  batch_ = batch{};
+  finish_arm();
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,345 @@
+// Backend side: what each reply is, and where its bytes go.
+#include "gate/redis_engine.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+#include "gate/pubsub.hpp"
+
+namespace fencegate::gate {
+
+namespace {
+
+// Replies that the gate reads itself: HELLO's, confirmations of subscriptions, invalidations.
+constexpr std::size_t captured_bytes_max = 16 * 1024 * 1024;
+
+}  // namespace
+
+void redis_engine::on_backend_bytes() {
+  while (!closing_ && !from_backend.empty()) {
+    const std::string_view view = from_backend.view();
+    if (!scanner_.done()) {
+      const auto step = scanner_.advance(view);
+      deliver(view.substr(0, step.consumed));
+      from_backend.consume(step.consumed);
+      if (step.what == wire::value_scanner::status::malformed) return unexpected("a malformed reply");
+      if (scanner_.done())
+        value_done();
+      else if (step.consumed == 0)
+        break;
+      continue;
+    }
+    wire::reply_head head;
+    const auto status = wire::read_head(view, head);
+    if (status == wire::head_status::need_more) break;
+    if (status == wire::head_status::malformed) return unexpected("a malformed reply");
+    if (!start_value(head, view)) break;
+  }
+  if (!closing_) resume();
+}
+
+// False: more bytes are needed to tell.
+bool redis_engine::start_value(const wire::reply_head& head, std::string_view view) {
+  if (head.type == '|') {  // says something about the reply behind it, and shares its way
+    in_attribute_ = true;
+    const bool relayed = batch_.elements_left > 0 || tx_.elements_left > 0 ||
+                         (!expectations_.empty() && expectations_.front().what == awaits::relay);
+    begin(head, relayed ? sink::client : sink::drop);
+    return true;
+  }
+  const bool confirming = !expectations_.empty() && expectations_.front().what == awaits::subscription;
+  if (head.type == '>' || (protocol_ == 2 && head.is_array() && (subscriptions_ > 0 || confirming))) {
+    const auto kind = pubsub::kind_of(view.substr(head.bytes), head.count);
+    if (kind == pubsub::message_kind::need_more) return false;
+    if (head.type == '>' || kind != pubsub::message_kind::other) {
+      in_push_ = true;
+      push_kind_ = kind;
+      const bool read = kind == pubsub::message_kind::confirmation || kind == pubsub::message_kind::invalidation;
+      begin(head, read ? sink::capture : sink::client);
+      return true;
+    }
+  }
+  if (batch_.elements_left > 0 || tx_.elements_left > 0) {
+    start_element(head);
+    return true;
+  }
+  if (phase_ == phase::monitor) {
+    if (head.type == '+' && head.line == "RESET") reset_state();
+    begin(head, sink::client);
+    return true;
+  }
+  if (expectations_.empty()) {
+    // An answer to no question: "-ERR max number of clients reached" comes like this, before the server closes.
+    if (!head.is_error()) {
+      unexpected("a reply to nothing");
+      return true;
+    }
+    begin(head, sink::client);
+    closing_ = true;
+    return true;
+  }
+  start_reply(head);
+  return true;
+}
+
+void redis_engine::start_reply(const wire::reply_head& head) {
+  expectation& front = expectations_.front();
+  switch (front.what) {
+    case awaits::relay:
+    case awaits::subscription: begin(head, front.muted ? sink::drop : sink::client); break;
+    case awaits::ours_ok:
+      if (!head.is_ok()) return unexpected("DISCARD failed");
+      begin(head, sink::drop);
+      break;
+    case awaits::unwatch:
+    case awaits::select0:
+    case awaits::watch:
+    case awaits::select_back:
+    case awaits::multi:
+      arm_reply(front.what, head);
+      begin(head, sink::drop);
+      break;
+    case awaits::queued: start_queued(head); break;
+    case awaits::exec: start_exec(head); break;
+    case awaits::tx_exec: start_client_exec(head); break;
+    case awaits::tx_rejected:
+      if (!head.is_ok()) return unexpected("DISCARD failed");
+      begin(head, sink::drop);
+      break;
+    case awaits::replaced:
+      if (!head.is_error()) return unexpected("a command that does not exist was accepted");
+      begin(head, sink::drop);
+      break;
+    case awaits::single:
+      single_mark_moved_ = head.type == '-' && head.line.starts_with("FENCEGATEMARK");
+      begin(head, single_mark_moved_ || front.muted ? sink::drop : sink::client);
+      break;
+    case awaits::marks:
+    case awaits::peek:
+    case awaits::probe:
+    case awaits::state_change:
+      change_.error = head.is_error();
+      begin(head, sink::capture);
+      break;
+    case awaits::local:
+    case awaits::close: unexpected("a reply to nothing"); break;
+  }
+}
+
+// Anything but QUEUED or an error would mean that the command ran outside our MULTI.
+void redis_engine::start_queued(const wire::reply_head& head) {
+  const std::size_t at = batch_.queued_seen++;
+  if (head.type == '-') {
+    if (at >= batch_.prefixed)
+      batch_.commands[at - batch_.prefixed].error = std::string(head.line);
+    else
+      batch_.abort_text = std::string(head.line);
+  } else if (head.type != '+' || head.line != "QUEUED") {
+    return unexpected("a batch was not queued");
+  }
+  begin(head, sink::drop);
+}
+
+void redis_engine::start_exec(const wire::reply_head& head) {
+  if (head.is_array()) {
+    if (static_cast<std::size_t>(head.count) != batch_.prefixed + batch_.commands.size())
+      return unexpected("EXEC answered another number of commands");
+    from_backend.consume(head.bytes);
+    batch_.elements_left = static_cast<std::size_t>(head.count);
+    batch_.outcome = batch::end::executed;
+    return;
+  }
+  if (head.is_null()) {
+    batch_.outcome = batch::end::nil;
+  } else if (head.type == '-' && head.line.starts_with("EXECABORT")) {
+    batch_.outcome = batch::end::aborted;
+    if (batch_.abort_text.empty()) batch_.abort_text = std::string(head.line);
+  } else {
+    return unexpected("EXEC failed; the transaction's state is unknown");
+  }
+  begin(head, sink::drop);
+}
+
+void redis_engine::start_client_exec(const wire::reply_head& head) {
+  if (head.is_array()) {
+    const auto count = static_cast<std::size_t>(head.count);
+    if (count != tx_.commands + tx_.suffixed) return unexpected("EXEC answered another number of commands");
+    from_backend.consume(head.bytes);
+    tx_.elements_left = count;
+    tx_.executed = true;
+    if (!tx_.muted) to_client += "*" + std::to_string(tx_.commands) + "\r\n";
+    if (count == 0) pop_expectation();
+    return;
+  }
+  if (head.is_null()) {
+    tx_.nil = true;
+    begin(head, tx_.tailed || tx_.muted ? sink::drop : sink::client);
+  } else if (head.type == '-' && head.line.starts_with("EXECABORT")) {
+    begin(head, tx_.muted ? sink::drop : sink::client);
+  } else {
+    return unexpected("EXEC failed; the transaction's state is unknown");
+  }
+}
+
+void redis_engine::start_element(const wire::reply_head& head) {
+  if (tx_.elements_left > 0) {
+    const std::size_t at = tx_.elements_seen;
+    for (const auto& [position, database] : tx_.selects)
+      if (position == at && head.is_ok()) database_ = database;
+    return begin(head, at >= tx_.commands || tx_.muted ? sink::drop : sink::client);
+  }
+  const std::size_t at = batch_.elements_seen;
+  if (at < batch_.prefixed) {
+    if (head.is_error()) return unexpected("using up a token failed");
+    return begin(head, sink::drop);
+  }
+  if (poll_batch_) {
+    if (batch_.polled && head.is_null()) {
+      poll_again_ = true;
+      return begin(head, sink::drop);
+    }
+    poll_since_.reset();
+  }
+  begin(head, batch_.commands[at - batch_.prefixed].muted ? sink::drop : sink::client);
+}
+
+void redis_engine::element_done() {
+  if (tx_.elements_left > 0) {
+    ++tx_.elements_seen;
+    if (--tx_.elements_left == 0) pop_expectation();
+    return;
+  }
+  ++batch_.elements_seen;
+  if (--batch_.elements_left == 0) pop_expectation();
+}
+
+void redis_engine::begin(const wire::reply_head& head, sink where) {
+  sink_ = where;
+  captured_.clear();
+  scanner_.begin(head);
+  deliver(from_backend.view().substr(0, head.bytes));
+  from_backend.consume(head.bytes);
+  if (scanner_.done()) value_done();
+}
+
+void redis_engine::deliver(std::string_view bytes) {
+  switch (sink_) {
+    case sink::client: to_client.append(bytes); break;
+    case sink::drop: break;
+    case sink::capture:
+      captured_.append(bytes);
+      if (captured_.size() > captured_bytes_max) unexpected("a reply too large to be read");
+      break;
+  }
+}
+
+void redis_engine::value_done() {
+  if (in_attribute_) {
+    in_attribute_ = false;
+    return;
+  }
+  if (in_push_) {
+    in_push_ = false;
+    return push_done();
+  }
+  if (batch_.elements_left > 0 || tx_.elements_left > 0) return element_done();
+  if (expectations_.empty() || closing_) return;  // MONITOR's lines
+  expectation& front = expectations_.front();
+  switch (front.what) {
+    case awaits::relay:
+    case awaits::ours_ok:
+    case awaits::unwatch:
+    case awaits::select0:
+    case awaits::watch:
+    case awaits::select_back:
+    case awaits::exec:
+    case awaits::subscription: return pop_expectation();
+    case awaits::marks: {
+      const std::string raw = std::move(captured_);
+      pop_expectation();
+      return marks_reply(raw);
+    }
+    case awaits::multi: return arm_done();
+    case awaits::queued:
+      if (--front.n == 0) pop_expectation();
+      return;
+    case awaits::tx_exec:
+      pop_expectation();
+      if (!tx_.tailed) finish_transaction();
+      return;
+    case awaits::tx_rejected:
+    case awaits::replaced:
+      if (!front.muted) to_client += locals_.front();
+      locals_.pop_front();
+      return pop_expectation();
+    case awaits::single: pop_expectation(); return single_done();
+    case awaits::state_change: {
+      held_reply_ = std::move(captured_);
+      pop_expectation();
+      return on_state_reply();
+    }
+    case awaits::probe: {
+      probe_answer_ = std::move(captured_);
+      pop_expectation();
+      return probe_done();
+    }
+    case awaits::peek: {
+      const std::string raw = std::move(captured_);
+      pop_expectation();
+      return peek_done(raw);
+    }
+    case awaits::local:
+    case awaits::close: return;
+  }
+}
+
+void redis_engine::arm_done() {
+  pop_expectation();
+  if (phase_ == phase::arming) return finish_arm();
+  if (phase_ == phase::batch) return finish_batch();
+  if (phase_ == phase::finishing) return finish_transaction();
+  unexpected("an arm outside its place");
+}
+
+void redis_engine::pop_expectation() {
+  expectations_.pop_front();
+  flush_locals();
+}
+
+void redis_engine::flush_locals() {
+  while (!expectations_.empty()) {
+    const auto& front = expectations_.front();
+    if (front.what == awaits::local) {
+      if (!front.muted) to_client += locals_.front();
+      locals_.pop_front();
+    } else if (front.what == awaits::close) {
+      closing_ = true;
+    } else {
+      return;
+    }
+    expectations_.pop_front();
+  }
+}
+
+// RESP3 pushes, and RESP2's messages of a subscribed connection.
+void redis_engine::push_done() {
+  if (push_kind_ == pubsub::message_kind::invalidation) {
+    to_client += pubsub::without_reserved_keys(captured_);
+    return;
+  }
+  if (push_kind_ != pubsub::message_kind::confirmation) return;
+  to_client += captured_;
+  subscriptions_ = channels_.confirmed(captured_);
+  if (expectations_.empty() || expectations_.front().what != awaits::subscription) return;
+  if (--expectations_.front().n == 0) pop_expectation();
+}
+
+void redis_engine::unexpected(std::string_view what) {
+  if (closing_) return;
+  figures_.protocol_errors(metrics::side::backend).add();
+  log::write(log::level::error, "backend connection closed", {{"gate", gate_.name}, {"detail", what}});
+  closing_ = true;
+}
+
+std::string redis_engine::nil_text() const { return protocol_ == 3 ? "_\r\n" : "*-1\r\n"; }
+
+}  // namespace fencegate::gate

@@ -1,0 +1,194 @@
+// The client's own transactions: its MULTI adopts ours, its EXEC is sent only while the marks are proven.
+#include "gate/redis_engine.hpp"
+
+#include "base/limits.hpp"
+
+#include <charconv>
+
+namespace fencegate::gate {
+
+using backend::command_role;
+using backend::command_spec;
+using fence::reason;
+using fence::rejection;
+
+redis_engine::progress redis_engine::step_multi(const wire::request& r) {
+  if (!batch_.commands.empty()) return block();
+  if (r.arguments.size() != 1) return step_unfenced(r, false);
+  claims_.learn_from_memory();
+  std::string why_not = host_.picture().problem;
+  if (!claims_.items().empty() && host_.picture().ready && gate_.policy.mode == fence::enforcement::enforce) {
+    if (raise_pending(~claim_mask{0})) return block();
+    const claim_mask held = claims_.held();
+    why_not = std::exchange(arm_error_, {});
+    if (held != 0 && why_not.empty() && tries_ <= limits::batch_attempts_max) {
+      if (phase_ == phase::armed && (held & ~armed_mask_) != 0) leave_armed();
+      if (phase_ == phase::open) {
+        start_arm();
+        if (phase_ != phase::armed) return block();
+      }
+      begin_transaction(true, {});
+      reply_local("+OK\r\n");
+      return progress::taken;
+    }
+  }
+  if (phase_ == phase::armed) leave_armed();
+  begin_transaction(false, std::move(why_not));
+  forward_raw(r);
+  return progress::taken;
+}
+
+void redis_engine::begin_transaction(bool adopted, std::string why_not) {
+  tx_ = transaction{};
+  tx_.adopted = adopted;
+  tx_.why_not = std::move(why_not);
+  phase_ = phase::transaction;
+  count(metrics::request_class::other);
+}
+
+redis_engine::progress redis_engine::step_in_transaction(const wire::request& r, const command_spec& spec) {
+  using enum command_role;
+  switch (spec.role) {
+    case exec:
+      if (r.arguments.size() == 1) return step_exec(r);
+      break;
+    case discard:
+      forward_raw(r);
+      if (r.arguments.size() == 1) leave_transaction();
+      return progress::taken;
+    case multi:
+    case watch: break;
+    case quit: return step_connection(r, spec);
+    case reset:
+      change_ = change{};
+      change_.role = reset;
+      change_.muted = muted_;
+      phase_ = phase::barrier;
+      forward_raw(r, awaits::state_change);
+      return progress::taken;
+    case select: {
+      int database = -1;
+      if (r.arguments.size() == 2)
+        std::from_chars(r.arguments[1].data(), r.arguments[1].data() + r.arguments[1].size(), database);
+      tx_.selects.emplace_back(tx_.commands, database);
+      ++tx_.commands;
+      break;
+    }
+    case refused:
+      replace_in_transaction(fence::redis_error({reason::refused, {}, {}, {}, refusal_text(spec)}));
+      return progress::taken;
+    case client_setname:
+    case fence:
+    case hello:
+    case auth:
+    case subscribe:
+    case unsubscribe:
+    case monitor:
+    case client_reply:
+      replace_in_transaction("-ERR " + std::string(spec.name) + " is not allowed inside MULTI behind fencegate\r\n");
+      return progress::taken;
+    default:
+      if (const auto p = check_keys(r, spec)) return *p;
+      judge_in_transaction(r.arguments, spec);
+      ++tx_.commands;
+  }
+  forward_raw(r);
+  return progress::taken;
+}
+
+// What would be rejected outside spoils the transaction: it is queued natively, and EXEC answers with the rejection.
+void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arguments, const command_spec& spec) {
+  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
+  count(writes ? metrics::request_class::write : metrics::request_class::read);
+  if (!writes && !claims_.reads_may_be_fenced()) return;
+  const auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
+  if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
+  tx_.required |= verdict.required;
+  if (verdict.required != 0) ++tx_.fenced_commands;
+  if (tx_.rejected) return;
+  tx_.rejected = verdict.rejected;
+  if (!tx_.rejected && (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) != 0) {
+    tx_.rejected = claims_.refusal(verdict.required);
+    if (!tx_.rejected) tx_.rejected = rejection{reason::unavailable, {}, {}, {}, tx_.why_not};
+  }
+  tx_.last_command = spec.name;
+}
+
+// A command that must not run spoils the transaction natively: the server refuses one that does not exist, and answers
+// EXECABORT to EXEC.
+void redis_engine::replace_in_transaction(std::string text) {
+  to_backend += "*1\r\n$17\r\nFENCEGATE.REFUSED\r\n";
+  locals_.push_back(std::move(text));
+  expectations_.push_back({awaits::replaced, muted_});
+}
+
+void redis_engine::leave_transaction() {
+  phase_ = phase::open;
+  armed_mask_ = 0;
+  link_watching_ = client_watching_ = false;
+}
+
+redis_engine::progress redis_engine::step_exec(const wire::request& r) {
+  tx_.muted = muted_;
+  tx_.client_watched = client_watching_;
+  claims_.learn_from_memory();
+  if (!tx_.rejected) tx_.rejected = claims_.refusal(tx_.required);
+  if (!tx_.rejected && !tx_.selects.empty())
+    for (std::size_t i = 0; i < claims_.items().size(); ++i)
+      if ((tx_.required >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
+        tx_.rejected = rejection{reason::refused, {}, {}, {}, "SELECT inside MULTI does not go with equal_token: reject"};
+  if (tx_.rejected) {
+    host_.report(*tx_.rejected, tx_.last_command, false);
+    to_backend += "*1\r\n$7\r\nDISCARD\r\n";
+    locals_.push_back(fence::redis_error(*tx_.rejected));
+    expectations_.push_back({awaits::tx_rejected, muted_});
+    leave_transaction();
+    return progress::taken;
+  }
+#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
+  if (tx_.adopted) send_broken_multi();
+#endif
+  if (tx_.adopted) {
+    append_uses(tx_.required, tx_.suffixed);
+    for (std::size_t i = 0; i < tx_.suffixed; ++i) expectations_.push_back({awaits::relay, true});
+  }
+  forward_raw(r, awaits::tx_exec);
+  client_watching_ = false;
+  armed_mask_ = 0;
+  tx_.armed = arm_mask_;
+  tx_.tailed = tx_.adopted && tx_.selects.empty();
+  if (tx_.tailed) {
+    arm_started_ = host_.now();
+    append_arm_tail(claims_.held());
+  } else {
+    link_watching_ = false;
+  }
+  phase_ = phase::finishing;
+  return progress::taken;
+}
+
+// EXEC, and the arm behind it, were answered.
+void redis_engine::finish_transaction() {
+  const transaction done = std::exchange(tx_, transaction{});
+  if (done.executed) {
+    if (done.fenced_commands != 0) figures_.checks(metrics::check_outcome::admitted).add(done.fenced_commands);
+    mark_used(done.required);
+  }
+  if (!done.tailed) {
+    phase_ = phase::open;
+    return;
+  }
+  if (done.nil) {
+    // Nobody but us knows whose watch was touched: the marks behind the EXEC tell.
+    auto why = claims_.refusal(done.required != 0 ? done.required : done.armed);
+    if (!why && (!arm_gone_back_.empty() || arm_epoch_moved_))
+      why = rejection{reason::unavailable, {}, {}, {}, "the backend lost a mark; it is being put back"};
+    if (!why && !done.client_watched)
+      why = rejection{reason::unavailable, {}, {}, {}, "somebody touched the mark; send the transaction again"};
+    if (why) host_.report(*why, done.last_command, false);
+    if (!done.muted) to_client += why ? fence::redis_error(*why) : nil_text();
+  }
+  finish_arm();
+}
+
+}  // namespace fencegate::gate

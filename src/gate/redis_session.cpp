@@ -1,0 +1,306 @@
+#include "gate/redis_session.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <algorithm>
+
+namespace fencegate::gate {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+// A client that has gone (half-closed) may still have commands under way: they get this long.
+constexpr milliseconds finish_after_end{5'000};
+// What a client may send ahead while its earlier commands are under way.
+constexpr std::size_t read_ahead_bytes = 64 * 1024;
+
+metrics::check_outcome outcome_of(fence::reason why) {
+  using enum fence::reason;
+  switch (why) {
+    case stale: return metrics::check_outcome::stale;
+    case missing: return metrics::check_outcome::missing;
+    case malformed: return metrics::check_outcome::malformed;
+    case equal: return metrics::check_outcome::equal;
+    case jump: return metrics::check_outcome::jump;
+    case unavailable: return metrics::check_outcome::unavailable;
+    case refused: return metrics::check_outcome::refused;
+  }
+  return metrics::check_outcome::unavailable;
+}
+
+}  // namespace
+
+redis_session::redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address,
+                             std::function<void(const std::shared_ptr<redis_session>&)> ended)
+    : shard_(shard),
+      engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
+      client_{std::move(client), {}, 0, false, false},
+      backend_{backend::stream::socket(shard.context), {}, 0, false, false},
+      client_address_(std::move(client_address)),
+      ended_(std::move(ended)),
+      began_(std::chrono::steady_clock::now()),
+      last_heard_(began_) {}
+
+void redis_session::start() {
+  boost::system::error_code ignored;
+  client_.socket.non_blocking(true, ignored);
+  client_.socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  shard_.refresh();
+  if (shard_.picture.endpoints.empty()) return on_connect_failed(shard_.picture.problem);
+  connect(0);
+}
+
+void redis_session::connect(std::size_t index) {
+  boost::system::error_code ignored;
+  backend_.socket.close(ignored);
+  const backend::stream::endpoint target = shard_.picture.endpoints[index];
+  backend_.socket.open(target.protocol(), ignored);
+  auto on_connected = [self = shared_from_this(), index](const boost::system::error_code& failed) {
+    if (self->closed_ || !self->connect_problem_.empty()) return;
+    self->shard_.refresh();
+    if (failed && index + 1 < self->shard_.picture.endpoints.size()) return self->connect(index + 1);
+    if (failed) return self->on_connect_failed("cannot connect to Redis: " + failed.message());
+    boost::system::error_code tcp_only;
+    self->backend_.socket.non_blocking(true, tcp_only);
+    self->backend_.socket.set_option(asio::ip::tcp::no_delay(true), tcp_only);
+    self->connected_ = true;
+    self->after_event();
+  };
+  backend_.socket.async_connect(target, on_connected);
+}
+
+// The client's first commands are answered, so that it learns why; then it may try anew.
+void redis_session::on_connect_failed(const std::string& why) {
+  connect_problem_ = why.empty() ? "the backend cannot be reached" : why;
+  boost::system::error_code ignored;
+  backend_.socket.close(ignored);
+  shard_.state->figures.rejected(metrics::connection_rejection::backend).add();
+  read(client_);
+}
+
+// ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+bool redis_session::wants_client() const {
+  if (!connected_ || client_.ended || engine_.input_over() || engine_.closing()) return false;
+  if (unsent(engine_.to_backend, to_backend_) > limits::output_high_water_bytes) return false;
+  if (engine_.blocked()) return engine_.from_client.size() < read_ahead_bytes;
+  if (unsent(engine_.to_client, to_client_) > limits::output_hard_bytes) return false;
+  return engine_.from_client.size() < limits::command_buffered_bytes_max + limits::resp_line_bytes_max;
+}
+
+// A client that sends a long pipeline before it reads an answer would deadlock with a gate that stopped for its answers:
+// while the client's bytes pile up, answers may, too, up to a hard limit.
+bool redis_session::wants_backend() const {
+  if (!connected_ || backend_.ended || engine_.closing()) return false;
+  const std::size_t waiting = unsent(engine_.to_client, to_client_);
+  if (waiting <= limits::output_high_water_bytes) return true;
+  return engine_.from_client.size() >= read_ahead_bytes && waiting <= limits::output_hard_bytes;
+}
+
+void redis_session::read(inlet& from) {
+  if (from.reading || closed_) return;
+  if (from.room == nullptr) {
+    from.room_bytes = std::max(from.room_bytes, limits::read_buffer_bytes_min);
+    from.room = std::make_unique_for_overwrite<char[]>(from.room_bytes);
+  }
+  from.reading = true;
+  auto on_bytes = [self = shared_from_this(), &from](const boost::system::error_code& failed, std::size_t bytes) {
+    self->on_read(from, failed, bytes);
+  };
+  from.socket.async_read_some(asio::buffer(from.room.get(), from.room_bytes), std::move(on_bytes));
+}
+
+void redis_session::on_read(inlet& from, const boost::system::error_code& failed, std::size_t bytes) {
+  from.reading = false;
+  if (closed_) return;
+  if (failed) return on_end(from, failed);
+  shard_.refresh();
+  if (&from == &client_) {
+    on_client_bytes(bytes);
+  } else {
+    engine_.from_backend.append({from.room.get(), bytes});
+    engine_.on_backend_bytes();
+    engine_.from_backend.release();
+  }
+  // Room grows while reads fill it, and goes back when they no longer come near.
+  if (bytes == from.room_bytes && from.room_bytes < limits::read_buffer_bytes_max) {
+    from.room_bytes = std::min(from.room_bytes * 4, limits::read_buffer_bytes_max);
+    from.room.reset();
+  } else if (bytes * 16 < from.room_bytes && from.room_bytes > limits::read_buffer_bytes_min) {
+    from.room_bytes = std::max(from.room_bytes / 4, limits::read_buffer_bytes_min);
+    from.room.reset();
+  }
+  after_event();
+}
+
+void redis_session::on_client_bytes(std::size_t bytes) {
+  engine_.from_client.append({client_.room.get(), bytes});
+  if (!connect_problem_.empty()) {
+    engine_.fail_all(connect_problem_);
+    return;
+  }
+  bytes_read_at_ = last_heard_ = std::chrono::steady_clock::now();
+  engine_.on_client_bytes();
+  if (!engine_.half_read()) began_ = last_heard_;
+}
+
+void redis_session::on_end(inlet& of, const boost::system::error_code& why) {
+  of.ended = true;
+  if (&of == &backend_) {
+    if (engine_.write_in_flight())
+      log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
+                 {{"gate", shard_.state->gate.name}, {"client", client_address_}});
+    // What the backend said before it closed still belongs to the client.
+    send(client_, engine_.to_client, to_client_);
+    return close();
+  }
+  if (why != asio::error::eof || engine_.may_block() || engine_.at_rest() || !connected_) return close();
+  client_ended_ = std::chrono::steady_clock::now();
+  after_event();
+}
+
+// ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_session::after_event() {
+  if (closed_) return;
+  if (connected_) {
+    const bool anything = unsent(engine_.to_backend, to_backend_) != 0;
+    send(backend_, engine_.to_backend, to_backend_);
+    if (anything && bytes_read_at_ != time_point{}) {
+      shard_.state->figures.overhead_seconds.observe(std::chrono::steady_clock::now() - bytes_read_at_);
+      bytes_read_at_ = {};
+    }
+  }
+  if (closed_) return;
+  send(client_, engine_.to_client, to_client_);
+  if (closed_) return;
+  if (engine_.closing() && engine_.to_client.empty()) return close();
+  if (client_.ended && engine_.at_rest()) return close();
+  if (draining_ && engine_.at_rest()) return close();
+  engine_.from_client.release();
+  if (wants_client()) read(client_);
+  if (wants_backend()) read(backend_);
+}
+
+void redis_session::send(inlet& to, std::string& bytes, outlet& out) {
+  while (!out.waiting && out.sent < bytes.size()) {
+    boost::system::error_code failed;
+    out.sent += to.socket.write_some(asio::buffer(bytes.data() + out.sent, bytes.size() - out.sent), failed);
+    if (failed == asio::error::would_block) {
+      out.waiting = true;
+      out.stalled_since = std::chrono::steady_clock::now();
+      auto on_writable = [self = shared_from_this(), &out](const boost::system::error_code& wrong) {
+        out.waiting = false;
+        if (self->closed_) return;
+        if (wrong) return self->close();
+        self->shard_.refresh();
+        self->after_event();
+      };
+      to.socket.async_wait(backend::stream::socket::wait_write, on_writable);
+    } else if (failed) {
+      // A backend that has closed may have said why: its last bytes are read before the end.
+      if (&to == &backend_) {
+        bytes.clear();
+        out.sent = 0;
+        return read(backend_);
+      }
+      return close();
+    }
+  }
+  constexpr std::size_t kept_bytes = 16 * 1024;
+  if (out.sent == bytes.size()) {
+    if (bytes.capacity() > kept_bytes)
+      std::string().swap(bytes);
+    else
+      bytes.clear();
+    out.sent = 0;
+  } else if (out.sent > limits::output_high_water_bytes) {
+    bytes.erase(0, out.sent);
+    out.sent = 0;
+  }
+}
+
+// ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_session::on_tick(time_point now) {
+  if (closed_) return;
+  const auto& times = shard_.state->gate.limits_time;
+  const auto over = [&](time_point since, milliseconds limit) { return limit.count() != 0 && now - since > limit; };
+  if (!connected_ && connect_problem_.empty() && over(began_, times.connect))
+    return on_connect_failed("connecting to Redis took too long");
+  if (to_client_.waiting && over(to_client_.stalled_since, times.write)) return close();
+  if (to_backend_.waiting && over(to_backend_.stalled_since, times.write)) return close();
+  if (engine_.half_read() && !engine_.streaming() && over(began_, times.head)) return close();
+  if (!engine_.waits_on_purpose() && over(last_heard_, times.idle)) return close();
+  if (client_.ended && over(client_ended_, finish_after_end)) return close();
+}
+
+void redis_session::drain() {
+  draining_ = true;
+  if (!closed_ && engine_.at_rest()) close();
+}
+
+void redis_session::close() {
+  if (closed_) return;
+  closed_ = true;
+  boost::system::error_code ignored;
+  client_.socket.shutdown(backend::stream::socket::shutdown_both, ignored);
+  client_.socket.close(ignored);
+  backend_.socket.close(ignored);
+  if (timer_ != nullptr) timer_->cancel();
+  ended_(shared_from_this());
+}
+
+// ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
+
+// Answers reach the engine only while the session lives, and what they make it say is sent.
+template <class Call>
+auto redis_session::later(Call call) {
+  return [self = shared_from_this(), call = std::move(call)](auto&&... answer) {
+    if (self->closed_) return;
+    self->shard_.refresh();
+    call(std::forward<decltype(answer)>(answer)...);
+    self->after_event();
+  };
+}
+
+void redis_session::raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
+                          backend::raise_callback done) {
+  shard_.control->raise(std::move(cell), wanted, max_step, later(std::move(done)));
+}
+
+void redis_session::read_mark(std::shared_ptr<backend::mark_cell> cell,
+                              std::function<void(const backend::mark_reading&)> done) {
+  shard_.control->read(std::move(cell), later(std::move(done)));
+}
+
+void redis_session::keys_of(const std::vector<std::string>& arguments,
+                            std::function<void(std::optional<std::vector<std::string>>)> done) {
+  shard_.control->keys_of(arguments, later(std::move(done)));
+}
+
+void redis_session::recheck(std::function<void()> done) { shard_.control->recheck(later(std::move(done))); }
+
+void redis_session::set_timer(milliseconds delay) {
+  if (timer_ == nullptr) timer_ = std::make_unique<asio::steady_timer>(shard_.context);
+  timer_->expires_after(delay);
+  auto on_time = [self = shared_from_this()](const boost::system::error_code& failed) {
+    if (failed || self->closed_) return;
+    self->shard_.refresh();
+    self->engine_.on_timer();
+    self->after_event();
+  };
+  timer_->async_wait(on_time);
+}
+
+void redis_session::report(const fence::rejection& why, std::string_view command, bool monitor) {
+  shard_.state->figures.checks(outcome_of(why.why)).add();
+  shard_.rejections.report(shard_.state->gate.name, why, client_address_, command, now(), monitor);
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,124 @@
+// One client connection of a Redis gate and its backend link: moves bytes between the sockets and the engine, with limits
+// in both directions. It decides nothing about commands.
+//
+// All of it runs on its shard's thread.
+#pragma once
+
+#include "backend/redis_control.hpp"
+#include "backend/redis_state.hpp"
+#include "gate/redis_engine.hpp"
+#include "gate/rejection_log.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace fencegate::gate {
+
+// What the sessions of one gate on one thread share.
+struct redis_shard {
+  redis_shard(boost::asio::io_context& io, std::shared_ptr<backend::redis_state> backend_state, rejection_log& log)
+      : context(io), state(std::move(backend_state)), rejections(log),
+        control(std::make_shared<backend::redis_control>(io, state)), picture(state->look()) {}
+
+  boost::asio::io_context& context;
+  std::shared_ptr<backend::redis_state> state;
+  rejection_log& rejections;
+  std::shared_ptr<backend::redis_control> control;
+
+  backend::redis_state::picture picture;
+  std::uint64_t picture_version = 0;
+  // A command under way may still use the table with which it began.
+  std::deque<std::shared_ptr<const backend::command_table>> retired_tables;
+  void refresh() {
+    const std::uint64_t now = state->version.load(std::memory_order_acquire);
+    if (now == picture_version) return;
+    picture_version = now;
+    auto before = picture.commands;
+    picture = state->look();
+    if (before == picture.commands) return;
+    retired_tables.push_back(std::move(before));
+    if (retired_tables.size() > 4) retired_tables.pop_front();
+  }
+};
+
+class redis_session final : public engine_host, public std::enable_shared_from_this<redis_session> {
+ public:
+  redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address,
+                std::function<void(const std::shared_ptr<redis_session>&)> ended);
+
+  void start();
+  // Time-outs; called about twice a second.
+  void on_tick(std::chrono::steady_clock::time_point now);
+  // Ends the connection as soon as nothing is in flight.
+  void drain();
+  void close();
+
+ private:
+  using time_point = std::chrono::steady_clock::time_point;
+  // One direction's reading side.
+  struct inlet {
+    backend::stream::socket socket;
+    std::unique_ptr<char[]> room;
+    std::size_t room_bytes = 0;
+    bool reading = false;
+    bool ended = false;
+  };
+  struct outlet {
+    std::size_t sent = 0;  // of the engine's buffer
+    bool waiting = false;  // for the socket to take more
+    time_point stalled_since{};
+  };
+
+  // engine_host
+  const backend::redis_state::picture& picture() const override { return shard_.picture; }
+  void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
+             backend::raise_callback done) override;
+  void read_mark(std::shared_ptr<backend::mark_cell> cell,
+                 std::function<void(const backend::mark_reading&)> done) override;
+  void keys_of(const std::vector<std::string>& arguments,
+               std::function<void(std::optional<std::vector<std::string>>)> done) override;
+  void recheck(std::function<void()> done) override;
+  void set_timer(std::chrono::milliseconds delay) override;
+  time_point now() const override { return std::chrono::steady_clock::now(); }
+  void report(const fence::rejection& why, std::string_view command, bool monitor) override;
+
+  void connect(std::size_t index);
+  void on_connect_failed(const std::string& why);
+  void read(inlet& from);
+  void on_read(inlet& from, const boost::system::error_code& failed, std::size_t bytes);
+  void on_client_bytes(std::size_t bytes);
+  void on_end(inlet& of, const boost::system::error_code& why);
+  void after_event();
+  void send(inlet& to, std::string& bytes, outlet& out);
+  [[nodiscard]] std::size_t unsent(const std::string& bytes, const outlet& out) const { return bytes.size() - out.sent; }
+  [[nodiscard]] bool wants_client() const;
+  [[nodiscard]] bool wants_backend() const;
+  template <class Call>
+  auto later(Call call);
+
+  redis_shard& shard_;
+  redis_engine engine_;
+  inlet client_;
+  inlet backend_;
+  outlet to_client_, to_backend_;
+  const std::string client_address_;
+  std::function<void(const std::shared_ptr<redis_session>&)> ended_;
+  std::unique_ptr<boost::asio::steady_timer> timer_;
+  bool connected_ = false;
+  std::string connect_problem_;
+  bool closed_ = false;
+  bool draining_ = false;
+  time_point began_;        // or when the last whole command was read
+  time_point last_heard_;
+  time_point bytes_read_at_{};
+  time_point client_ended_{};
+};
+
+}  // namespace fencegate::gate

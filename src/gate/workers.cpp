@@ -1,0 +1,27 @@
+#include "gate/workers.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+workers::workers(unsigned threads) {
+  if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+  for (unsigned i = 0; i < threads; ++i) {
+    contexts_.push_back(std::make_unique<boost::asio::io_context>(1));
+    guards_.push_back(boost::asio::make_work_guard(*contexts_.back()));
+  }
+}
+
+workers::~workers() { stop(); }
+
+void workers::start() {
+  for (auto& context : contexts_) threads_.emplace_back([&context] { context->run(); });
+}
+
+void workers::stop() {
+  for (auto& context : contexts_) context->stop();
+  for (auto& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+}  // namespace fencegate::gate

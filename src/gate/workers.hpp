@@ -1,0 +1,36 @@
+// The threads of the process: one io_context each, run by one thread. A session lives on one of them for its whole life.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace fencegate::gate {
+
+class workers {
+ public:
+  // 0 = one per core.
+  explicit workers(unsigned threads);
+  ~workers();
+
+  workers(const workers&) = delete;
+  workers& operator=(const workers&) = delete;
+
+  void start();
+  // Stops all threads at once and joins them.
+  void stop();
+
+  [[nodiscard]] std::size_t size() const { return contexts_.size(); }
+  [[nodiscard]] boost::asio::io_context& context(std::size_t i) { return *contexts_[i]; }
+
+ private:
+  std::vector<std::unique_ptr<boost::asio::io_context>> contexts_;
+  std::vector<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> guards_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fencegate::gate

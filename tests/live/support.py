@@ -239,7 +239,9 @@ class Resp:
         count = int(rest)
         if kind in b"$!=":
             data = None if count < 0 else self._bytes(count)
-            return RespError(data.decode(errors="replace")) if kind == b"!" else data[4:] if kind == b"=" else data
+            if kind == b"!":
+                return RespError(data.decode(errors="replace"))
+            return data[4:] if kind == b"=" else data
         if kind in b"*~>":
             items = None if count < 0 else [self._element() for _ in range(count)]
             return Push(items) if kind == b">" else set(map(_hashable, items)) if kind == b"~" else items
@@ -349,6 +351,10 @@ class Process:
         """Its exit status."""
         return self.child.wait(deadline)
 
+    def assert_running(self):
+        if self.child.poll() is not None:
+            raise AssertionError(f"{self.title} ended by itself, status {self.child.returncode}:\n{self.log()[-3000:]}")
+
     def kill(self):
         if self.child is not None and self.child.poll() is None:
             self._signal(signal.SIGKILL)
@@ -445,7 +451,8 @@ class Gate(Process):
             "name": "cache",
             "protocol": "redis",
             "listen": f"unix:{self.address}" if self.unix else f"{LOOPBACK}:{self.port}",
-            "upstream": f"redis://{self.credentials}{LOOPBACK}:{upstream}" if isinstance(upstream, int) else f"unix://{self.credentials}{upstream}",
+            "upstream": f"redis://{self.credentials}{LOOPBACK}:{upstream}" if isinstance(upstream, int)
+                        else f"unix://{self.credentials}{upstream}",
         }
         config = self.process | {"admin": {"listen": f"{LOOPBACK}:{self.admin_port}"}, "gates": [gate | self.gate]}
         with open(os.path.join(self.folder, "fencegate.yaml"), "w") as file:

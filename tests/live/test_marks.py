@@ -159,8 +159,8 @@ class Regressions(MarksTest):
 
     def assert_noticed(self, gate):
         self.assertGreaterEqual(gate.metric("regressions_total"), 1)
-        lines = [line for line in gate.log_lines() if line.get("resource") == "orders" and line["level"] in ("warn", "error")]
-        self.assertTrue(lines, gate.log())
+        serious = [line for line in gate.log_lines() if line["level"] in ("warn", "error")]
+        self.assertIn("orders", [line.get("resource") for line in serious], gate.log())
 
     def test_a_deleted_mark_is_put_back(self):
         self.regression(lambda redis: redis.call("DEL", mark_key("orders")))
@@ -202,8 +202,8 @@ class Regressions(MarksTest):
         redis, gate = self.servers()
         stale = self.holder(gate, "orders=33")
         self.holder(gate, "orders=34")
-        for damage in (("SET", mark_key("orders"), "thirty"), ("SET", mark_key("orders"), "033"), ("SET", mark_key("orders"), "")):
-            redis.cli.call(*damage)
+        for damage in ("thirty", "033", ""):
+            redis.cli.call("SET", mark_key("orders"), damage)
             self.assert_stale(stale.call("SET", "k", "stale"))
             self.assertIsInstance(self.client(gate, "orders=33").call("SET", "k", "stale"), RespError)
         redis.cli.pipeline([("DEL", mark_key("orders")), ("RPUSH", mark_key("orders"), "33")])

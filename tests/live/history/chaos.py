@@ -22,6 +22,8 @@ class Chaos:
 
     def step(self):
         """To be called every few milliseconds."""
+        for process in (*self.gates, *self.writers):
+            process.assert_running()
         now = time.monotonic()
         while self._later and self._later[0][0] <= now:
             heapq.heappop(self._later)[2]()

@@ -8,6 +8,7 @@ The claims, per resource (each entry of its list is `TOKEN:WRITER:SEQ`):
   phantom     a rejected write is not there, nor one that nobody sent
   order       writes of one connection are there in the order they were sent
   unexpected  no answer but an acknowledgement or a rejection
+(run.py adds the kind `gate`: a figure of a gate that is wrong when all is over.)
 """
 
 from collections import Counter, defaultdict
@@ -100,5 +101,6 @@ def _check_order(verdict, lists, sent, places):
         resource, index = places[key][0]
         line = (key[0], sent[key][1].connection)
         if last.get(line, -1) > index:
-            verdict.add("order", f"{resource}: {lists[resource][index]} overtook its connection{around(lists[resource], index)}")
+            verdict.add("order", f"{resource}: {lists[resource][index]} came after its successor"
+                        + around(lists[resource], index))
         last[line] = index

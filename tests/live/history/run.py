@@ -94,8 +94,10 @@ class Run:
             for writer in self.writers:
                 if writer.wait() != 0:
                     raise RuntimeError(f"a writer broke:\n{writer.log()}")
-            self._settle()
+            complaints = self._settle()
             verdict = check(self._lists(), [history for writer in self.writers for history in writer.histories()])
+            for text in complaints:
+                verdict.add("gate", text)
             self._report(verdict, chaos, time.monotonic() - start)
             return verdict
 
@@ -108,12 +110,21 @@ class Run:
         return gate
 
     def _settle(self):
-        """Ends the gates; what they sent last is applied when Redis has nobody left but us."""
+        """Ends the gates; what they sent last is applied when Redis has nobody left but us. → what is wrong with a gate"""
+        complaints = []
         for gate in self.gates:
+            try:
+                eventually(lambda: gate.metric("connections") == 0)
+            except AssertionError:
+                complaints.append("connections are left over when all writers are gone")
+            for side in ("client", "backend"):
+                if errors := gate.metric("protocol_errors_total", side=side):
+                    complaints.append(f"{errors:.0f} protocol errors of the {side}, where nobody made one")
             gate.kill()
             if gate.back:
                 gate.back.cut_all()
         eventually(lambda: self.redis.info("clients")["connected_clients"] == "1")
+        return complaints
 
     def _lists(self):
         lists = {}

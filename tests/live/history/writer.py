@@ -109,7 +109,8 @@ class Writer:
         if way < 0.65:
             return self.send_batch(token, self.random.randint(2, 40), self.pushes)
         if way < 0.66:
-            return self.send_batch(token, 2, lambda values: [("EVAL", PUSH, 1, self.key, value, PADDING) for value in values])
+            return self.send_batch(token, 2, lambda values: [
+                ("EVAL", PUSH, 1, self.key, value, PADDING) for value in values])
         if way < 0.8:
             return self.send_batch(token, self.random.randint(1, 3), lambda values: [
                 ("EVAL", PUSH, 1, self.key, value) for value in values])

@@ -47,14 +47,19 @@ def eventually(check, deadline=10, every=0.02):
         time.sleep(every)
 
 
+_ports_given = set()  # not given twice: the first asker may not listen yet
+
+
 def free_port():
     """A loopback port below the range from which the kernel takes ports for outgoing connections."""
     while True:
         port = random.SystemRandom().randrange(12000, 32000)
-        with socket.socket() as probe:
-            with contextlib.suppress(OSError):
-                probe.bind((LOOPBACK, port))
-                return port
+        if port in _ports_given:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            _ports_given.add(port)
+            return port
 
 
 def connect(address, timeout=10):

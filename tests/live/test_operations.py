@@ -39,7 +39,7 @@ class Draining(OperationsTest):
         return client
 
     def test_is_not_ready_at_once_and_finishes_what_is_in_flight(self):
-        gate = self.gate("20s")
+        gate = self.gate("5s")
         client = self.write_in_flight(gate)
         self.assertEqual(gate.http("/readyz")[0], 200)
         gate.terminate()
@@ -48,8 +48,8 @@ class Draining(OperationsTest):
         self.assertEqual(gate.metric("draining"), 1)
         self.proxy.thaw()
         self.assertEqual(client.reply(), b"OK")
-        self.assertTrue(client.closed(15), "a connection at a boundary is closed")
-        self.assertEqual(gate.wait(25), 0)
+        self.assertTrue(client.closed(10), "a connection at a boundary is closed")
+        self.assertEqual(gate.wait(10), 0)
         self.assertEqual(self.redis.cli.call("GET", "k"), b"in flight")
 
     def test_still_accepts_right_after_the_signal(self):

@@ -295,9 +295,9 @@ class redis_engine {
   bool swallow_large(std::string answer, bool replaces);
   void finish_streamed_batch();
 
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
-  void send_envelope();
-  void send_broken_multi();
+#ifdef FENCEGATE_BROKEN_ENVELOPE
+  void send_envelope();  // redis_engine_broken.cpp
+  bool script_loaded_ = false;
 #endif
 
   engine_host& host_;

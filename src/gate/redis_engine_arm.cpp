@@ -192,6 +192,8 @@ void redis_engine::send_batch() {
   reads_in_a_row_ = fenced ? 0 : reads_in_a_row_ + 1;
 #ifdef FENCEGATE_BROKEN_ENVELOPE
   send_envelope();
+  to_backend += "*1\r\n$5\r\nMULTI\r\n";
+  expectations_.push_back({awaits::relay, true});
 #endif
   append_uses(batch_.required, batch_.prefixed);
   to_backend += batch_.bytes;

@@ -28,7 +28,14 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
         if (phase_ != phase::armed) return block();
       }
       begin_transaction(true, {});
+#ifdef FENCEGATE_BROKEN_ENVELOPE
+      send_envelope();
+#endif
+#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
+      forward_raw(r);
+#else
       reply_local("+OK\r\n");
+#endif
       return progress::taken;
     }
   }
@@ -145,9 +152,6 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
     leave_transaction();
     return progress::taken;
   }
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
-  if (tx_.adopted) send_broken_multi();
-#endif
   if (tx_.adopted) {
     append_uses(tx_.required, tx_.suffixed);
     for (std::size_t i = 0; i < tx_.suffixed; ++i) expectations_.push_back({awaits::relay, true});

@@ -127,7 +127,9 @@ void redis_session::on_read(inlet& from, const boost::system::error_code& failed
     engine_.on_backend_bytes();
     engine_.from_backend.release();
   }
-  // Room grows while reads fill it, and goes back when they no longer come near.
+  // Room grows while reads fill it, and goes back when they no longer come near; not while the next read, which an
+  // answer at once may have begun, is writing into it.
+  if (from.reading) return after_event();
   if (bytes == from.room_bytes && from.room_bytes < limits::read_buffer_bytes_max) {
     from.room_bytes = std::min(from.room_bytes * 4, limits::read_buffer_bytes_max);
     from.room.reset();

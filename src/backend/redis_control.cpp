@@ -149,8 +149,7 @@ void redis_control::lose(std::string why) {
   }
   auto orphans = std::exchange(pending_, {});
   for (auto& one : orphans) one.done(nullptr);
-  auto waiting = std::exchange(rechecks_, {});
-  for (auto& one : waiting) one();
+  answer_rechecks();
   if (stopped_) return;
   const auto wait = std::min(back_off_max, back_off_min * (1 << std::min(failures_ - 1, 6)));
   retry_.expires_after(wait);
@@ -160,12 +159,23 @@ void redis_control::lose(std::string why) {
   retry_.async_wait(again);
 }
 
+// Writes are rejected from here on, and whoever waited for a look at the server learns it.
 void redis_control::unfit(std::string problem) {
+  not_ready(std::move(problem));
+  answer_rechecks();
+}
+
+void redis_control::not_ready(std::string problem) {
   up_ = false;
   state_->change([&](redis_state::picture& p) {
     p.ready = false;
     p.problem = problem;
   });
+}
+
+void redis_control::answer_rechecks() {
+  auto waiting = std::exchange(rechecks_, {});
+  for (auto& one : waiting) one();
 }
 
 void redis_control::tick() {
@@ -290,17 +300,17 @@ void redis_control::inspect() {
       if (self->up_ || self->failures_ <= 1)
         log::write(log::level::error, "backend unfit", {{"gate", self->state_->gate.name}, {"detail", problem}});
       ++self->failures_;
-      self->unfit(problem);
-      auto waiting = std::exchange(self->rechecks_, {});
-      for (auto& one : waiting) one();
-      return;
+      return self->unfit(problem);
     }
+    self->server_empty_ = reply->text.find("\r\ndb") == std::string_view::npos;
     self->check_epoch();
   });
 }
 
 // The epoch is gone or new: the marks were lost with it. Everything that this process remembers is put back before a
-// write is admitted again, and only then is the new epoch taken over.
+// write is admitted again, and only then is the new epoch taken over. Where data survived the marks (SWAPDB, FLUSHDB of
+// database 0, a partial restore), what this process never saw is lost all the same: that stays closed until an operator
+// has looked and writes an epoch.
 void redis_control::check_epoch() {
   send({"GET", epoch_key}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
@@ -309,7 +319,11 @@ void redis_control::check_epoch() {
     const std::string known = self->state_->look().epoch;
     if (!found.empty() && (known.empty() || known == found)) return self->healthy(found);
     if (known.empty()) return self->settle_epoch();
-    self->unfit("the backend lost its marks; they are being put back");
+    if (found.empty() && !self->server_empty_)
+      return self->unfit(
+          "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then SET "
+          "fencegate:epoch to any new text");
+    self->not_ready("the backend lost its marks; they are being put back");
     log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
     self->state_->figures.regressions_total.add();
     self->heal_all(found);
@@ -363,8 +377,7 @@ void redis_control::healthy(std::string epoch) {
       p.problem.clear();
       p.epoch = epoch;
     });
-  auto waiting = std::exchange(rechecks_, {});
-  for (auto& one : waiting) one();
+  answer_rechecks();
 }
 
 void redis_control::recheck(std::function<void()> done) {

@@ -81,6 +81,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void settle_epoch();
   void healthy(std::string epoch);
   void unfit(std::string problem);
+  void not_ready(std::string problem);
+  void answer_rechecks();
   void lose(std::string why);
   void tick();
 
@@ -110,6 +112,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   bool up_ = false;               // greeted and fit
   bool connected_ = false;
   bool inspecting_ = false;
+  bool server_empty_ = false;  // no key in any database, as INFO said last
   bool stopped_ = false;
   int failures_ = 0;
   std::chrono::steady_clock::time_point connect_deadline_{};

@@ -61,7 +61,7 @@ bool redis_engine::waits_on_purpose() const {
 void redis_engine::pump() {
   pumping_ = true;
   blocked_ = false;
-  while (!closing_) {
+  while (!closing_ && !input_over_) {
     again_ = false;
     if (large_ != nullptr) {
       if (continue_large()) continue;
@@ -149,9 +149,10 @@ redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, con
 
 redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
   using enum command_role;
+  if (subscribing_ > 0 && spec.role != subscribe && spec.role != unsubscribe) return block();
   if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe &&
       spec.role != quit && spec.role != reset && !wire::iequals(r.name(), "PING")) {
-    reply_local("-ERR Can't execute '" + std::string(r.name().substr(0, 64)) +
+    reply_local("-ERR Can't execute '" + (spec.name.empty() ? std::string(r.name().substr(0, 64)) : spec.name) +
                 "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n");
     return progress::taken;
   }

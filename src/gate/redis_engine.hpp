@@ -246,6 +246,7 @@ class redis_engine {
   void arm_done();
   void pop_expectation();
   void flush_locals();
+  void client_exec_done();
   void push_done();
   void unexpected(std::string_view what);
   [[nodiscard]] std::string nil_text() const;
@@ -326,6 +327,7 @@ class redis_engine {
   bool authenticated_ = false;
   bool caching_ = false;
   std::int64_t subscriptions_ = 0;
+  int subscribing_ = 0;  // (un)subscriptions that were not confirmed yet
   pubsub::subscription_counts channels_;
 
   // CLIENT REPLY, emulated.

@@ -146,6 +146,7 @@ void redis_engine::reset_state() {
   authenticated_ = false;
   caching_ = false;
   subscriptions_ = 0;
+  subscribing_ = 0;
   channels_.clear();
   reply_off_ = skip_next_ = false;
   claims_.clear();
@@ -166,8 +167,10 @@ redis_engine::progress redis_engine::step_client_reply(const wire::request& r) {
     reply_off_ = true;
   } else if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "SKIP")) {
     if (!reply_off_) skip_next_ = true;
-  } else {
+  } else if (r.arguments.size() == 3) {
     reply_local("-ERR syntax error\r\n");
+  } else {
+    reply_local("-ERR wrong number of arguments for 'client|reply' command\r\n");
   }
   return progress::taken;
 }
@@ -182,6 +185,7 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
   }
   count(metrics::request_class::other);
   forward_raw(r, awaits::subscription);
+  ++subscribing_;
   expectations_.back().n =
       all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
   return progress::taken;

@@ -14,6 +14,9 @@ using fence::rejection;
 
 namespace {
 
+// Lua's unpack() ends at about 8,000 values, the marks included.
+constexpr std::size_t wrapped_arguments_max = 7'000;
+
 void append_bulk(std::string& out, std::string_view text) {
   out += "$" + std::to_string(text.size()) + "\r\n";
   out += text;
@@ -166,6 +169,10 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
            "fence|call");
     return progress::taken;
   }
+  if (command.size() > wrapped_arguments_max) {
+    reject({reason::refused, std::string(a[2]), *presented, {}, "too many arguments for a script"}, "fence|call");
+    return progress::taken;
+  }
   wire::request inner;
   inner.arguments = command;
   if (const auto p = check_keys(inner, spec)) return *p;
@@ -214,6 +221,10 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
 
 redis_engine::progress redis_engine::wrap_command(const wire::request& r, claim_mask required) {
   if (!batch_.commands.empty()) return block();
+  if (r.arguments.size() > wrapped_arguments_max) {
+    reject({reason::refused, {}, {}, {}, "too many arguments for a script; put the command behind MULTI"}, r.name());
+    return progress::taken;
+  }
   std::vector<const bound_claim*> under;
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
     if ((required >> i & 1) == 0) continue;

@@ -167,7 +167,7 @@ void redis_engine::start_client_exec(const wire::reply_head& head) {
     tx_.elements_left = count;
     tx_.executed = true;
     if (!tx_.muted) to_client += "*" + std::to_string(tx_.commands) + "\r\n";
-    if (count == 0) pop_expectation();
+    if (count == 0) client_exec_done();
     return;
   }
   if (head.is_null()) {
@@ -197,6 +197,11 @@ void redis_engine::start_element(const wire::reply_head& head) {
       poll_again_ = true;
       return begin(head, sink::drop);
     }
+    // Inside MULTI some commands say "nothing" with another null than when their time-out is over.
+    if (head.is_null() && poll_timeout_) {
+      if (!batch_.commands[0].muted) to_client += nil_text();
+      return begin(head, sink::drop);
+    }
     poll_since_.reset();
   }
   begin(head, batch_.commands[at - batch_.prefixed].muted ? sink::drop : sink::client);
@@ -205,11 +210,16 @@ void redis_engine::start_element(const wire::reply_head& head) {
 void redis_engine::element_done() {
   if (tx_.elements_left > 0) {
     ++tx_.elements_seen;
-    if (--tx_.elements_left == 0) pop_expectation();
+    if (--tx_.elements_left == 0) client_exec_done();
     return;
   }
   ++batch_.elements_seen;
   if (--batch_.elements_left == 0) pop_expectation();
+}
+
+void redis_engine::client_exec_done() {
+  pop_expectation();
+  if (!tx_.tailed) finish_transaction();
 }
 
 void redis_engine::begin(const wire::reply_head& head, sink where) {
@@ -251,8 +261,10 @@ void redis_engine::value_done() {
     case awaits::select0:
     case awaits::watch:
     case awaits::select_back:
-    case awaits::exec:
-    case awaits::subscription: return pop_expectation();
+    case awaits::exec: return pop_expectation();
+    case awaits::subscription:
+      --subscribing_;
+      return pop_expectation();
     case awaits::marks: {
       const std::string raw = std::move(captured_);
       pop_expectation();
@@ -262,10 +274,7 @@ void redis_engine::value_done() {
     case awaits::queued:
       if (--front.n == 0) pop_expectation();
       return;
-    case awaits::tx_exec:
-      pop_expectation();
-      if (!tx_.tailed) finish_transaction();
-      return;
+    case awaits::tx_exec: return client_exec_done();
     case awaits::tx_rejected:
     case awaits::replaced:
       if (!front.muted) to_client += locals_.front();
@@ -330,7 +339,9 @@ void redis_engine::push_done() {
   to_client += captured_;
   subscriptions_ = channels_.confirmed(captured_);
   if (expectations_.empty() || expectations_.front().what != awaits::subscription) return;
-  if (--expectations_.front().n == 0) pop_expectation();
+  if (--expectations_.front().n != 0) return;
+  --subscribing_;
+  pop_expectation();
 }
 
 void redis_engine::unexpected(std::string_view what) {

@@ -1,0 +1,148 @@
+// The world around an engine under test, without sockets, clock or threads: marks in a map, answers at once or held back,
+// timers fired by hand. No gtest here: the fuzz target uses it, too.
+#pragma once
+
+#include "gate/redis_engine.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+
+namespace fencegate::test {
+
+// What redis-server 7.0 answers to COMMAND (tests/unit/backend/data/record.py).
+inline const std::string& command_reply() {
+  static const std::string bytes = [] {
+    const auto here = std::filesystem::path(__FILE__).parent_path();
+    std::ifstream in(here / "../backend/data/command_reply.resp", std::ios::binary);
+    if (!in) throw std::runtime_error("command_reply.resp is missing");
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  return bytes;
+}
+
+inline std::shared_ptr<const backend::command_table> commands_of_redis_7(const std::vector<std::string>& allowed = {}) {
+  const auto parsed = wire::parse_value(command_reply());
+  return backend::command_table::build((*parsed)->first, allowed).value();
+}
+
+class fake_host : public gate::engine_host {
+ public:
+  fake_host() {
+    static const auto commands = commands_of_redis_7();
+    now_picture.commands = commands;
+    now_picture.epoch = "e1";
+    now_picture.ready = true;
+    now_picture.problem.clear();
+  }
+
+  // ── what a test sets
+  backend::redis_state::picture now_picture;
+  std::map<std::string, fence::token> marks;            // by resource: what the gate's own link to Redis sees
+  std::string control_down;                             // not "": neither raises nor reads work, and why
+  bool hold_answers = false;                            // then answer_next() lets one out after the other
+  std::optional<std::vector<std::string>> server_keys;  // what COMMAND GETKEYS tells
+  std::function<void()> on_recheck = [] {};
+  std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
+
+  // ── what a test looks at
+  std::vector<std::string> seen;  // "raise orders 34", "read orders", "recheck", "keys SORT a", "timer 2"
+  std::vector<std::string> reports;
+  std::optional<std::chrono::milliseconds> timer;
+
+  [[nodiscard]] bool holds_answers() const { return !held_.empty(); }
+  void answer_next() {
+    const auto one = std::move(held_.front());
+    held_.pop_front();
+    one();
+  }
+
+  // ── engine_host
+  [[nodiscard]] const backend::redis_state::picture& picture() const override { return now_picture; }
+
+  void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
+             backend::raise_callback done) override {
+    seen.push_back("raise " + cell->resource + " " + wanted.to_string());
+    answer([this, cell, wanted, max_step, done] { done(judge_raise(*cell, wanted, max_step)); });
+  }
+
+  void read_mark(std::shared_ptr<backend::mark_cell> cell,
+                 std::function<void(const backend::mark_reading&)> done) override {
+    seen.push_back("read " + cell->resource);
+    answer([this, cell, done] {
+      if (!control_down.empty()) return done({{}, control_down});
+      heal(*cell);
+      const auto found = marks.find(cell->resource);
+      if (found == marks.end()) return done({{}, {}});
+      cell->saw(found->second);
+      done({found->second, {}});
+    });
+  }
+
+  void keys_of(const std::vector<std::string>& arguments,
+               std::function<void(std::optional<std::vector<std::string>>)> done) override {
+    std::string line = "keys";
+    for (const auto& one : arguments) line += " " + one;
+    seen.push_back(line);
+    answer([this, done] { done(server_keys); });
+  }
+
+  void recheck(std::function<void()> done) override {
+    seen.emplace_back("recheck");
+    answer([this, done] {
+      on_recheck();
+      done();
+    });
+  }
+
+  void set_timer(std::chrono::milliseconds delay) override {
+    seen.push_back("timer " + std::to_string(delay.count()));
+    timer = delay;
+  }
+
+  [[nodiscard]] std::chrono::steady_clock::time_point now() const override { return clock; }
+
+  void report(const fence::rejection& why, std::string_view command, bool monitor) override {
+    reports.push_back(std::string(fence::terms_of(why.why).name) + " " + std::string(command) +
+                      (monitor ? " (monitor)" : ""));
+  }
+
+ private:
+  void answer(std::function<void()> now) {
+    if (hold_answers)
+      held_.push_back(std::move(now));
+    else
+      now();
+  }
+
+  // As redis_control does: a mark that went back is put back before anything else.
+  void heal(backend::mark_cell& cell) {
+    const auto known = cell.seen();
+    if (!known) return;
+    auto& mark = marks[cell.resource];
+    if (mark < *known) mark = *known;
+  }
+
+  backend::raise_outcome judge_raise(backend::mark_cell& cell, fence::token wanted, std::int64_t max_step) {
+    using enum backend::raise_outcome::kind;
+    if (!control_down.empty()) return {unavailable, false, {}, control_down};
+    heal(cell);
+    const auto found = marks.find(cell.resource);
+    if (found != marks.end()) {
+      const auto mark = found->second;
+      cell.saw(mark);
+      if (mark > wanted) return {stale, false, mark, {}};
+      if (mark == wanted) return {held, false, mark, {}};
+      if (max_step > 0 && wanted.value() - mark.value() > max_step) return {jump, false, mark, {}};
+    }
+    marks[cell.resource] = wanted;
+    cell.saw(wanted);
+    return {held, true, wanted, {}};
+  }
+
+  std::deque<std::function<void()>> held_;
+};
+
+}  // namespace fencegate::test

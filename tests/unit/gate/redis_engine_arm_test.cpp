@@ -1,0 +1,308 @@
+// Arming and batches: what is sent, in which order, and what a batch waits for.
+#include "unit/gate/engine_rig.hpp"
+
+namespace fencegate::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+TEST(EngineArm, BindingRaisesAtOnce) {
+  engine_rig rig;
+  rig.client("CLIENT SETNAME worker-fence:orders=34");
+  EXPECT_THAT(rig.host.seen, IsEmpty());  // not before the server took the name
+  rig.backend("+OK");
+  EXPECT_THAT(rig.host.seen, ElementsAre("raise orders 34"));
+  EXPECT_EQ(rig.answers(), "+OK|");
+}
+
+TEST(EngineArm, TheClientHasItsAnswerOnlyBehindTheRaise) {
+  engine_rig rig;
+  rig.host.hold_answers = true;
+  rig.client("CLIENT SETNAME fence:orders=34");
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "");
+  rig.host.answer_next();
+  EXPECT_EQ(rig.answers(), "+OK|");
+}
+
+TEST(EngineArm, AWriteIsSentBehindTheProofOnly) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+TEST(EngineArm, AnArmedLinkSendsAWriteAtOnce) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineArm, NothingOfABatchIsSentBeforeTheLastByteOfItsProof) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.sent();
+  const std::string proof = reply("+OK") + reply(marks("34")) + reply("+OK");
+  for (std::size_t i = 0; i < proof.size(); ++i) {
+    ASSERT_THAT(rig.sent(), IsEmpty()) << "before byte " << i;
+    rig.backend_bytes(proof.substr(i, 1));
+  }
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineArm, TheNextBatchWaitsForTheProofBehindTheLast) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("SET a 1");
+  rig.sent();
+  rig.client("SET b 2");
+  const std::string replies = reply("+QUEUED") + reply("*1|+OK") + reply("+OK") + reply(marks("34")) + reply("+OK");
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    ASSERT_THAT(rig.sent(), IsEmpty()) << "before byte " << i;
+    rig.backend_bytes(replies.substr(i, 1));
+  }
+  EXPECT_THAT(rig.sent(), ElementsAre("SET b 2", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineArm, WhatArrivesMeanwhileIsTheNextBatch) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("SET a 1");
+  rig.sent();
+  rig.client("SET b 2");
+  rig.client("GET b", "SET c 3");
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET b 2", "GET b", "SET c 3", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|$1|2|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|$1|2|+OK|");
+}
+
+TEST(EngineArm, ReadsInFrontOfAnArmedWriteTravelInside) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("GET a", "SET a 1");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a", "SET a 1", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineArm, ReadsOfAnUnarmedLinkGoBare) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("GET a", "GET b");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a", "GET b"));
+}
+
+TEST(EngineArm, ALinkThatOnlyReadsLeavesItsMulti) {
+  engine_rig rig;
+  rig.arm();
+  for (int i = 0; i < 8; ++i) {
+    rig.client("GET a");
+    ASSERT_THAT(rig.sent(), ElementsAre("GET a", "EXEC", watch, mget, "MULTI")) << i;
+    rig.backend("+QUEUED", "*1|$1|x", "+OK", marks("34"), "+OK");
+  }
+  rig.client("GET a");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "GET a"));
+  rig.backend("+OK", "$1|x");
+  rig.client("SET a 1");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));  // DISCARD has ended the watch
+}
+
+TEST(EngineArm, EveryResourceOfTheTagIsWatchedAndRead) {
+  engine_rig rig;
+  rig.bind("orders=34,payments=12");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(),
+              ElementsAre("WATCH fencegate:mark:{orders} fencegate:mark:{payments} fencegate:epoch",
+                          "MGET fencegate:mark:{orders} fencegate:mark:{payments} fencegate:epoch", "MULTI"));
+  rig.backend("+OK", marks("34", "12"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", StartsWith("WATCH"), StartsWith("MGET"), "MULTI"));
+}
+
+TEST(EngineArm, OneStaleResourceOfTwoRejectsTheWrite) {
+  engine_rig rig;
+  rig.bind("orders=34,payments=12");
+  rig.client("SET k v");
+  rig.sent();
+  rig.backend("+OK", marks("34", "13"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED token 12 of payments is below mark 13; not applied"));
+}
+
+TEST(EngineArm, MarksAreReadInDatabaseZero) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SELECT 3");
+  rig.backend("+OK");
+  rig.sent();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("SELECT 0", watch, mget, "SELECT 3", "MULTI"));
+  rig.backend("+OK", "+OK", marks("34"), "+OK", "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", "SELECT 0", watch, mget, "SELECT 3", "MULTI"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", "+OK", marks("34"), "+OK", "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|");
+}
+
+TEST(EngineArm, ASelectBackThatFailsCloses) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SELECT 3");
+  rig.backend("+OK");
+  rig.client("SET k v");
+  rig.sent();
+  rig.backend("+OK", "+OK", marks("34"), "-NOPERM no", "+OK");
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+TEST(EngineArm, ASelectThatFailedChangesNothing) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SELECT 99");
+  rig.backend("-ERR DB index is out of range");
+  EXPECT_EQ(rig.answers(), "-ERR DB index is out of range|");
+  rig.sent();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+// ── what the marks say ──────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineArm, AHigherMarkIsStaleAndForGood) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.sent();
+  rig.backend("+OK", marks("35"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), IsEmpty());  // memory is reason enough to reject
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+}
+
+TEST(EngineArm, MemoryOfAnotherSessionRejectsToo) {
+  engine_rig rig;
+  rig.arm();
+  rig.mark_memory.cell("orders")->saw(fence::token(40));
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 40; not applied|");
+}
+
+TEST(EngineArm, MarksAreComparedBeyondWhatDoublesHold) {
+  engine_rig rig;
+  rig.bind("orders=9007199254740992");
+  rig.client("SET k v");
+  rig.sent();
+  rig.backend("+OK", marks("9007199254740993"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
+}
+
+// Each is put right by the control link; the write goes out behind a new proof only.
+TEST(EngineArm, AMarkThatWentBackIsHealedAndProvenAnew) {
+  for (const std::string found : {"nil", "33", "034", "+34", "34 ", "", "abc", "34.0"}) {
+    SCOPED_TRACE(found);
+    engine_rig rig;
+    rig.bind("orders=34");
+    rig.host.seen.clear();
+    rig.client("SET k v");
+    rig.sent();
+    rig.backend("+OK", marks(found), "+OK");
+    EXPECT_THAT(rig.host.seen, ElementsAre("read orders", "recheck"));
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", watch, mget, "MULTI"));
+    rig.backend("+OK", "+OK", marks("34"), "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
+  }
+}
+
+TEST(EngineArm, NothingIsSentWhileAMarkIsBeingHealed) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.sent();
+  rig.host.hold_answers = true;
+  rig.backend("+OK", marks("33"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  rig.host.answer_next();
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.host.answer_next();
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+TEST(EngineArm, AMarkThatCannotBeHealedRejects) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.sent();
+  rig.host.control_down = "the mark in Redis is not a canonical integer";
+  rig.backend("+OK", marks("abc"), "+OK");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+}
+
+TEST(EngineArm, AnotherEpochDisarmsUntilTheControlLinkKnowsIt) {
+  for (const std::string epoch : {"e2", "nil", ""}) {
+    SCOPED_TRACE(epoch);
+    engine_rig rig;
+    rig.bind("orders=34");
+    rig.client("SET k v");
+    rig.sent();
+    rig.host.on_recheck = [&] { rig.host.now_picture.epoch = "e2"; };
+    rig.backend("+OK", bulks("34", epoch), "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", watch, mget, "MULTI"));
+    rig.backend("+OK", "+OK", bulks("34", "e2"), "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
+  }
+}
+
+TEST(EngineArm, WithoutAKnownEpochNothingIsProven) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.host.now_picture.epoch.clear();
+  rig.client("SET k v");
+  rig.sent();
+  rig.backend("+OK", bulks("34", ""), "+OK");
+  EXPECT_THAT(rig.sent(), testing::Not(testing::Contains("SET k v")));
+}
+
+TEST(EngineArm, MarksThatNeverComeRightAreGivenUp) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  int arms = 0;
+  for (; arms < 100 && rig.engine.to_client.empty(); ++arms) {
+    rig.engine.to_backend.clear();
+    rig.backend("+OK", marks("33"), "+OK", "+OK");  // the last one for DISCARD
+  }
+  EXPECT_EQ(arms, limits::batch_attempts_max + 1);
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+  EXPECT_THAT(rig.sent(), testing::Not(testing::Contains("SET k v")));
+}
+
+TEST(EngineArm, AnUnfitBackendAdmitsNothing) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.host.now_picture.ready = false;
+  rig.host.now_picture.problem = "the backend is a replica";
+  rig.client("SET k v", "GET k");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET k"));
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEDOWN "), HasSubstr("the backend is a replica")));
+}
+
+}  // namespace
+}  // namespace fencegate::test

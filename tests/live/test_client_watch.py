@@ -81,11 +81,30 @@ class ClientWatch(LiveTest):
     def test_own_writes_of_every_shape_while_watching(self):
         replies = self.same(lambda me, other: [
             me.call("WATCH", "k"), *me.pipeline([("RPUSH", "l", "a", "b"), ("LRANGE", "l", 0, -1), ("INCR", "l"),
-                                                 ("SET", "s", "x", "NONSENSE"), ("SET", "s", "1"),
-                                                  ("EVAL", "return redis.call('INCR', KEYS[1])", 1, "s"), ("LPOP", "l"),
+                                                 ("SET", "s", "x", "NONSENSE"), ("SET", "s", "1"), ("LPOP", "l"),
                                                   ("HSET", "s", "f", "v"), ("DEL", "s"), ("SET", "s", "1", "XX")]),
             me.call("MULTI"), me.call("SET", "k", "mine"), me.call("EXEC")])
         self.assertEqual(replies[-1], [b"OK"])
+
+    def test_a_script_while_watching_is_refused(self):
+        """It cannot go through the script that checks; behind MULTI it is welcome."""
+        me = self.client()
+        script = ("EVAL", "return redis.call('INCR', KEYS[1])", 1, "s")
+        self.assertEqual(me.call("WATCH", "k"), b"OK")
+        self.assert_error(me.call(*script), "FENCEDENY")
+        self.assertEqual([me.call("MULTI"), me.call(*script), me.call("EXEC")], [b"OK", b"QUEUED", [1]])
+
+    def test_many_arguments_while_watching(self):
+        """More than a script can pass on: applied, or refused in plain words."""
+        me = self.client()
+        self.cli.call("MSET", "k", "1", "j", "1")
+        self.assertEqual(me.call("WATCH", "s"), b"OK")
+        reply = me.call("DEL", "k", *range(10_000), "j")
+        if isinstance(reply, RespError):
+            self.assert_error(reply, "FENCEDENY")
+        else:
+            self.assertEqual(reply, 2)
+        self.assertEqual(self.cli.call("EXISTS", "k", "j"), 2 if isinstance(reply, RespError) else 0)
 
     def test_watch_pipelined_behind_writes(self):
         replies = self.same(lambda me, other: [

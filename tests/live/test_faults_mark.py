@@ -32,7 +32,7 @@ class DamagedMark(FaultTest):
             for step in (self.before_it_connects, self.between_its_writes, self.inside_its_transaction,
                          self.while_it_watches):
                 with self.subTest(damage=name, step=step.__name__):
-                    self.bench.next_resource()
+                    self.bench.settle()
                     got = step(damage)
                     self.note(name, step.__name__, got)
                     self.assertNotIn("silent", got)
@@ -111,7 +111,7 @@ class DamagedMark(FaultTest):
         for name, damage in (("epoch deleted", ("DEL", "fencegate:epoch")),
                              ("epoch changed", ("SET", "fencegate:epoch", "another")), ("epoch wrong type", None)):
             with self.subTest(name):
-                bench.next_resource()
+                bench.settle()
                 client = bench.writer(33)
                 self.assertEqual(bench.write(client, "before"), "done")
                 bench.must("SET", bench.mark_key, 34)

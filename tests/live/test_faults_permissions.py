@@ -11,7 +11,7 @@ OF_THE_GATE = ("eval", "get", "set", "setnx", "config", "info", "role", "command
 def acl(name, user, *change):
     usual = CLIENT_ACL if user == "app" else GATE_ACL
     return Fault(name, lambda bench: bench.must("ACL", "SETUSER", user, *change),
-                 lambda bench: bench.must("ACL", "SETUSER", user, *usual))
+                 lambda bench: bench.must("ACL", "SETUSER", user, "on", *usual))
 
 
 class Permissions(FaultTest):

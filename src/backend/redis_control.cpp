@@ -312,11 +312,13 @@ void redis_control::inspect() {
 // database 0, a partial restore), what this process never saw is lost all the same: that stays closed until an operator
 // has looked and writes an epoch.
 void redis_control::check_epoch() {
-  send({"GET", epoch_key}, [self = shared_from_this()](const wire::reply_value* reply) {
+  send({"GET", epoch_key}, [self = shared_from_this(), asked = state_->look().epoch](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     if (is_error(reply)) return self->unfit("the epoch could not be read: " + words_of(reply));
     const std::string found = reply->null ? std::string() : std::string(reply->text);
     const std::string known = self->state_->look().epoch;
+    // Another thread has created or renewed the epoch meanwhile; this answer may be from before that.
+    if (known != asked) return self->check_epoch();
     if (!found.empty() && (known.empty() || known == found)) return self->healthy(found);
     if (known.empty()) return self->settle_epoch();
     if (found.empty() && !self->server_empty_)

@@ -297,8 +297,7 @@ class redis_engine {
   void finish_streamed_batch();
 
 #ifdef FENCEGATE_BROKEN_ENVELOPE
-  void send_envelope();  // redis_engine_broken.cpp
-  bool script_loaded_ = false;
+  void send_envelope();  // redis_engine_broken.cpp; no member variables here: other folders are built without this
 #endif
 
   engine_host& host_;

@@ -16,6 +16,8 @@ constexpr std::string_view check =
     "end end return 1";
 constexpr std::string_view check_sha = "224a375c1159a475897fc69d927360a9b1389399";
 
+thread_local bool script_loaded = false;
+
 }  // namespace
 
 void redis_engine::send_envelope() {
@@ -31,11 +33,11 @@ void redis_engine::send_envelope() {
   eval.push_back(count);
   eval.insert(eval.end(), keys.begin(), keys.end());
   eval.insert(eval.end(), digits.begin(), digits.end());
-  if (!script_loaded_) wire::append_command_of(to_backend, std::string_view("SCRIPT"), std::string_view("LOAD"), check);
+  if (!script_loaded) wire::append_command_of(to_backend, std::string_view("SCRIPT"), std::string_view("LOAD"), check);
   wire::append_command(to_backend, watch);
   wire::append_command(to_backend, eval);
-  for (int i = script_loaded_ ? 2 : 3; i > 0; --i) expectations_.push_back({awaits::relay, true});
-  script_loaded_ = true;
+  for (int i = script_loaded ? 2 : 3; i > 0; --i) expectations_.push_back({awaits::relay, true});
+  script_loaded = true;
 }
 #endif
 

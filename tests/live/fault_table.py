@@ -44,7 +44,8 @@ class Bench:
         self.numbers = itertools.count(1)
         self.resource = None
         if gate:
-            self.gate = test.start(Gate(self.redis, user="gate", password="gatepw"))
+            # One thread, hence one control link: when one raise succeeds, the fault before is over for all.
+            self.gate = test.start(Gate(self.redis, user="gate", password="gatepw", threads=1))
 
     @property
     def cli(self):
@@ -76,9 +77,8 @@ class Bench:
         return client
 
     def settle(self):
-        """Waits until a fault before is over: a client is served."""
-        self.resource = "settle"
-        self.log_key = "data:settle"
+        """Waits until a fault before is over: a mark can be raised and a client is served."""
+        self.next_resource()
         eventually(lambda: self.fresh_write(1) == "done", 20)
         self.next_resource()
 

@@ -330,12 +330,12 @@ class Protocol(LiveTest):
 
     def test_a_superseded_client_pops_nothing(self):
         port, _ = self.places["fenced"]
-        with Resp(port, name="fence:pops=1") as old:
+        with Resp(port, name="fence:pop-old=1") as old:
             with self.assertRaises(TimeoutError):  # it waits, and is not answered before there is a reason
                 old.sock.settimeout(0.5)
                 old.call("BLPOP", "pops:q", "0")
             old.sock.settimeout(10)
-            with Resp(port, name="fence:pops=2") as new:
+            with Resp(port, name="fence:pop-old=2") as new:
                 self.assertEqual(new.call("RPUSH", "pops:q", "job"), 1)
             answer = old.reply()
         self.assertEqual(self.fenced_redis.cli.call("LRANGE", "pops:q", 0, -1), [b"job"])

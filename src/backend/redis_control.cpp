@@ -188,7 +188,7 @@ void redis_control::tick() {
     else if (!self->connected_ && self->connect_deadline_ < now && self->connect_deadline_ != clock::time_point{}) {
       self->connect_deadline_ = {};
       self->lose("connecting took too long");
-    } else if (self->connected_ && !self->inspecting_ && self->next_inspection_ < now)
+    } else if (self->connected_ && !self->inspecting_ && (!self->up_ || self->next_inspection_ < now))
       self->inspect();
     self->tick();
   };
@@ -394,7 +394,8 @@ void redis_control::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, 
                           raise_callback done) {
   const auto seen = cell->seen();
   if (seen && *seen > wanted) return done({raise_outcome::kind::stale, false, seen, {}});
-  if (!up_) return done({raise_outcome::kind::unavailable, false, {}, state_->look().problem});
+  const auto backend = state_->look();
+  if (!backend.ready) return done({raise_outcome::kind::unavailable, false, {}, backend.problem});
   auto a = std::make_shared<attempt>();
   a->cell = std::move(cell);
   a->wanted = a->target = wanted;

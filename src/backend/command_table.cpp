@@ -190,7 +190,14 @@ std::shared_ptr<const command_table> command_table::empty() {
 
 const command_spec& command_table::find(std::string_view name, std::string_view first_argument) const {
   static const command_spec unknown{};
+  // Redis compares names up to a NUL: it may take "exec\0x" for EXEC, in the midst of the gate's MULTI.
+  static const command_spec disguised = [] {
+    command_spec made;
+    made.role = command_role::refused;
+    return made;
+  }();
   constexpr std::size_t longest = 64;
+  if (name.find('\0') != std::string_view::npos) return disguised;
   if (name.size() > longest) return unknown;
   std::array<char, 2 * longest + 1> key;
   std::transform(name.begin(), name.end(), key.begin(), lower_char);
@@ -198,6 +205,7 @@ const command_spec& command_table::find(std::string_view name, std::string_view 
   if (found == specs_.end() || found->first.find('|') != std::string::npos) return unknown;
   const command_spec& spec = found->second;
   if (!spec.container || first_argument.empty()) return spec;
+  if (first_argument.find('\0') != std::string_view::npos) return disguised;
   if (first_argument.size() > longest) return unknown;
   key[name.size()] = '|';
   std::transform(first_argument.begin(), first_argument.end(), key.begin() + static_cast<std::ptrdiff_t>(name.size()) + 1,

@@ -62,7 +62,8 @@ class command_table {
   // Before the server has answered: knows nothing, so everything but the connection's own commands is a write.
   [[nodiscard]] static std::shared_ptr<const command_table> empty();
 
-  // Never null: an unknown command is a write without known keys. Subcommands are resolved by arguments[1].
+  // An unknown command is a write without a name or known keys. Subcommands are resolved by arguments[1]. A name with a
+  // NUL in it is refused: Redis may take it for another one.
   [[nodiscard]] const command_spec& find(std::string_view name, std::string_view first_argument) const;
 
   [[nodiscard]] std::size_t size() const { return specs_.size(); }

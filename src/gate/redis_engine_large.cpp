@@ -67,6 +67,9 @@ bool redis_engine::decide_large() {
   const bool has_second = arguments.size() > 1 && arguments[1].whole();
   l.spec = &host_.picture().commands->find(arguments[0].head, has_second ? std::string_view(arguments[1].head) : "");
   l.table = host_.picture().commands;
+  // Its subcommand decides what it is.
+  if (l.spec->container && !has_second)
+    return swallow_large("-ERR this command is too large\r\n", phase_ == phase::transaction);
   if (phase_ == phase::transaction) {
     const bool queued = l.spec->role == read || l.spec->role == write || l.spec->role == other;
     if (!queued) return swallow_large("-ERR this command is too large for a transaction\r\n", true);

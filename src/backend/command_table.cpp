@@ -216,16 +216,9 @@ const command_spec& command_table::find(std::string_view name, std::string_view 
 
 namespace {
 
-// The index of the argument at which one specification begins; 0: it does not apply to these arguments.
-std::size_t begin_of(const key_spec& spec, const std::vector<std::string_view>& arguments) {
-  const int count = static_cast<int>(arguments.size());
-  if (spec.search == key_spec::begin::index) return spec.position < count ? static_cast<std::size_t>(spec.position) : 0;
-  const bool forward = spec.position > 0;
-  int i = forward ? spec.position : count + spec.position;
-  for (; i > 0 && i < count; i += forward ? 1 : -1)
-    if (wire::iequals(arguments[static_cast<std::size_t>(i)], spec.keyword))
-      return i + 1 < count ? static_cast<std::size_t>(i) + 1 : 0;
-  return 0;
+// Redis compares keywords up to a NUL.
+bool says(std::string_view argument, std::string_view keyword) {
+  return wire::iequals(argument.substr(0, argument.find('\0')), keyword);
 }
 
 bool add_keys(const key_spec& spec, std::size_t begin, const std::vector<std::string_view>& arguments,
@@ -259,16 +252,18 @@ key_search find_keys(const command_spec& spec, const std::vector<std::string_vie
   keys.clear();
   bool valid = true;
   for (const key_spec& one : spec.keys) {
-    const std::size_t begin = begin_of(one, arguments);
-    if (begin == 0) {
-      valid = valid && one.search == key_spec::begin::keyword;
+    if (one.search == key_spec::begin::index) {
+      const bool there = one.position > 0 && static_cast<std::size_t>(one.position) < arguments.size();
+      valid = there && add_keys(one, static_cast<std::size_t>(one.position), arguments, keys) && valid;
       continue;
     }
-    valid = add_keys(one, begin, arguments, keys) && valid;
+    // Behind every such word: of two STOREs the last counts, and a consumer may be called STREAMS.
+    for (std::size_t i = 1; i + 1 < arguments.size(); ++i)
+      if (says(arguments[i], one.keyword)) valid = add_keys(one, i + 1, arguments, keys) && valid;
   }
   if (spec.sort_store)
     for (std::size_t i = 2; i + 1 < arguments.size(); ++i)
-      if (wire::iequals(arguments[i], "STORE")) keys.push_back(i + 1);
+      if (says(arguments[i], "STORE")) keys.push_back(i + 1);
   if (spec.ask_server) return key_search::ask_server;
   return valid ? key_search::found : key_search::invalid;
 }

@@ -465,6 +465,7 @@ void redis_engine::leave_armed() {
   phase_ = phase::open;
   armed_mask_ = 0;
   link_watching_ = false;
+  watch_lost_ = client_watching_;
   reads_in_a_row_ = 0;
 }
 

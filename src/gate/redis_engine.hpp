@@ -108,6 +108,7 @@ class redis_engine {
     state_change,  // barrier: the reply decides (on_state_reply)
     subscription,  // confirmations, `n` of them
     replaced,      // an error is expected; locals_ has the text that the client gets
+    tx_queued,     // a command in the client's MULTI: queued or refused, but not run
     tx_exec,       // the client's EXEC
     tx_rejected,   // our DISCARD in place of the client's EXEC; locals_ has the text
     single,        // a wrapped command
@@ -323,6 +324,7 @@ class redis_engine {
   int protocol_ = 2;
   int database_ = 0;
   bool client_watching_ = false;
+  bool watch_lost_ = false;  // a DISCARD of ours ended the client's watches: its EXEC answers nil
   bool authenticated_ = false;
   bool caching_ = false;
   std::int64_t subscriptions_ = 0;
@@ -385,6 +387,7 @@ class redis_engine {
     int protocol_before = 2;
     bool authenticates = false;
     std::optional<std::string> name;
+    std::string why_not;  // multi: why the gate does not adopt it
     bool error = false;
     bool muted = false;
   } change_;

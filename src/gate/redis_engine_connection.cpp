@@ -45,7 +45,7 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
       return progress::taken;
     case unwatch:
       if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
-      client_watching_ = false;
+      client_watching_ = watch_lost_ = false;
       link_watching_ = false;
       count(metrics::request_class::other);
       return progress::taken;
@@ -96,8 +96,12 @@ void redis_engine::on_state_reply() {
       change_.protocol_before = std::exchange(protocol_, change_.protocol);
       if (change_.authenticates) authenticated_ = false;
     }
-    if (change_.role == reset) reset_state();
+    if (change_.role == reset) {
+      change_.muted = change_.muted && !reply_off_;  // it turns replies on again, its own among them
+      reset_state();
+    }
     if (change_.role == monitor) phase_ = phase::monitor;
+    if (change_.role == multi && held_reply_ == "+OK\r\n") begin_transaction(false, std::move(change_.why_not));
   }
   if (change_.name) {
     const auto tag = fence::find_tag(*change_.name);
@@ -142,7 +146,7 @@ void redis_engine::answer_binding(const std::optional<rejection>& why) {
 void redis_engine::reset_state() {
   protocol_ = 2;
   database_ = 0;
-  client_watching_ = link_watching_ = false;
+  client_watching_ = link_watching_ = watch_lost_ = false;
   authenticated_ = false;
   caching_ = false;
   subscriptions_ = 0;

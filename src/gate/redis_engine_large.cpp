@@ -94,6 +94,8 @@ bool redis_engine::decide_large_write() {
     host_.report(why, l.spec->name, false);
     return swallow_large(fence::redis_error(why), false);
   };
+  if (host_.picture().commands == backend::command_table::empty())
+    return refuse({reason::unavailable, {}, {}, {}, host_.picture().problem});
   claims_.learn_from_memory();
   // Keys that come later are judged before the last byte is sent; what is certain by now saves the transfer.
   auto verdict = claims::verdict{};
@@ -126,7 +128,10 @@ bool redis_engine::decide_large_write() {
     return false;
   }
   l.how = large::route::fenced;
+  // Their answers come while the value is still on its way.
   append_uses(verdict.required, batch_.prefixed);
+  if (batch_.prefixed != 0)
+    expectations_.push_back({awaits::queued, false, static_cast<std::uint32_t>(batch_.prefixed)});
   return true;
 }
 
@@ -162,7 +167,9 @@ bool redis_engine::late_check() {
   }
   if (!why) return true;
   host_.report(*why, l.spec->name, false);
-  reply_local(fence::redis_error(*why));
+  // Behind an arm nothing of the client's is in flight: it gets the answer before the end.
+  if (l.how == large::route::fenced && !muted_) to_client += fence::redis_error(*why);
+  if (l.how != large::route::fenced) reply_local(fence::redis_error(*why));
   batch_ = batch{};
   closing_ = true;
   return false;
@@ -189,7 +196,7 @@ void redis_engine::finish_large() {
       break;
     case large::route::transaction:
       ++tx_.commands;
-      expectations_.push_back({awaits::relay, muted_});
+      expectations_.push_back({awaits::tx_queued, muted_});
       break;
     case large::route::fenced:
       count(metrics::request_class::write);
@@ -198,7 +205,7 @@ void redis_engine::finish_large() {
 #ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
       return send_batch();
 #endif
-      expectations_.push_back({awaits::queued, false, static_cast<std::uint32_t>(batch_.prefixed + 1)});
+      expectations_.push_back({awaits::queued});
       reads_in_a_row_ = 0;
       send_exec();
       break;

@@ -109,6 +109,11 @@ void redis_engine::start_reply(const wire::reply_head& head) {
       if (!head.is_error()) return unexpected("a command that does not exist was accepted");
       begin(head, sink::drop);
       break;
+    case awaits::tx_queued:
+      if (!head.is_error() && !(head.type == '+' && head.line == "QUEUED"))
+        return unexpected("a command in a transaction was not queued");
+      begin(head, front.muted ? sink::drop : sink::client);
+      break;
     case awaits::single:
       single_mark_moved_ = head.type == '-' && head.line.starts_with("FENCEGATEMARK");
       begin(head, single_mark_moved_ || front.muted ? sink::drop : sink::client);
@@ -256,6 +261,7 @@ void redis_engine::value_done() {
   expectation& front = expectations_.front();
   switch (front.what) {
     case awaits::relay:
+    case awaits::tx_queued:
     case awaits::ours_ok:
     case awaits::unwatch:
     case awaits::select0:

@@ -3,6 +3,7 @@
 
 #include "base/limits.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 namespace fencegate::gate {
@@ -17,7 +18,8 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (r.arguments.size() != 1) return step_unfenced(r, false);
   claims_.learn_from_memory();
   std::string why_not = host_.picture().problem;
-  if (!claims_.items().empty() && host_.picture().ready && gate_.policy.mode == fence::enforcement::enforce) {
+  const auto enforced = [](const bound_claim& one) { return one.rules.mode == fence::enforcement::enforce; };
+  if (host_.picture().ready && std::any_of(claims_.items().begin(), claims_.items().end(), enforced)) {
     if (raise_pending(~claim_mask{0})) return block();
     const claim_mask held = claims_.held();
     why_not = std::exchange(arm_error_, {});
@@ -39,9 +41,14 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
       return progress::taken;
     }
   }
+  // Its commands run at once if Redis refuses the MULTI: nothing follows before its answer was read.
   if (phase_ == phase::armed) leave_armed();
-  begin_transaction(false, std::move(why_not));
-  forward_raw(r);
+  change_ = change{};
+  change_.role = command_role::multi;
+  change_.muted = muted_;
+  change_.why_not = std::move(why_not);
+  phase_ = phase::barrier;
+  forward_raw(r, awaits::state_change);
   return progress::taken;
 }
 
@@ -67,6 +74,7 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
     case watch: break;
     case quit: return step_connection(r, spec);
     case reset:
+      if (r.arguments.size() != 1) break;  // an error; the transaction goes on
       change_ = change{};
       change_.role = reset;
       change_.muted = muted_;
@@ -99,7 +107,7 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
       judge_in_transaction(r.arguments, spec);
       ++tx_.commands;
   }
-  forward_raw(r);
+  forward_raw(r, awaits::tx_queued);
   return progress::taken;
 }
 
@@ -108,6 +116,9 @@ void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arg
   const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
   count(writes ? metrics::request_class::write : metrics::request_class::read);
   if (!writes && !claims_.reads_may_be_fenced()) return;
+  // Without the server's table nobody knows which keys a command touches.
+  if (writes && host_.picture().commands == backend::command_table::empty() && !tx_.rejected)
+    tx_.rejected = rejection{reason::unavailable, {}, {}, {}, host_.picture().problem};
   const auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
   if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
   tx_.required |= verdict.required;
@@ -132,7 +143,7 @@ void redis_engine::replace_in_transaction(std::string text) {
 void redis_engine::leave_transaction() {
   phase_ = phase::open;
   armed_mask_ = 0;
-  link_watching_ = client_watching_ = false;
+  link_watching_ = client_watching_ = watch_lost_ = false;
 }
 
 redis_engine::progress redis_engine::step_exec(const wire::request& r) {
@@ -144,10 +155,10 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
       if ((tx_.required >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
         tx_.rejected = rejection{reason::refused, {}, {}, {}, "SELECT inside MULTI does not go with equal_token: reject"};
-  if (tx_.rejected) {
-    host_.report(*tx_.rejected, tx_.last_command, false);
+  if (tx_.rejected || watch_lost_) {
+    if (tx_.rejected) host_.report(*tx_.rejected, tx_.last_command, false);
     to_backend += "*1\r\n$7\r\nDISCARD\r\n";
-    locals_.push_back(fence::redis_error(*tx_.rejected));
+    locals_.push_back(tx_.rejected ? fence::redis_error(*tx_.rejected) : nil_text());
     expectations_.push_back({awaits::tx_rejected, muted_});
     leave_transaction();
     return progress::taken;

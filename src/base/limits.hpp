@@ -31,6 +31,9 @@ inline constexpr std::size_t read_buffer_bytes_max = 64 * 1024;
 inline constexpr std::size_t output_high_water_bytes = 256 * 1024;
 // A client that sends a long pipeline without reading is not deadlocked before this many bytes of replies wait for it.
 inline constexpr std::size_t output_hard_bytes = 64 * 1024 * 1024;
+// Replies that one session waits for; above it the client is not read any more. Else answers of the gate's own would pile
+// up behind a command that blocks.
+inline constexpr std::size_t replies_awaited_max = 64 * 1024;
 // How often a batch that Redis aborted without a reason we can see is sent again before the client is told.
 inline constexpr int batch_attempts_max = 8;
 // How often a compare-and-set of a mark is repeated when others raise the same mark at the same moment.

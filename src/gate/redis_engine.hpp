@@ -77,6 +77,8 @@ class redis_engine {
   [[nodiscard]] bool may_block() const { return may_block_ || phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0; }
   // A value larger than the buffer is on its way.
   [[nodiscard]] bool streaming() const { return large_ != nullptr; }
+  // Commands that were not answered yet.
+  [[nodiscard]] std::size_t replies_awaited() const { return expectations_.size(); }
   // An incomplete command stands in from_client.
   [[nodiscard]] bool half_read() const { return !from_client.empty() && !blocked_; }
   // Writes of this session that the backend may have applied without our knowing.

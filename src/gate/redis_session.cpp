@@ -90,6 +90,7 @@ bool redis_session::wants_client() const {
   if (unsent(engine_.to_backend, to_backend_) > limits::output_high_water_bytes) return false;
   if (engine_.blocked()) return engine_.from_client.size() < read_ahead_bytes;
   if (unsent(engine_.to_client, to_client_) > limits::output_hard_bytes) return false;
+  if (engine_.replies_awaited() > limits::replies_awaited_max) return false;
   return engine_.from_client.size() < limits::command_buffered_bytes_max + limits::resp_line_bytes_max;
 }
 
@@ -99,7 +100,9 @@ bool redis_session::wants_backend() const {
   if (!connected_ || backend_.ended || engine_.closing()) return false;
   const std::size_t waiting = unsent(engine_.to_client, to_client_);
   if (waiting <= limits::output_high_water_bytes) return true;
-  return engine_.from_client.size() >= read_ahead_bytes && waiting <= limits::output_hard_bytes;
+  const bool piles_up =
+      engine_.from_client.size() >= read_ahead_bytes || engine_.replies_awaited() > limits::replies_awaited_max;
+  return piles_up && waiting <= limits::output_hard_bytes;
 }
 
 void redis_session::read(inlet& from) {
@@ -141,6 +144,7 @@ void redis_session::on_read(inlet& from, const boost::system::error_code& failed
 }
 
 void redis_session::on_client_bytes(std::size_t bytes) {
+  const bool first_bytes = engine_.from_client.empty();
   engine_.from_client.append({client_.room.get(), bytes});
   if (!connect_problem_.empty()) {
     engine_.fail_all(connect_problem_);
@@ -148,7 +152,7 @@ void redis_session::on_client_bytes(std::size_t bytes) {
   }
   bytes_read_at_ = last_heard_ = std::chrono::steady_clock::now();
   engine_.on_client_bytes();
-  if (!engine_.half_read()) began_ = last_heard_;
+  if (first_bytes || !engine_.half_read()) began_ = last_heard_;
 }
 
 void redis_session::on_end(inlet& of, const boost::system::error_code& why) {

@@ -35,6 +35,7 @@ void claims::bind_malformed(std::string detail) {
 }
 
 bool claims::set(const fence::claim& one, backend::mark_memory& marks) {
+  ++generation_;
   malformed_.reset();
   const auto same = [&](const bound_claim& c) { return c.cell->resource == one.resource; };
   const auto found = std::find_if(items_.begin(), items_.end(), same);
@@ -48,6 +49,7 @@ bool claims::set(const fence::claim& one, backend::mark_memory& marks) {
 }
 
 void claims::clear() {
+  ++generation_;
   items_.clear();
   malformed_.reset();
 }

@@ -50,6 +50,9 @@ class claims {
   [[nodiscard]] bool set(const fence::claim& one, backend::mark_memory& marks);
   void clear();
 
+  // Changes whenever the items do (not their status).
+  [[nodiscard]] std::uint64_t generation() const { return generation_; }
+
   [[nodiscard]] bool bound() const { return malformed_.has_value() || !items_.empty(); }
   [[nodiscard]] std::vector<bound_claim>& items() { return items_; }
   [[nodiscard]] const std::vector<bound_claim>& items() const { return items_; }
@@ -87,6 +90,7 @@ class claims {
   const settings::redis_gate& gate_;
   std::vector<bound_claim> items_;
   std::optional<std::string> malformed_;
+  std::uint64_t generation_ = 1;
   bool reads_fenced_ = false;
 };
 

@@ -101,9 +101,22 @@ void redis_engine::pump() {
 
 redis_engine::progress redis_engine::block() { return progress::blocked; }
 
+// Connections tend to send the same command again and again.
+const command_spec& redis_engine::find_spec(const wire::request& r) {
+  const auto& table = host_.picture().commands;
+  if (last_spec_ != nullptr && last_table_ == table && last_name_ == r.name()) return *last_spec_;
+  const auto& spec = table->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
+  last_spec_ = nullptr;
+  if (!spec.name.empty() && !spec.container && spec.name.find('|') == std::string::npos) {
+    last_name_ = std::string(r.name());
+    last_table_ = table;
+    last_spec_ = &spec;
+  }
+  return spec;
+}
+
 redis_engine::progress redis_engine::step(const wire::request& r) {
-  const auto& spec =
-      host_.picture().commands->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
+  const auto& spec = find_spec(r);
   muted_ = reply_off_ || skip_next_;
   if (!replay_.empty()) muted_ = replay_.front().muted;
   const bool was_caching = std::exchange(caching_, false);
@@ -425,6 +438,7 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
   else
     batch_.bytes.append(r.raw);
   batch_.commands.push_back({batch_.bytes.size() - before, fenced, muted_, spec.denyoom, {}});
+  batch_.muted = batch_.muted || muted_;
 }
 
 void redis_engine::forward_raw(const wire::request& r, awaits what) {

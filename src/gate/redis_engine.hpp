@@ -156,6 +156,19 @@ class redis_engine {
     std::size_t elements_seen = 0;
     enum class end : std::uint8_t { unknown, executed, nil, aborted } outcome = end::unknown;
     std::string abort_text;
+    bool muted = false;  // some command's reply is not for the client
+
+    // Ready for the next one; keeps its memory unless it is large.
+    void clear() {
+      std::string kept = std::move(bytes);
+      auto kept_commands = std::move(commands);
+      *this = batch{};
+      if (kept.capacity() > 16 * 1024) return;
+      kept.clear();
+      kept_commands.clear();
+      bytes = std::move(kept);
+      commands = std::move(kept_commands);
+    }
   };
   struct transaction {
     bool adopted = false;  // it is our MULTI, with proven marks
@@ -192,6 +205,7 @@ class redis_engine {
   // ── client side (redis_engine.cpp)
   void pump();
   progress step(const wire::request& r);
+  [[nodiscard]] const backend::command_spec& find_spec(const wire::request& r);
   progress step_plain(const wire::request& r, const backend::command_spec& spec);
   progress step_read(const wire::request& r, const backend::command_spec& spec);
   progress step_write(const wire::request& r, const backend::command_spec& spec);
@@ -219,6 +233,7 @@ class redis_engine {
   // ── arming, batches, raising (redis_engine_arm.cpp)
   void start_arm();
   void append_arm_tail(claim_mask mask);
+  void write_arm_tail(claim_mask mask);
   void arm_reply(awaits what, const wire::reply_head& head);
   void marks_reply(std::string_view raw);
   void finish_arm();
@@ -237,6 +252,7 @@ class redis_engine {
 
   // ── backend side (redis_engine_replies.cpp)
   [[nodiscard]] bool start_value(const wire::reply_head& head, std::string_view view);
+  [[nodiscard]] bool take_run(std::string_view view);
   void start_reply(const wire::reply_head& head);
   void start_queued(const wire::reply_head& head);
   void start_exec(const wire::reply_head& head);
@@ -316,6 +332,9 @@ class redis_engine {
   wire::request_decoder decoder_;
   wire::request request_;
   std::vector<std::size_t> keys_;
+  std::string last_name_;  // of the last command, and what the table says of it
+  std::shared_ptr<const backend::command_table> last_table_;
+  const backend::command_spec* last_spec_ = nullptr;
   std::size_t consumed_ = 0;  // bytes of the command at hand
   bool again_ = false;        // something was answered while the pump ran
   bool may_block_ = false;
@@ -352,6 +371,15 @@ class redis_engine {
   claim_mask arm_mask_ = 0;    // what the last arm covers
   claim_mask armed_mask_ = 0;  // proven
   std::string arm_epoch_;
+  // The arm's bytes, and the reply to its MGET that proves all marks, as long as nothing of what they depend on moves.
+  struct arm_tail {
+    claim_mask mask = 0;
+    int database = -1;
+    std::uint64_t claims = 0;
+    std::string epoch;
+    std::string bytes;
+    std::string proof;  // "" when no single reply proves it (equal_token: reject)
+  } tail_;
   std::string arm_error_;      // the first error among the arm's replies
   bool arm_multi_ok_ = false;
   bool arm_marks_ok_ = false;

@@ -48,32 +48,46 @@ void redis_engine::append_arm_tail(claim_mask mask) {
   arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
   arm_gone_back_.clear();
   armed_mask_ = 0;
-  std::vector<std::string_view> command{"WATCH"};
-  for (std::size_t i = 0; i < claims_.items().size(); ++i)
-    if ((mask >> i & 1) != 0) command.push_back(claims_.items()[i].cell->key);
-  command.push_back(backend::epoch_key);
-  if (database_ != 0) {
-    append_select(to_backend, 0);
-    expectations_.push_back({awaits::select0});
-  }
+  if (tail_.mask != mask || tail_.database != database_ || tail_.claims != claims_.generation() ||
+      tail_.epoch != arm_epoch_)
+    write_arm_tail(mask);
+  to_backend += tail_.bytes;
+  if (database_ != 0) expectations_.push_back({awaits::select0});
 #if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
-  wire::append_command(to_backend, command);
   expectations_.push_back({awaits::watch});
   link_watching_ = true;
 #endif
-  command[0] = "MGET";
-  wire::append_command(to_backend, command);
   expectations_.push_back({awaits::marks});
-  if (database_ != 0) {
-    append_select(to_backend, database_);
-    expectations_.push_back({awaits::select_back});
-  }
-#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
-  to_backend += "*1\r\n$5\r\nMULTI\r\n";
-#else
-  to_backend += "*2\r\n$4\r\nECHO\r\n$2\r\nOK\r\n";
-#endif
+  if (database_ != 0) expectations_.push_back({awaits::select_back});
   expectations_.push_back({awaits::multi});
+}
+
+void redis_engine::write_arm_tail(claim_mask mask) {
+  tail_ = arm_tail{mask, database_, claims_.generation(), arm_epoch_, {}, {}};
+  std::vector<std::string_view> command{"WATCH"}, values;
+  bool provable = !arm_epoch_.empty();
+  for (std::size_t i = 0; i < claims_.items().size(); ++i) {
+    if ((mask >> i & 1) == 0) continue;
+    const auto& one = claims_.items()[i];
+    command.push_back(one.cell->key);
+    values.push_back(one.digits);
+    provable = provable && one.rules.equal == fence::equal_token::accept;
+  }
+  command.push_back(backend::epoch_key);
+  values.push_back(arm_epoch_);
+  if (provable) wire::append_command(tail_.proof, values);
+  if (database_ != 0) append_select(tail_.bytes, 0);
+#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
+  wire::append_command(tail_.bytes, command);
+#endif
+  command[0] = "MGET";
+  wire::append_command(tail_.bytes, command);
+  if (database_ != 0) append_select(tail_.bytes, database_);
+#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
+  tail_.bytes += "*1\r\n$5\r\nMULTI\r\n";
+#else
+  tail_.bytes += "*2\r\n$4\r\nECHO\r\n$2\r\nOK\r\n";
+#endif
 }
 
 // The reply to one step of an arm, all but MGET's, whose content counts (marks_reply).
@@ -239,7 +253,7 @@ void redis_engine::finish_batch() {
     batch_attempts_ = 0;
     mark_used(batch_.required);
     if (polled_in_vain) return wait_and_poll();
-    batch_ = batch{};
+    batch_.clear();
     return finish_arm();
   }
   if (batch_.streamed) return finish_streamed_batch();

@@ -28,6 +28,7 @@ void redis_engine::on_backend_bytes() {
         break;
       continue;
     }
+    if (take_run(view)) continue;
     wire::reply_head head;
     const auto status = wire::read_head(view, head);
     if (status == wire::head_status::need_more) break;
@@ -35,6 +36,43 @@ void redis_engine::on_backend_bytes() {
     if (!start_value(head, view)) break;
   }
   if (!closing_) resume();
+}
+
+// Most replies of a batch are +QUEUED, then short lines: whole runs of them are taken at once. Everything else, and
+// everything that is not as expected, goes the long way.
+bool redis_engine::take_run(std::string_view view) {
+  std::size_t taken = 0;
+  if (batch_.elements_left > 0) {
+    if (poll_batch_ || batch_.muted || batch_.elements_seen < batch_.prefixed) return false;
+    while (batch_.elements_left > 0 && taken < view.size() && (view[taken] == '+' || view[taken] == ':')) {
+      const std::size_t end = view.find('\r', taken);
+      if (end == std::string_view::npos || end + 1 >= view.size() || view[end + 1] != '\n' || end - taken > 64) break;
+      if (view[taken] == ':' || view.substr(taken, end - taken).find('\n') != std::string_view::npos) {
+        wire::reply_head head;
+        if (wire::read_head(view.substr(taken), head) != wire::head_status::complete) break;
+      }
+      taken = end + 2;
+      ++batch_.elements_seen;
+      --batch_.elements_left;
+    }
+    if (taken == 0) return false;
+    to_client.append(view.substr(0, taken));
+    from_backend.consume(taken);
+    if (batch_.elements_left == 0) pop_expectation();
+    return true;
+  }
+  if (tx_.elements_left > 0 || expectations_.empty() || expectations_.front().what != awaits::queued) return false;
+  constexpr std::string_view queued = "+QUEUED\r\n";
+  expectation& front = expectations_.front();
+  while (front.n > 0 && view.substr(taken).starts_with(queued)) {
+    taken += queued.size();
+    ++batch_.queued_seen;
+    --front.n;
+  }
+  if (taken == 0) return false;
+  from_backend.consume(taken);
+  if (front.n == 0) pop_expectation();
+  return true;
 }
 
 // False: more bytes are needed to tell.
@@ -272,6 +310,10 @@ void redis_engine::value_done() {
       --subscribing_;
       return pop_expectation();
     case awaits::marks: {
+      if (captured_ == tail_.proof) {
+        arm_marks_ok_ = true;
+        return pop_expectation();
+      }
       const std::string raw = std::move(captured_);
       pop_expectation();
       return marks_reply(raw);

@@ -286,8 +286,9 @@ class Process:
 
     def __exit__(self, kind, *_):
         self.kill()
-        if self.show_log or kind not in (None, unittest.SkipTest):
-            print(f"\n--- log of {self.title}, last lines ---\n{self.log()[-6000:]}---", file=sys.stderr, flush=True)
+        failed = self.show_log or kind not in (None, unittest.SkipTest, SystemExit)
+        if failed and (log := self.log()):
+            print(f"\n--- log of {self.title}, last lines ---\n{log[-6000:]}---", file=sys.stderr, flush=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def prepare(self):
@@ -466,9 +467,16 @@ class Gate(Process):
     def command(self):
         return [self.binary, "serve", "-c", os.path.join(self.folder, "fencegate.yaml")]
 
+    def start(self, deadline=20):
+        self._log_before = len(self.log())
+        super().start(deadline)
+
     def up(self):
-        # A gate is ready without its backend, but most tests want to begin with both.
-        return self.http("/readyz")[0] == 200 and (not self.needs_backend or self.metric("backend_up") == 1)
+        # A gate is ready without its backend, but most tests want to begin with both: on each thread, each has a link.
+        return self.http("/readyz")[0] == 200 and (not self.needs_backend or self._links_up() >= self.process["threads"])
+
+    def _links_up(self):
+        return self.log()[self._log_before :].count('"msg":"backend up"')
 
     def http(self, path, method="GET"):
         """(status, text) of the admin listener."""
@@ -613,7 +621,11 @@ class LiveTest(unittest.TestCase):
         self.assertEqual(reply.code, code, str(reply))
 
 
-def main():
-    """Runs the tests of the calling file, and cleans up on SIGTERM too."""
+def clean_up_on_sigterm():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def main():
+    """Runs the tests of the calling file."""
+    clean_up_on_sigterm()
     unittest.main(module="__main__", verbosity=2)

@@ -162,6 +162,19 @@ class Regressions(MarksTest):
         serious = [line for line in gate.log_lines() if line["level"] in ("warn", "error")]
         self.assertIn("orders", [line.get("resource") for line in serious], gate.log())
 
+    def test_a_first_start_is_no_regression(self):
+        """All threads of a gate meet a Redis without an epoch at the same moment, and one of them writes it."""
+        redis = self.start(RedisServer())
+        gate = self.start(Gate(redis, threads=8))
+        for number in range(20):
+            gate.kill()
+            redis.cli.pipeline([("FLUSHALL",), ("MSET", "data", "of before") if number % 2 else ("PING",)])
+            gate.start()
+            with Resp(gate.address, name="fence:orders=1") as client:
+                self.assertEqual(client.call("SET", "k", "v"), b"OK")
+            self.assertEqual(gate.metric("regressions_total"), 0)
+        self.assertEqual([line for line in gate.log_lines() if line["level"] in ("warn", "error")], [])
+
     def test_a_deleted_mark_is_put_back(self):
         self.regression(lambda redis: redis.call("DEL", mark_key("orders")))
 

@@ -21,7 +21,7 @@ from history.chaos import Chaos
 from history.checker import check
 from history.issuer import Issuer
 from history.records import read_history
-from support import CutProxy, Gate, Process, RedisServer, eventually
+from support import CutProxy, Gate, Process, RedisServer, clean_up_on_sigterm, eventually
 
 RESOURCES = {"orders": 0, "stock": 0, "ledger": 3, "mail": 1}  # the database of its list; marks are in 0
 WRITERS = 12
@@ -148,6 +148,7 @@ def main():
     parser.add_argument("--seconds-max", type=float, default=240)
     parser.add_argument("--script-flush", action="store_true")
     options = parser.parse_args()
+    clean_up_on_sigterm()
     verdict = Run(options.binary, options.takeovers, options.seconds_max, options.script_flush).verdict()
     if verdict.violations:
         return 1

@@ -201,6 +201,7 @@ void redis_engine::finish_large() {
     case large::route::fenced:
       count(metrics::request_class::write);
       batch_.streamed = true;
+      batch_.muted = muted_;
       batch_.commands.push_back({0, true, muted_, done->spec->denyoom, {}});
 #ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
       return send_batch();

@@ -39,6 +39,10 @@ std::string info_field(std::string_view info, std::string_view name) {
   return {};
 }
 
+// A gate that starts and finds data but no epoch cannot know whether this is its first day or the morning after a loss.
+// It begins, but it says so in the epoch: gates that knew another one stay closed.
+constexpr std::string_view epoch_of_empty = "empty-", epoch_beside_data = "first-";
+
 std::string random_text() {
   static constexpr std::string_view digits = "0123456789abcdef";
   std::random_device random;
@@ -321,7 +325,7 @@ void redis_control::check_epoch() {
     if (known != asked) return self->check_epoch();
     if (!found.empty() && (known.empty() || known == found)) return self->healthy(found);
     if (known.empty()) return self->settle_epoch();
-    if (found.empty() && !self->server_empty_)
+    if (found.empty() ? !self->server_empty_ : found.starts_with(epoch_beside_data))
       return self->unfit(
           "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then SET "
           "fencegate:epoch to any new text");
@@ -359,7 +363,8 @@ void redis_control::heal_all(std::string found) {
 }
 
 void redis_control::settle_epoch() {
-  send({"SET", epoch_key, random_text(), "NX"}, [](const wire::reply_value*) {});
+  const std::string fresh = std::string(server_empty_ ? epoch_of_empty : epoch_beside_data) + random_text();
+  send({"SET", epoch_key, fresh, "NX"}, [](const wire::reply_value*) {});
   send({"GET", epoch_key}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     if (is_error(reply) || reply->null || reply->text.empty())
@@ -412,10 +417,9 @@ void redis_control::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, 
 void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
   if (++a->tries > limits::raise_attempts_max)
     return a->done({raise_outcome::kind::unavailable, false, {}, "others raise it all the time"});
-  std::string expected;  // "" = no mark
-  if (a->expected == attempt::expects::this_mark) expected = a->expected_mark.to_string();
-  if (a->expected == attempt::expects::nothing_known) expected = "?";  // equals no mark: a look
-  const std::string target = a->target.to_string();
+  const bool look = a->expected == attempt::expects::nothing_known;
+  const std::string expected = a->expected == attempt::expects::this_mark ? a->expected_mark.to_string() : "";
+  const std::string target = look ? "" : a->target.to_string();
   const std::string epoch = a->check_epoch ? state_->look().epoch : std::string();
   send({"EVAL", compare_and_set_mark, "2", a->cell->key, epoch_key, expected, target, epoch},
        [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
@@ -440,25 +444,25 @@ void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire
     recheck([] {});
     return give_up("the backend lost its marks; they are being put back");
   }
-  if (word == "none") return judge(a, {});
+  if (word == "none") return judge(a, std::nullopt);
   if (word == "is" && reply->elements.size() == 2) return judge(a, reply->elements[1].text);
   give_up("an unexpected reply");
 }
 
 // What the backend has is not what was expected: decide with exact integers, then try again with what it has.
-void redis_control::judge(const std::shared_ptr<attempt>& a, std::string_view found) {
+void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found) {
   const auto seen = a->cell->seen();
   a->target = seen ? std::max(a->wanted, *seen) : a->wanted;
-  if (found.empty()) {
+  if (!found) {
     if (seen) note_regression(*a->cell, "none");
     a->expected = attempt::expects::no_mark;
     // No mark yet: there is nothing to measure a step against.
     return try_raise(a);
   }
-  const auto mark = fence::token::parse(found);
+  const auto mark = fence::token::parse(*found);
   if (mark.has_error())
     return a->done({raise_outcome::kind::unavailable, false, {}, "the mark in Redis is not a canonical integer"});
-  if (seen && *mark < *seen) note_regression(*a->cell, found);
+  if (seen && *mark < *seen) note_regression(*a->cell, *found);
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
   if (*mark >= a->target) {
     a->cell->saw(*mark);

@@ -93,7 +93,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
 
   void try_raise(const std::shared_ptr<attempt>& a);
   void on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
-  void judge(const std::shared_ptr<attempt>& a, std::string_view found);
+  void judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found);  // nullopt: no mark
   void note_regression(const mark_cell& cell, std::string_view found);
 
   boost::asio::io_context& context_;

@@ -9,14 +9,14 @@ namespace fencegate::backend {
 // The epoch: a random text written once into an empty Redis. If it is gone or another one, marks were lost.
 inline constexpr std::string_view epoch_key = "fencegate:epoch";
 
-// Compare-and-set of a mark. KEYS: mark, epoch. ARGV: the expected mark ("" = none), the new mark, the expected epoch
-// ("" = do not look). Answers {'set'}, {'is', mark}, {'none'} or {'epoch'}; anything else changed nothing.
+// Compare-and-set of a mark. KEYS: mark, epoch. ARGV: the expected mark ("" = none), the new mark ("" = only look at it),
+// the expected epoch ("" = any). Answers {'set'}, {'is', mark}, {'none'} or {'epoch'}; anything else changed nothing.
 inline constexpr std::string_view compare_and_set_mark = R"lua(
 if ARGV[3] ~= '' and redis.call('GET', KEYS[2]) ~= ARGV[3] then return {'epoch'} end
 local is = redis.call('GET', KEYS[1])
 if is == false then
-  if ARGV[1] ~= '' then return {'none'} end
-elseif ARGV[1] == '' or is ~= ARGV[1] then
+  if ARGV[1] ~= '' or ARGV[2] == '' then return {'none'} end
+elseif ARGV[1] == '' or is ~= ARGV[1] or ARGV[2] == '' then
   return {'is', is}
 end
 if is ~= ARGV[2] then

@@ -250,6 +250,9 @@ bool add_keys(const key_spec& spec, std::size_t begin, const std::vector<std::st
 key_search find_keys(const command_spec& spec, const std::vector<std::string_view>& arguments,
                      std::vector<std::size_t>& keys) {
   keys.clear();
+  // Nobody knows what an unknown command does with its arguments: each may be a key.
+  if (spec.name.empty())
+    for (std::size_t i = 1; i < arguments.size(); ++i) keys.push_back(i);
   bool valid = true;
   for (const key_spec& one : spec.keys) {
     if (one.search == key_spec::begin::index) {

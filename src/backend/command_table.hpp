@@ -85,7 +85,7 @@ enum class key_search : std::uint8_t {
   invalid,     // the arguments do not fit the command's form; the server will reject it, but do not rely on it
 };
 
-// Indexes into `arguments` of the keys of a command.
+// Indexes into `arguments` of the keys of a command; of an unknown one, of all arguments.
 [[nodiscard]] key_search find_keys(const command_spec& spec, const std::vector<std::string_view>& arguments,
                                    std::vector<std::size_t>& keys);
 

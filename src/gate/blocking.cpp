@@ -27,7 +27,7 @@ std::optional<std::chrono::milliseconds> from_text(std::string_view text, double
 std::optional<std::chrono::milliseconds> blocking_timeout(const std::vector<std::string_view>& arguments) {
   if (arguments.size() < 3) return std::nullopt;
   const std::string_view name = arguments[0];
-  if (wire::iequals(name, "XREADGROUP")) {
+  if (wire::iequals(name, "XREADGROUP") || wire::iequals(name, "XREAD")) {
     for (std::size_t i = 1; i + 1 < arguments.size() && !wire::iequals(arguments[i], "STREAMS"); ++i)
       if (wire::iequals(arguments[i], "BLOCK")) return from_text(arguments[i + 1], 1);
     return std::nullopt;

@@ -8,7 +8,7 @@
 
 namespace fencegate::gate {
 
-// 0 = for ever; nullopt: the command does not block (XREADGROUP without BLOCK), or the server will refuse its time-out.
+// 0 = for ever; nullopt: the command does not block (XREAD without BLOCK), or the server will refuse its time-out.
 [[nodiscard]] std::optional<std::chrono::milliseconds> blocking_timeout(const std::vector<std::string_view>& arguments);
 
 }  // namespace fencegate::gate

@@ -173,7 +173,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     case read: return step_read(r, spec);
     case write:
     case blocking_write: return step_write(r, spec);
-    case blocking_read:
+    case blocking_read: return step_blocking_read(r, spec);
     case other: {
       if (const auto p = check_keys(r, spec)) return *p;
       count(metrics::request_class::other);
@@ -268,6 +268,27 @@ redis_engine::progress redis_engine::step_read(const wire::request& r, const com
   return step_unfenced(r, false);
 }
 
+// What waits for data would show them long after its check.
+redis_engine::progress redis_engine::step_blocking_read(const wire::request& r, const command_spec& spec) {
+  if (const auto p = check_keys(r, spec)) return *p;
+  if (claims_.reads_may_be_fenced()) {
+    claims_.learn_from_memory();
+    auto verdict = claims_.judge_read(r.arguments, keys_);
+    if (verdict.required != 0 && !verdict.rejected) {
+      if (!blocking_timeout(r.arguments)) return step_fenced(r, spec, verdict.required);
+      verdict.rejected = rejection{reason::refused, {}, {}, {}, "a read that waits cannot be fenced; leave BLOCK out"};
+    }
+    if (verdict.rejected) {
+      if (!batch_.commands.empty()) return block();
+      reject(*verdict.rejected, spec.name);
+      return progress::taken;
+    }
+    if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
+  }
+  count(metrics::request_class::other);
+  return step_unfenced(r, false);
+}
+
 redis_engine::progress redis_engine::step_write(const wire::request& r, const command_spec& spec) {
   if (const auto p = check_keys(r, spec)) return *p;
   if (host_.picture().commands == backend::command_table::empty()) {
@@ -313,6 +334,7 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
   }
   if (tries_ > limits::batch_attempts_max)
     return answer({reason::unavailable, {}, {}, {}, "the marks move all the time"});
+  if (tries_ == 0) arm_error_.clear();  // of an arm behind an earlier batch, maybe long ago: try again
   if (!arm_error_.empty()) return answer_arm_error(r, spec);
   if (phase_ == phase::open) {
     start_arm();
@@ -327,7 +349,7 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
   if (spec.role == command_role::blocking_write) return step_poll(r, spec, required);
   if (batch_full(r)) return block();
   add_to_batch(r, spec, true);
-  batch_.required |= required;
+  if (spec.role == command_role::write) batch_.required |= required;  // a read uses no token up
   count(metrics::request_class::write);
   return progress::taken;
 }

@@ -173,6 +173,7 @@ class redis_engine {
   struct transaction {
     bool adopted = false;  // it is our MULTI, with proven marks
     claim_mask required = 0;
+    claim_mask written = 0;  // of these, what its writes need
     std::optional<fence::rejection> rejected;
     std::size_t fenced_commands = 0;
     std::size_t suffixed = 0;  // commands of ours behind the client's (equal_token: reject)
@@ -208,6 +209,7 @@ class redis_engine {
   [[nodiscard]] const backend::command_spec& find_spec(const wire::request& r);
   progress step_plain(const wire::request& r, const backend::command_spec& spec);
   progress step_read(const wire::request& r, const backend::command_spec& spec);
+  progress step_blocking_read(const wire::request& r, const backend::command_spec& spec);
   progress step_write(const wire::request& r, const backend::command_spec& spec);
   progress step_fenced(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_unfenced(const wire::request& r, bool batchable);

@@ -279,7 +279,8 @@ void redis_engine::wait_and_poll() {
   decoder_.reset_progress();
   replay_.push_front({replayed::route::normal, muted, {}});
   finish_arm();
-  if (phase_ != phase::armed && phase_ != phase::open) return;  // healing; the command goes on behind it
+  // Healing: the command goes on behind it, or has gone on already.
+  if ((phase_ != phase::armed && phase_ != phase::open) || !poll_since_) return;
   phase_ = phase::waiting;
   poll_delay_ = std::clamp(poll_delay_ + poll_delay_ / 2, poll_delay_min, poll_delay_max);
   auto delay = poll_delay_;

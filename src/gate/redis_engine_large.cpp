@@ -118,6 +118,7 @@ bool redis_engine::decide_large_write() {
     if (const auto why = claims_.refusal(verdict.required)) return refuse(*why);
   if (client_watching_)
     return refuse({reason::refused, {}, {}, {}, "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
+  if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
   if (!arm_error_.empty()) return refuse({reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})});
   if (tries_ > limits::batch_attempts_max)
     return refuse({reason::unavailable, {}, {}, {}, "the marks move all the time"});

@@ -22,6 +22,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (host_.picture().ready && std::any_of(claims_.items().begin(), claims_.items().end(), enforced)) {
     if (raise_pending(~claim_mask{0})) return block();
     const claim_mask held = claims_.held();
+    if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
     why_not = std::exchange(arm_error_, {});
     if (held != 0 && why_not.empty() && tries_ <= limits::batch_attempts_max) {
       if (phase_ == phase::armed && (held & ~armed_mask_) != 0) leave_armed();
@@ -122,6 +123,7 @@ void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arg
   const auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
   if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
   tx_.required |= verdict.required;
+  if (writes) tx_.written |= verdict.required;
   if (verdict.required != 0) ++tx_.fenced_commands;
   if (tx_.rejected) return;
   tx_.rejected = verdict.rejected;
@@ -153,7 +155,7 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
   if (!tx_.rejected) tx_.rejected = claims_.refusal(tx_.required);
   if (!tx_.rejected && !tx_.selects.empty())
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
-      if ((tx_.required >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
+      if ((tx_.written >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
         tx_.rejected = rejection{reason::refused, {}, {}, {}, "SELECT inside MULTI does not go with equal_token: reject"};
   if (tx_.rejected || watch_lost_) {
     if (tx_.rejected) host_.report(*tx_.rejected, tx_.last_command, false);
@@ -164,7 +166,7 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
     return progress::taken;
   }
   if (tx_.adopted) {
-    append_uses(tx_.required, tx_.suffixed);
+    append_uses(tx_.written, tx_.suffixed);
     for (std::size_t i = 0; i < tx_.suffixed; ++i) expectations_.push_back({awaits::relay, true});
   }
   forward_raw(r, awaits::tx_exec);
@@ -187,7 +189,7 @@ void redis_engine::finish_transaction() {
   const transaction done = std::exchange(tx_, transaction{});
   if (done.executed) {
     if (done.fenced_commands != 0) figures_.checks(metrics::check_outcome::admitted).add(done.fenced_commands);
-    mark_used(done.required);
+    mark_used(done.written);
   }
   if (!done.tailed) {
     phase_ = phase::open;

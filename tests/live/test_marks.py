@@ -224,6 +224,22 @@ class Regressions(MarksTest):
         self.assertIsInstance(self.client(gate, "orders=33").call("SET", "k", "stale"), RespError)
         self.assertEqual(redis.cli.call("EXISTS", "k"), 0)
 
+    def test_a_gate_that_starts_after_a_loss_does_not_open_those_that_noticed_it(self):
+        redis, gate = self.servers()
+        old = self.holder(gate, "orders=33")
+        self.assertEqual([old.call("SELECT", 1), old.call("SET", "k", "33")], [b"OK", b"OK"])
+        redis.cli.call("SET", mark_key("orders"), "34")  # by a holder that this gate has not seen
+        redis.cli.call("FLUSHDB")  # database 0: the marks; the data in database 1 stay
+        eventually(lambda: str(old.call("SET", "k", "stale")).startswith("FENCEDOWN"))
+        self.start(Gate(redis))
+        self.assertTrue(redis.cli.call("GET", "fencegate:epoch").startswith(b"first-"))
+        eventually(lambda: "fencegate:epoch" in str(old.call("SET", "k", "stale")))
+        redis.cli.call("SELECT", 1)
+        self.assertEqual(redis.cli.call("GET", "k"), b"33")
+        redis.cli.call("SELECT", 0)
+        redis.cli.call("SET", "fencegate:epoch", "looked at by an operator")
+        eventually(lambda: old.call("SET", "k", "33 again") == b"OK")
+
     def test_a_gate_that_never_saw_the_mark_does_not_trust_a_broken_one(self):
         redis, gate = self.servers()
         redis.cli.call("SET", mark_key("orders"), "034")

@@ -1,0 +1,166 @@
+"""Ways past the fence, and past native behaviour, that a review found: each stays closed."""
+
+import threading
+import time
+
+from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually, main
+
+MARK = "fencegate:mark:{orders}"
+
+
+def disguised(redis, name, *arguments):
+    """`name` with a NUL and a suffix, so that this server takes it for the command `name`; every server needs another."""
+    with Resp(redis.port) as client:
+        for i in range(100_000):
+            candidate = name.encode() + b"\0%d" % i
+            reply = client.call(candidate, *arguments)
+            if not (isinstance(reply, RespError) and "unknown command" in str(reply)):
+                return candidate
+    raise AssertionError(f"this server never takes {name} with a NUL for {name}")
+
+
+class Slips(LiveTest):
+    def gate(self, **settings):
+        self.redis = self.start(RedisServer())
+        self.cli = self.redis.cli
+        return self.start(Gate(self.redis, **settings))
+
+    def holder(self, gate, **how):
+        return self.start(Resp(gate.port, name="fence:orders=34", **how))
+
+    def test_a_disguised_exec_ends_no_transaction(self):
+        gate = self.gate()
+        name = disguised(self.redis, "EXEC")
+        client = self.start(Resp(gate.port))  # without a token
+        replies = client.pipeline([("MULTI",), (name,), ("SET", "k", "v"), ("EXEC",)])
+        self.assertTrue(all(isinstance(r, RespError) for r in (replies[1], replies[3])), replies)
+        self.assertIsNone(self.cli.call("GET", "k"))
+
+    def test_a_disguised_command_reaches_no_mark(self):
+        gate = self.gate()
+        name = disguised(self.redis, "SET", "wrong")
+        client = self.holder(gate)
+        self.assert_error(client.call(name, MARK, "1"), "FENCEDENY")
+        self.assert_error(client.call("CLIENT", b"REPLY\0x", "OFF"), "FENCEDENY")
+        self.assertEqual(self.cli.call("GET", MARK), b"34")
+        self.assertEqual(client.call("SET", "k", "v"), b"OK")
+
+    def test_every_keyword_names_a_key(self):
+        client = self.holder(self.gate())
+        self.cli.call("RPUSH", "list", "3", "1")
+        self.cli.call("GEOADD", "geo", "0", "0", "m")
+        radius = ("GEORADIUS", "geo", "0", "0", "1", "km")
+        for command in (("SORT", "list", b"STORE\0x", MARK), (*radius, "STORE", "a", "STORE", MARK),
+                        (*radius, b"STORE\0", MARK)):
+            with self.subTest(command=command):
+                self.assert_error(client.call(*command), "FENCEDENY")
+        self.assertEqual(self.cli.call("GET", MARK), b"34")
+
+    def test_a_consumer_called_streams_hides_no_key(self):
+        gate = self.gate(resources=[{"keys": "acct:{id}:*", "resource": "acct:{id}"}], unmatched="pass")
+        self.cli.call("XADD", "acct:1:s", "1-1", "f", "v")
+        self.cli.call("XGROUP", "CREATE", "acct:1:s", "g", "0")
+        client = self.start(Resp(gate.port))
+        reply = client.call("XREADGROUP", "COUNT", "1", "GROUP", "g", "STREAMS", "STREAMS", "acct:1:s", ">")
+        self.assert_error(reply, "FENCEMISSING")
+
+    def test_a_refused_multi_lets_nothing_run_bare(self):
+        gate = self.gate()
+        self.cli.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-multi")
+        client = self.start(Resp(gate.port, user="app", password="pw"))
+        replies = client.pipeline([("MULTI",), ("SET", "k", "v"), ("EXEC",)])
+        self.assert_error(replies[0], "NOPERM")
+        self.assert_error(replies[1], "FENCEMISSING")
+        self.assertIsNone(self.cli.call("GET", "k"))
+
+    def test_reset_with_arguments_leaves_the_transaction_as_it_is(self):
+        client = self.holder(self.gate())
+        replies = client.pipeline([("MULTI",), ("RESET", "x"), ("SET", "k", "v"), ("EXEC",), ("SET", "k", "w")])
+        self.assertEqual([replies[0], replies[2], replies[4]], [b"OK", b"QUEUED", b"OK"])
+        self.assert_error(replies[3], "EXECABORT")
+
+    def test_healing_a_mark_does_not_lose_the_clients_watch(self):
+        client = self.holder(self.gate())
+        self.assertEqual(client.call("WATCH", "k"), b"OK")
+        self.cli.call("DEL", MARK)
+        self.cli.call("SET", "k", "another's")
+        transaction = [("MULTI",), ("SET", "k", "mine"), ("EXEC",)]
+        self.assertIsNone(client.pipeline(transaction)[2])
+        self.assertEqual(self.cli.call("GET", "k"), b"another's")
+        self.assertEqual(client.pipeline(transaction)[2], [b"OK"])
+
+    def test_a_streamed_value_under_one_use_tokens(self):
+        gate = self.gate(policy={"equal_token": "reject"})
+        client = self.holder(gate)
+        bytes_ = encode("SET", "k", "x" * 600_000)
+        client.send(bytes_[:400_000])
+        # Redis has answered the SET of the mark, which went ahead, before the rest comes.
+        eventually(lambda: any("multi=1" in line for line in self.cli.call("CLIENT", "LIST").decode().splitlines()))
+        client.send(bytes_[400_000:])
+        self.assertEqual(client.reply(), b"OK")
+        self.assert_error(client.call("SET", "k", "again"), "FENCEUSED")
+
+    def test_a_fenced_read_uses_no_token_up(self):
+        client = self.holder(self.gate(policy={"reads": "fence", "equal_token": "reject"}))
+        self.assertIsNone(client.call("GET", "k"))
+        self.assertEqual(client.call("SET", "k", "v"), b"OK")
+
+    def test_xread_is_a_read(self):
+        client = self.holder(self.gate(policy={"reads": "fence"}))
+        self.cli.call("XADD", "s", "1-1", "f", "v")
+        self.assertIsNotNone(client.call("XREAD", "STREAMS", "s", "0"))
+        self.assert_error(client.call("XREAD", "BLOCK", "10", "STREAMS", "s", "$"), "FENCEDENY")
+        self.cli.call("SET", MARK, "35")
+        self.assert_error(client.call("XREAD", "STREAMS", "s", "0"), "FENCED")
+
+    def test_an_enforced_rule_under_a_gate_in_monitor_mode_works_inside_multi(self):
+        gate = self.gate(policy={"mode": "monitor"},
+                         resources=[{"keys": "a:*", "resource": "a", "policy": {"mode": "enforce"}}])
+        client = self.start(Resp(gate.port, name="fence:a=34"))
+        self.assertEqual(client.pipeline([("MULTI",), ("SET", "a:1", "v"), ("EXEC",)])[2], [b"OK"])
+
+    def test_an_error_of_an_old_arm_is_not_told_to_a_later_write(self):
+        gate = self.gate()
+        self.cli.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
+        client = self.holder(gate, user="app", password="pw")
+        self.assertEqual(client.call("SET", "k", "1"), b"OK")
+        self.cli.call("ACL", "SETUSER", "app", "-mget")
+        self.assertEqual(client.call("SET", "k", "2"), b"OK")  # proven before; the arm behind it fails
+        self.cli.call("ACL", "SETUSER", "app", "+mget")
+        self.assertEqual(client.call("SET", "k", "3"), b"OK")
+
+    def test_the_head_timeout_begins_with_the_first_byte(self):
+        gate = self.gate(extra={"timeouts": {"head": "2s"}})
+        client = self.holder(gate)
+        time.sleep(2.5)  # longer than the time-out, between two commands
+        command = encode("SET", "k", "v")
+        client.send(command[:10])
+        time.sleep(1.2)  # more than two ticks, less than the time-out
+        client.send(command[10:])
+        self.assertEqual(client.reply(), b"OK")
+
+    def test_rejections_behind_a_blocked_command_stay_bounded(self):
+        gate = self.gate()
+        client = self.start(Resp(gate.port))
+        client.send_command("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
+        pieces = encode("SET", "k", "v") * 20_000
+        sent = []
+
+        def flood():
+            try:
+                for _ in range(60):
+                    client.send(pieces)
+                    sent.append(len(pieces))
+            except OSError:
+                pass  # the gate has stopped reading
+
+        client.sock.settimeout(2)
+        flooder = threading.Thread(target=flood)
+        flooder.start()
+        flooder.join()
+        self.assertLess(sum(sent), 60 * len(pieces))
+        self.assertLess(gate.rss_bytes(), 64 * 1024 * 1024)
+
+
+if __name__ == "__main__":
+    main()

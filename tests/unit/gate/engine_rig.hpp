@@ -134,6 +134,7 @@ class engine_rig {
   // ── ways into a state
   // The client names itself with a tag, and the fake control link raises its marks.
   void bind(const std::string& tag) {
+    answers();
     client("CLIENT SETNAME fence:" + tag);
     backend("+OK");
     EXPECT_EQ(answers(), "+OK|");

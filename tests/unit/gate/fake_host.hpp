@@ -2,31 +2,12 @@
 // timers fired by hand. No gtest here: the fuzz target uses it, too.
 #pragma once
 
+#include "../backend/recorded_commands.hpp"
 #include "gate/redis_engine.hpp"
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <stdexcept>
 
 namespace fencegate::test {
-
-// What redis-server 7.0 answers to COMMAND (tests/unit/backend/data/record.py).
-inline const std::string& command_reply() {
-  static const std::string bytes = [] {
-    const auto here = std::filesystem::path(__FILE__).parent_path();
-    std::ifstream in(here / "../backend/data/command_reply.resp", std::ios::binary);
-    if (!in) throw std::runtime_error("command_reply.resp is missing");
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  }();
-  return bytes;
-}
-
-inline std::shared_ptr<const backend::command_table> commands_of_redis_7(const std::vector<std::string>& allowed = {}) {
-  const auto parsed = wire::parse_value(command_reply());
-  return backend::command_table::build((*parsed)->first, allowed).value();
-}
 
 class fake_host : public gate::engine_host {
  public:

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "backend/redis_scripts.hpp"
-#include "unit/gate/fake_host.hpp"
+#include "fake_host.hpp"
 
 #include <set>
 

@@ -1,0 +1,230 @@
+// What became of a batch: applied, dropped because a mark moved, aborted because Redis refused to queue a command.
+#include "unit/gate/engine_rig.hpp"
+
+namespace fencegate::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+// Two writes and a read between them are in flight.
+struct three_in_flight : engine_rig {
+  three_in_flight() {
+    arm();
+    client("SET a 1", "GET a", "SET b 2");
+    EXPECT_THAT(sent(), ElementsAre("SET a 1", "GET a", "SET b 2", "EXEC", watch, mget, "MULTI"));
+  }
+  void queued() { backend("+QUEUED", "+QUEUED", "+QUEUED"); }
+};
+
+TEST(EngineBatch, NilWithAHigherMarkIsStaleAndItsReadsRunBare) {
+  three_in_flight rig;
+  rig.queued();
+  rig.backend("*-1", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "GET a"));
+  rig.backend("+OK", "$1|x");
+  const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
+  EXPECT_EQ(rig.answers(), fenced + "$1|x|" + fenced);
+}
+
+TEST(EngineBatch, NilWithAnEqualMarkIsSentAgain) {
+  three_in_flight rig;
+  rig.queued();
+  rig.backend("*-1", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "GET a", "SET b 2", "EXEC", watch, mget, "MULTI"));
+  rig.queued();
+  rig.backend("*3|+OK|$1|1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|$1|1|+OK|");
+}
+
+TEST(EngineBatch, NilWithALowerMarkIsHealedFirst) {
+  three_in_flight rig;
+  rig.host.seen.clear();
+  rig.queued();
+  rig.backend("*-1", "+OK", marks("nil"), "+OK");
+  EXPECT_THAT(rig.host.seen, ElementsAre("read orders", "recheck"));
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", watch, mget, "MULTI"));
+  rig.backend("+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), Contains("SET a 1"));
+  EXPECT_EQ(rig.answers(), "");
+}
+
+TEST(EngineBatch, NilForEverIsGivenUp) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("SET a 1");
+  int times = 0;
+  for (; times < 100 && testing::Matches(Contains("SET a 1"))(rig.sent()); ++times)
+    rig.backend("+QUEUED", "*-1", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(times, limits::batch_attempts_max + 1);
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEDOWN "), HasSubstr("not applied")));
+}
+
+TEST(EngineBatch, WhatArrivedMeanwhileStaysBehind) {
+  three_in_flight rig;
+  rig.client("SET c 3");
+  rig.queued();
+  rig.backend("*-1", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "GET a", "SET b 2", "SET c 3", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineBatch, ACommandThatRedisRefusesDoesNotFailItsNeighbours) {
+  three_in_flight rig;
+  rig.backend("+QUEUED", "-WRONGARITY no", "+QUEUED");
+  rig.backend("-EXECABORT Transaction discarded", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|-WRONGARITY no|");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET b 2", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+}
+
+TEST(EngineBatch, AnAbortWithoutAReasonIsNotRepeated) {
+  three_in_flight rig;
+  rig.queued();
+  rig.backend("-EXECABORT Transaction discarded", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), Not(Contains("SET a 1")));
+  rig.backend("+OK", "$1|x");
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEDOWN "), HasSubstr("EXECABORT")));
+}
+
+// A full Redis refuses everything inside MULTI, DEL too; the wrapper lets a fenced client free memory.
+TEST(EngineBatch, WhatFreesMemoryGoesThroughTheWrapper) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("DEL a");
+  rig.sent();
+  rig.backend("-OOM command not allowed", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  const auto sent = rig.sent();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0], "DISCARD");
+  EXPECT_THAT(sent[1],
+              AllOf(StartsWith("EVAL"), HasSubstr("0 2 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 DEL a")));
+  rig.backend("+OK", ":1");
+  EXPECT_EQ(rig.answers(), ":1|");
+}
+
+TEST(EngineBatch, WhatNeedsMemoryGetsRedissOwnAnswer) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("SET a 1");
+  rig.sent();
+  rig.backend("-OOM command not allowed", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "-OOM command not allowed|");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+TEST(EngineBatch, TheWrapperIsToldThatTheMarkMoved) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("DEL a");
+  rig.backend("-OOM command not allowed", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  rig.sent();
+  rig.mark_is("orders", 35);
+  rig.backend("+OK", "-FENCEGATEMARK the mark moved");
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+// ── replies that do not fit: the link's state is unknown, nothing is said that is not certain ───────────────────────
+
+struct misfit {
+  const char* name;
+  std::vector<std::string> replies;
+};
+
+TEST(EngineBatch, RepliesThatDoNotFitClose) {
+  const std::vector<misfit> all{
+      {"a write ran instead of being queued", {"+OK"}},
+      {"QUEUED as a bulk", {"$6|QUEUED"}},
+      {"too few elements", {"+QUEUED", "+QUEUED", "+QUEUED", "*2|+OK|+OK"}},
+      {"too many elements", {"+QUEUED", "+QUEUED", "+QUEUED", "*4|+OK|+OK|+OK|+OK"}},
+      {"no elements", {"+QUEUED", "+QUEUED", "+QUEUED", "*0"}},
+      {"EXEC refused", {"+QUEUED", "+QUEUED", "+QUEUED", "-NOPERM no"}},
+      {"EXEC without MULTI", {"+QUEUED", "+QUEUED", "+QUEUED", "-ERR EXEC without MULTI"}},
+      {"EXEC a status", {"+QUEUED", "+QUEUED", "+QUEUED", "+OK"}},
+      {"not RESP", {"hello"}},
+      {"an absurd length", {"+QUEUED", "+QUEUED", "+QUEUED", "*99999999999999999999"}},
+  };
+  for (const auto& one : all) {
+    SCOPED_TRACE(one.name);
+    three_in_flight rig;
+    for (const auto& line : one.replies) rig.backend(line);
+    EXPECT_TRUE(rig.engine.closing());
+    EXPECT_EQ(rig.answers(), "");
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_EQ(rig.figures.protocol_errors(metrics::side::backend).value(), 1u);
+  }
+}
+
+TEST(EngineBatch, AReplyToNothingCloses) {
+  for (const std::string line : {"+OK", ":1", "$1|x", "*0"}) {
+    engine_rig rig;
+    rig.backend(line);
+    EXPECT_TRUE(rig.engine.closing()) << line;
+    EXPECT_EQ(rig.answers(), "") << line;
+  }
+}
+
+TEST(EngineBatch, AnErrorToNothingReachesTheClientBeforeTheEnd) {
+  engine_rig rig;
+  rig.backend("-ERR max number of clients reached");
+  EXPECT_EQ(rig.answers(), "-ERR max number of clients reached|");
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+// ── RESP3 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineBatch, APushBetweenTheElementsOfExecIsNotOne) {
+  three_in_flight rig;
+  rig.queued();
+  rig.backend("*3|+OK", ">3|$7|message|$1|c|$1|m", "$1|1", "+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|>3|$7|message|$1|c|$1|m|$1|1|+OK|");
+  EXPECT_FALSE(rig.engine.closing());
+}
+
+TEST(EngineBatch, PushesBetweenTheRepliesOfAnArmAreNotAmongThem) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.sent();
+  const std::string push = ">3|$7|message|$1|c|$1|m";
+  rig.backend(push, "+OK", push, marks("34"), push);
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), Contains("SET k v"));
+  EXPECT_EQ(rig.answers(), push + "|" + push + "|" + push + "|");
+}
+
+TEST(EngineBatch, AnAttributeSharesTheWayOfItsReply) {
+  const std::string attribute = "|1\r\n+ttl\r\n:3\r\n";
+  three_in_flight rig;
+  rig.queued();
+  rig.backend("*3|+OK");
+  rig.backend_bytes(attribute);
+  rig.backend("$1|1", "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|" + readable(attribute) + "$1|1|+OK|");
+  rig.backend_bytes(attribute);  // of a reply that is the gate's own
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "");
+  EXPECT_TRUE(rig.engine.at_rest());
+}
+
+TEST(EngineBatch, ElementsOfAnyShapeKeepTheirPlaces) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("LRANGE l 0 -1", "HGETALL h", "SET k v", "GET k");
+  rig.sent();
+  rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED");
+  rig.backend("*4|*2|*1|$0||:1|%1|+a|_|-ERR no|$4|a|b", "+OK", marks("34"), "+OK");  // $4: a CR LF b
+  EXPECT_EQ(rig.answers(), "*2|*1|$0||:1|%1|+a|_|-ERR no|$4|a|b|");
+  EXPECT_TRUE(rig.engine.at_rest());
+}
+
+}  // namespace
+}  // namespace fencegate::test

@@ -1,0 +1,298 @@
+// FENCE, rejections, policies: equal_token: reject, monitor mode, fenced reads.
+#include "unit/gate/engine_rig.hpp"
+
+namespace fencegate::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+// ── rejections ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineFence, RejectedCommandsNeverReachTheBackend) {
+  engine_rig rig;
+  rig.client("SET k v", "FLUSHALL", "SET fencegate:epoch x", "GET fencegate:epoch", "NOSUCH a");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  const auto answers = rig.answers();
+  EXPECT_THAT(answers, StartsWith("-FENCEMISSING "));
+  EXPECT_EQ(std::count(answers.begin(), answers.end(), '|'), 5);
+  EXPECT_THAT(rig.host.reports, ElementsAre("missing set", "refused flushall", "refused set", "refused get",
+                                            testing::StartsWith("missing")));
+}
+
+TEST(EngineFence, RejectionsKeepTheirPlaceAmongReplies) {
+  engine_rig rig;
+  rig.client("GET a", "SET k v", "GET b");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a", "GET b"));
+  EXPECT_EQ(rig.answers(), "");
+  rig.backend("$1|a");
+  EXPECT_THAT(rig.answers(), StartsWith("$1|a|-FENCEMISSING "));
+  rig.backend("$1|b");
+  EXPECT_EQ(rig.answers(), "$1|b|");
+}
+
+TEST(EngineFence, AStaleTagIsRefusedAndBindsAllTheSame) {
+  engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+  rig.mark_is("orders", 35);
+  rig.client("CLIENT SETNAME fence:orders=34");
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+  rig.sent();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
+}
+
+TEST(EngineFence, AMalformedTagIsRefusedAndBindsAllTheSame) {
+  for (const std::string name : {"fence:orders=034", "fence:orders=+34", "fence:", "fence:orders", "fence:a=1,a=2"}) {
+    SCOPED_TRACE(name);
+    engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+    rig.client("CLIENT SETNAME " + name);
+    rig.backend("+OK");
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCEBAD "));
+    rig.sent();
+    rig.client("SET k v");
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCEBAD "));
+  }
+}
+
+TEST(EngineFence, ANameThatRedisRefusedStillBindsItsTag) {
+  engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+  rig.client("CLIENT SETNAME fence:orders=34");
+  rig.backend("-NOPERM no");
+  EXPECT_EQ(rig.answers(), "-NOPERM no|");
+  rig.sent();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+TEST(EngineFence, ARaiseThatFailedIsTriedAgainAtTheFirstWrite) {
+  engine_rig rig;
+  rig.host.control_down = "the backend is away";
+  rig.client("CLIENT SETNAME fence:orders=34");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+  rig.sent();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.host.control_down.clear();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+TEST(EngineFence, AJumpIsRefusedAndRaisesNothing) {
+  engine_rig rig(with_policy([](auto& p) { p.max_step = 10; }));
+  rig.mark_is("orders", 34);
+  rig.client("CLIENT SETNAME fence:orders=45");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEJUMP "));
+  EXPECT_EQ(rig.host.marks["orders"], fence::token(34));
+}
+
+// ── FENCE SET, GET, CLEAR, MARK ─────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineFence, SetAsksRedisWhetherTheClientMaySpeakFirst) {
+  engine_rig rig;
+  rig.client("FENCE SET orders 34");
+  EXPECT_THAT(rig.sent(), ElementsAre("PING"));
+  EXPECT_THAT(rig.host.seen, IsEmpty());
+  rig.backend("-NOAUTH Authentication required.");
+  EXPECT_EQ(rig.answers(), "-NOAUTH Authentication required.|");
+  EXPECT_THAT(rig.host.seen, IsEmpty());  // a stranger must not raise
+}
+
+TEST(EngineFence, SetRaisesAndBinds) {
+  engine_rig rig;
+  rig.client("FENCE SET orders 34 payments 12");
+  rig.backend("+PONG");
+  EXPECT_THAT(rig.host.seen, ElementsAre("raise orders 34", "raise payments 12"));
+  EXPECT_EQ(rig.answers(), "+OK|");
+  rig.client("FENCE GET", "FENCE GET payments", "FENCE GET nosuch");
+  EXPECT_EQ(rig.answers(), "*4|$6|orders|$2|34|$8|payments|$2|12|$2|12|$-1|");
+}
+
+TEST(EngineFence, SetFailsAtOnceWhenStale) {
+  engine_rig rig;
+  rig.mark_is("orders", 35);
+  rig.client("FENCE SET orders 34");
+  rig.backend("+PONG");
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+}
+
+TEST(EngineFence, SetWithABadTokenBindsAsMalformed) {
+  engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+  rig.client("FENCE SET orders 034", "SET k v");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEBAD "), HasSubstr("|-FENCEBAD ")));
+}
+
+TEST(EngineFence, ClearUnbinds) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("FENCE CLEAR", "SET k v");
+  EXPECT_THAT(rig.answers(), StartsWith("+OK|-FENCEMISSING "));
+}
+
+TEST(EngineFence, MarkReadsAndRaisesNothing) {
+  engine_rig rig;
+  rig.mark_is("orders", 35);
+  rig.client("FENCE MARK orders");
+  rig.backend("+PONG");
+  EXPECT_EQ(rig.answers(), "$2|35|");
+  rig.client("FENCE MARK nosuch", "FENCE MARK", "FENCE MARK bad!name");
+  EXPECT_THAT(rig.answers(), StartsWith("$-1|-FENCEBAD "));
+  EXPECT_THAT(rig.host.seen, ElementsAre("read orders", "read nosuch"));
+}
+
+TEST(EngineFence, UsageIsExplained) {
+  engine_rig rig;
+  rig.client("FENCE", "FENCE NOSUCH", "FENCE SET orders", "FENCE SET");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  const auto bytes = rig.engine.to_client;
+  EXPECT_EQ(std::count(bytes.begin(), bytes.end(), '\n'), 4);
+  EXPECT_THAT(bytes, StartsWith("-ERR use FENCE"));
+}
+
+// ── FENCE CALL ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineFence, CallRaisesThenRunsBehindItsCheck) {
+  engine_rig rig;
+  rig.client("FENCE CALL orders 34 SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("PING"));
+  rig.backend("+PONG");
+  EXPECT_THAT(rig.host.seen, ElementsAre("raise orders 34"));
+  EXPECT_THAT(rig.sent(), ElementsAre(HasSubstr("0 2 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 SET k v")));
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEMISSING "));  // it does not bind
+}
+
+TEST(EngineFence, CallRefusesWhatCannotRunBehindACheck) {
+  for (const std::string line :
+       {"FENCE CALL orders 34 MULTI", "FENCE CALL orders 34 BLPOP k 0", "FENCE CALL orders 34 FLUSHALL",
+        "FENCE CALL orders 34 FENCE SET a 1", "FENCE CALL orders 34 SUBSCRIBE c",
+        "FENCE CALL orders 34 SET fencegate:epoch x", "FENCE CALL orders 034 SET k v", "FENCE CALL orders 34",
+        "FENCE CALL bad! 34 SET k v", "FENCE CALL orders 34 EXEC"}) {
+    SCOPED_TRACE(line);
+    engine_rig rig;
+    rig.client(line);
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_THAT(rig.answers(), testing::AnyOf(StartsWith("-FENCEDENY "), StartsWith("-FENCEBAD ")));
+    EXPECT_THAT(rig.host.seen, IsEmpty());
+  }
+}
+
+TEST(EngineFence, ACallWhoseMarkMovedIsJudgedAnew) {
+  engine_rig rig;
+  rig.client("FENCE CALL orders 34 SET k v");
+  rig.backend("+PONG");
+  rig.sent();
+  rig.mark_is("orders", 35);
+  rig.backend("-FENCEGATEMARK the mark moved");
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+// ── equal_token: reject ─────────────────────────────────────────────────────────────────────────────────────────────
+
+struct one_use : engine_rig {
+  one_use() : engine_rig(with_policy([](auto& p) { p.equal = fence::equal_token::reject; })) {
+    mark_is("orders", 33);
+    bind("orders=34");
+  }
+};
+
+TEST(EngineFence, BindingForOneUseOnlyLooks) {
+  one_use rig;
+  EXPECT_THAT(rig.host.seen, ElementsAre("read orders"));
+  EXPECT_EQ(rig.host.marks["orders"], fence::token(33));
+}
+
+TEST(EngineFence, OneUseIsOneBatchThatRaisesTheMarkItself) {
+  one_use rig;
+  rig.client("SET a 1");
+  rig.backend("+OK", marks("33"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI", "SET fencegate:mark:{orders} 34", "SET a 1", "EXEC", watch,
+                                      mget, "MULTI"));
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));  // the arm behind it proved the use, and admits no more
+  rig.backend("+OK");
+  rig.client("SET b 2");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEUSED "));
+}
+
+TEST(EngineFence, AUsedTokenIsRefusedWhenItIsBound) {
+  engine_rig rig(with_policy([](auto& p) { p.equal = fence::equal_token::reject; }));
+  rig.mark_is("orders", 34);
+  rig.client("CLIENT SETNAME fence:orders=34");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEUSED "));
+}
+
+TEST(EngineFence, ATokenUsedBySomebodyElseMeanwhileIsNotUsedTwice) {
+  one_use rig;
+  rig.client("SET a 1");
+  rig.sent();
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEUSED "));
+}
+
+TEST(EngineFence, AUseThatFailedCloses) {
+  one_use rig;
+  rig.client("SET a 1");
+  rig.backend("+OK", marks("33"), "+OK");
+  rig.backend("+QUEUED", "+QUEUED");
+  ASSERT_FALSE(rig.engine.closing());
+  rig.backend("*2|-NOPERM no|+OK");
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_EQ(rig.answers(), "");
+}
+
+// ── monitor mode ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineFence, MonitorModeLetsEverythingPassAndNotes) {
+  engine_rig rig(with_policy([](auto& p) { p.mode = fence::enforcement::monitor; }));
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v"));
+  EXPECT_THAT(rig.host.reports, ElementsAre("missing set (monitor)"));
+}
+
+TEST(EngineFence, MonitorModeReadsTheMarksBeside) {
+  engine_rig rig(with_policy([](auto& p) { p.mode = fence::enforcement::monitor; }));
+  rig.bind("orders=34");
+  rig.host.reports.clear();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("MGET fencegate:mark:{orders}", "SET k v"));
+  rig.backend(bulks("35"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale write (monitor)"));
+}
+
+TEST(EngineFence, MonitorModeStillRefusesWhatDamagesMarks) {
+  engine_rig rig(with_policy([](auto& p) { p.mode = fence::enforcement::monitor; }));
+  rig.client("SET fencegate:mark:{orders} 1", "FLUSHALL");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+// ── fenced reads ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineFence, FencedReadsOfAStaleReaderAreRejected) {
+  engine_rig rig(with_policy([](auto& p) { p.read = fence::reads::fence; }));
+  rig.bind("orders=34");
+  rig.client("GET k");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  rig.backend("+OK", marks("35"), "+OK", "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
+}
+
+}  // namespace
+}  // namespace fencegate::test

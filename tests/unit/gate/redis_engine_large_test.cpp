@@ -1,0 +1,191 @@
+// Commands larger than the buffer, which are streamed; and blocking writes, which are polled.
+#include "unit/gate/engine_rig.hpp"
+
+namespace fencegate::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr std::size_t large_bytes = limits::command_buffered_bytes_max + 1000;
+
+std::string large_set(std::string_view key) {
+  std::string out;
+  wire::append_command_of(out, std::string_view("SET"), key, std::string(large_bytes, 'x'));
+  return out;
+}
+
+// What was sent, with every large argument as (large).
+std::vector<std::string> sent_shortly(engine_rig& rig) {
+  auto out = rig.sent();
+  for (auto& line : out)
+    if (line.size() > 1000) line = line.substr(0, line.find("xxx")) + "(large)";
+  return out;
+}
+
+TEST(EngineLarge, AFencedValueStreamsIntoTheProvenMulti) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  const std::string set = large_set("k");
+  rig.client_bytes(set.substr(0, 100'000));
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.engine.to_backend, set.substr(0, 100'000));  // nothing is held back once it is proven
+  rig.client_bytes(set.substr(100'000));
+  EXPECT_THAT(sent_shortly(rig), ElementsAre("SET k (large)", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+}
+
+TEST(EngineLarge, WithoutATokenNothingOfItIsSent) {
+  engine_rig rig;
+  const std::string set = large_set("k");
+  for (std::size_t at = 0; at < set.size(); at += 50'000) rig.client_bytes(std::string_view(set).substr(at, 50'000));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEMISSING "));
+  rig.client("GET a");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a"));  // the connection goes on
+}
+
+TEST(EngineLarge, ALargeReadGoesBare) {
+  engine_rig rig;
+  std::string get;
+  wire::append_command_of(get, std::string_view("GET"), std::string(large_bytes, 'x'));
+  rig.client_bytes(get);
+  EXPECT_EQ(rig.engine.to_backend.size(), get.size());
+  rig.backend("$-1");
+  EXPECT_EQ(rig.answers(), "$-1|");
+}
+
+// MSET with a reserved key behind a large value: seen late, and never completed.
+TEST(EngineLarge, AReservedKeyThatComesLateIsNeverCompleted) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  std::string mset;
+  wire::append_command_of(mset, std::string_view("MSET"), std::string_view("k"), std::string(large_bytes, 'x'),
+                          std::string_view("fencegate:mark:{orders}"), std::string_view("1"));
+  rig.client_bytes(mset);
+  rig.sent();
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_LT(rig.engine.to_backend.size(), mset.size());
+  EXPECT_THAT(rig.engine.to_backend, testing::Not(HasSubstr("EXEC\r\n")));
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY "));
+}
+
+// The token becomes stale while the value is on its way: EXEC drops it.
+TEST(EngineLarge, NilIsSaidAndNothingIsSentAgain) {
+  for (const auto& [mark, code] : std::map<std::string, std::string>{{"35", "-FENCED "}, {"34", "-FENCEDOWN "}}) {
+    engine_rig rig;
+    rig.bind("orders=34");
+    rig.client_bytes(large_set("k"));
+    rig.backend("+OK", marks("34"), "+OK");
+    rig.sent();
+    rig.backend("+QUEUED", "*-1", "+OK", marks(mark), "+OK");
+    EXPECT_THAT(sent_shortly(rig), testing::Not(testing::Contains(StartsWith("SET"))));
+    EXPECT_THAT(rig.answers(), AllOf(StartsWith(code), HasSubstr("not applied")));
+  }
+}
+
+TEST(EngineLarge, ACutInTheMiddleLeavesNoExec) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  const std::string set = large_set("k");
+  rig.client_bytes(set.substr(0, set.size() - 1));
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.engine.to_backend, testing::Not(HasSubstr("EXEC\r\n")));
+  EXPECT_FALSE(rig.engine.at_rest());
+  EXPECT_TRUE(rig.engine.streaming());
+}
+
+TEST(EngineLarge, ABrokenValueClosesWithoutExec) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  std::string set = large_set("k");
+  set[set.size() - 2] = 'x';  // no CRLF behind the value
+  rig.client_bytes(set);
+  rig.sent();
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_THAT(rig.engine.to_backend, testing::Not(HasSubstr("EXEC\r\n")));
+}
+
+TEST(EngineLarge, ItWaitsForTheBatchInFrontOfIt) {
+  engine_rig rig;
+  rig.arm();
+  rig.client_bytes(command("SET a 1") + large_set("k"));
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(sent_shortly(rig), ElementsAre("SET k (large)", "EXEC", watch, mget, "MULTI"));
+}
+
+// ── blocking writes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+struct polling : engine_rig {
+  explicit polling(const std::string& line) {
+    arm();
+    client(line);
+    EXPECT_THAT(sent(), ElementsAre(line, "EXEC", watch, mget, "MULTI"));
+  }
+  void found_nothing() { backend("+QUEUED", "*1|*-1", "+OK", marks("34"), "+OK"); }
+};
+
+TEST(EngineLarge, ABlockingWriteIsTriedAgainBehindItsCheckEachTime) {
+  polling rig("BLPOP k 0");
+  for (int i = 0; i < 20; ++i) {
+    rig.found_nothing();
+    ASSERT_THAT(rig.sent(), IsEmpty());
+    ASSERT_EQ(rig.answers(), "");
+    rig.fire_timer();
+    ASSERT_THAT(rig.sent(), ElementsAre("BLPOP k 0", "EXEC", watch, mget, "MULTI"));
+  }
+  rig.backend("+QUEUED", "*1|*2|$1|k|$1|v", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "*2|$1|k|$1|v|");
+  EXPECT_EQ(rig.host.timer, std::nullopt);
+}
+
+TEST(EngineLarge, ItPopsNothingOnceTheMarkHasMoved) {
+  polling rig("BLPOP k 0");
+  rig.backend("+QUEUED", "*1|*-1", "+OK", marks("35"), "+OK");
+  rig.backend("+OK");
+  if (rig.host.timer) rig.fire_timer();
+  EXPECT_THAT(rig.sent(), testing::Not(testing::Contains("BLPOP k 0")));
+  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+}
+
+TEST(EngineLarge, ItsTimeoutIsKept) {
+  polling rig("BLPOP k 0.1");
+  const auto began = rig.host.clock;
+  while (rig.answers().empty() && rig.host.clock - began < std::chrono::seconds(10)) {
+    rig.found_nothing();
+    if (!rig.host.timer) break;
+    rig.fire_timer();
+    rig.sent();
+  }
+  EXPECT_GE(rig.host.clock - began, std::chrono::milliseconds(100));
+  EXPECT_LT(rig.host.clock - began, std::chrono::milliseconds(160));
+}
+
+TEST(EngineLarge, WhatComesBehindABlockingWriteWaits) {
+  polling rig("BLPOP k 0");
+  rig.client("SET a 1");
+  rig.found_nothing();
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.fire_timer();
+  EXPECT_THAT(rig.sent(), ElementsAre("BLPOP k 0", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|*2|$1|k|$1|v", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineLarge, AnUnfencedBlockingReadGoesBare) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("XREAD BLOCK 0 STREAMS s $");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "XREAD BLOCK 0 STREAMS s $"));
+  EXPECT_TRUE(rig.engine.may_block());
+}
+
+}  // namespace
+}  // namespace fencegate::test

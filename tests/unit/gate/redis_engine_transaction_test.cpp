@@ -1,0 +1,253 @@
+// The client's own MULTI, EXEC, DISCARD and WATCH.
+#include "unit/gate/engine_rig.hpp"
+
+namespace fencegate::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
+
+// Inside a client's MULTI that adopted the gate's.
+struct adopted : engine_rig {
+  adopted() {
+    arm();
+    client("MULTI");
+    EXPECT_EQ(answers(), "+OK|");
+    EXPECT_THAT(sent(), IsEmpty());
+  }
+};
+
+TEST(EngineTransaction, AdoptsTheProvenMulti) {
+  adopted rig;
+  rig.client("SET a 1", "GET a");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "GET a"));
+  rig.backend("+QUEUED", "+QUEUED");
+  rig.client("EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("EXEC", watch, mget, "MULTI"));
+  rig.backend("*2|+OK|$1|1", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+QUEUED|+QUEUED|*2|+OK|$1|1|");
+}
+
+TEST(EngineTransaction, UnarmedItIsArmedBeforeItsMultiIsAnswered) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("MULTI", "SET a 1");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  EXPECT_EQ(rig.answers(), "");
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1"));
+}
+
+// An untagged or stale client's MULTI goes to Redis; if that refuses it, what follows would run bare.
+TEST(EngineTransaction, NothingFollowsAMultiThatWasNotAccepted) {
+  engine_rig rig;
+  rig.client("MULTI", "SET a 1", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("MULTI"));
+  rig.backend("-NOPERM this user has no permissions to run the 'multi' command");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(),
+              AllOf(StartsWith("-NOPERM "), HasSubstr("|-FENCEMISSING "), HasSubstr("|-ERR EXEC without MULTI|")));
+}
+
+TEST(EngineTransaction, WithoutATokenItIsQueuedThenDiscarded) {
+  engine_rig rig;
+  rig.client("MULTI", "SET a 1", "EXEC");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("MULTI", "SET a 1", "DISCARD"));
+  rig.backend("+QUEUED", "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("+OK|+QUEUED|-FENCEMISSING "));
+}
+
+TEST(EngineTransaction, ReadsAloneNeedNoToken) {
+  engine_rig rig;
+  rig.client("MULTI", "GET a", "EXEC");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("MULTI", "GET a", "EXEC"));
+  rig.backend("+QUEUED", "*1|$1|x");
+  EXPECT_EQ(rig.answers(), "+OK|+QUEUED|*1|$1|x|");
+}
+
+TEST(EngineTransaction, StaleByTheTimeOfExecSendsDiscard) {
+  adopted rig;
+  rig.client("SET a 1");
+  rig.mark_memory.cell("orders")->saw(fence::token(35));
+  rig.client("EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "DISCARD"));
+  rig.backend("+QUEUED", "+OK");
+  EXPECT_EQ(rig.answers(), "+QUEUED|" + fenced);
+}
+
+TEST(EngineTransaction, ADiscardThatFailsCloses) {
+  adopted rig;
+  rig.client("SET a 1");
+  rig.mark_memory.cell("orders")->saw(fence::token(35));
+  rig.client("EXEC");
+  rig.backend("+QUEUED", "-NOPERM no");
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(EngineTransaction, TheClientsDiscardIsRedissOwn) {
+  adopted rig;
+  rig.client("SET a 1", "DISCARD");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "DISCARD"));
+  rig.backend("+QUEUED", "+OK");
+  EXPECT_EQ(rig.answers(), "+QUEUED|+OK|");
+  rig.client("SET b 2");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+TEST(EngineTransaction, ARefusedCommandSpoilsItNatively) {
+  adopted rig;
+  rig.client("SET a 1", "FLUSHALL", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "FENCEGATE.REFUSED", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "-ERR unknown command", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("+QUEUED|-FENCEDENY "), testing::EndsWith("|-EXECABORT no|")));
+}
+
+TEST(EngineTransaction, AReservedKeySpoilsItNatively) {
+  adopted rig;
+  rig.client("SET fencegate:mark:{orders} 1");
+  EXPECT_THAT(rig.sent(), ElementsAre("FENCEGATE.REFUSED"));
+}
+
+TEST(EngineTransaction, ASpoilerThatWasAcceptedCloses) {
+  adopted rig;
+  rig.client("FLUSHALL");
+  rig.backend("+QUEUED");
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(EngineTransaction, CommandsThatAreNeverQueuedDoNotReachIt) {
+  for (const std::string line : {"CLIENT REPLY OFF", "CLIENT SETNAME fence:orders=99", "HELLO 3", "AUTH x",
+                                 "SUBSCRIBE c", "MONITOR", "FENCE SET orders 99", "SHUTDOWN", "CLIENT KILL ID 3"}) {
+    adopted rig;
+    rig.client(line);
+    EXPECT_THAT(rig.sent(), ElementsAre("FENCEGATE.REFUSED")) << line;
+  }
+}
+
+TEST(EngineTransaction, AStrayExecOrDiscardNeverReachesTheGatesOwnMulti) {
+  for (const std::string line : {"EXEC", "DISCARD"}) {
+    engine_rig rig;
+    rig.arm();
+    rig.client(line);
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_EQ(rig.answers(), "-ERR " + line + " without MULTI|");
+  }
+}
+
+// ── nil ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+struct executed : engine_rig {
+  explicit executed(bool watching) {
+    bind("orders=34");
+    if (watching) {
+      client("WATCH a");
+      backend("+OK");
+    }
+    client("MULTI", "SET a 1", "EXEC");
+    backend("+OK", marks("34"), "+OK");
+    backend("+QUEUED");
+    answers();
+    sent();
+  }
+};
+
+TEST(EngineTransaction, NilWithAHigherMarkIsStale) {
+  executed rig(true);
+  rig.backend("*-1", "+OK", marks("35"), "+OK");
+  EXPECT_EQ(rig.answers(), fenced);
+}
+
+TEST(EngineTransaction, NilWithAnEqualMarkIsTheClientsOwn) {
+  executed rig(true);
+  rig.backend("*-1");
+  EXPECT_EQ(rig.answers(), "");  // not known yet
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "*-1|");
+}
+
+TEST(EngineTransaction, NilThatNoWatchOfTheClientExplainsIsNotPassedAsOne) {
+  executed rig(false);
+  rig.backend("*-1", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+}
+
+TEST(EngineTransaction, NilWithALostMarkIsUnavailableAndHealed) {
+  executed rig(true);
+  rig.host.seen.clear();
+  rig.backend("*-1", "+OK", marks("nil"), "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+  EXPECT_THAT(rig.host.seen, Contains("read orders"));
+}
+
+TEST(EngineTransaction, ExecThatAnswersAnotherCountCloses) {
+  for (const std::string line : {"*0", "*2|+OK|+OK", "+OK", "-NOPERM no", "-ERR EXEC without MULTI"}) {
+    executed rig(false);
+    rig.backend(line);
+    EXPECT_TRUE(rig.engine.closing()) << line;
+  }
+}
+
+TEST(EngineTransaction, SelectInsideMovesWhereTheMarksAreReadFrom) {
+  adopted rig;
+  rig.client("SELECT 3", "SET a 1", "EXEC");
+  EXPECT_THAT(rig.sent(),
+              ElementsAre("SELECT 3", "SET a 1", "EXEC"));  // no arm: which database comes next is not known
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK");
+  rig.client("SET b 2");
+  EXPECT_THAT(rig.sent(), ElementsAre("SELECT 0", watch, mget, "SELECT 3", "MULTI"));
+}
+
+// ── WATCH ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineTransaction, WhileAClientWatchesItsWritesTakeTheWrapper) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("WATCH k");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "WATCH k"));
+  rig.backend("+OK", "+OK");
+  rig.client("SET a 1");
+  EXPECT_THAT(rig.sent(), ElementsAre(StartsWith("EVAL")));
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|");
+}
+
+TEST(EngineTransaction, AWatchIsNeverEndedByTheGate) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("WATCH k");
+  rig.backend("+OK");
+  rig.sent();
+  rig.client("MULTI", "SET a 1", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));  // neither UNWATCH nor DISCARD
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineTransaction, BehindUnwatchWritesAreBatchedAgain) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("WATCH k", "UNWATCH");
+  rig.backend("+OK", "+OK");
+  rig.sent();
+  rig.client("SET a 1");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+TEST(EngineTransaction, MarksCannotBeWatched) {
+  engine_rig rig;
+  rig.client("WATCH fencegate:mark:{orders}");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY "));
+}
+
+}  // namespace
+}  // namespace fencegate::test

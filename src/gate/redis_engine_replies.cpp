@@ -12,6 +12,16 @@ namespace {
 // Replies that the gate reads itself: HELLO's, confirmations of subscriptions, invalidations.
 constexpr std::size_t captured_bytes_max = 16 * 1024 * 1024;
 
+// The bytes of a whole short simple string or integer at the front; 0: it is something else.
+std::size_t short_line(std::string_view view) {
+  constexpr std::size_t longest = 64;
+  if (view.empty() || (view[0] != '+' && view[0] != ':')) return 0;
+  if (view.starts_with("+OK\r\n")) return 5;
+  wire::reply_head head;
+  if (wire::read_head(view.substr(0, longest), head) != wire::head_status::complete) return 0;
+  return head.bytes;
+}
+
 }  // namespace
 
 void redis_engine::on_backend_bytes() {
@@ -44,14 +54,10 @@ bool redis_engine::take_run(std::string_view view) {
   std::size_t taken = 0;
   if (batch_.elements_left > 0) {
     if (poll_batch_ || batch_.muted || batch_.elements_seen < batch_.prefixed) return false;
-    while (batch_.elements_left > 0 && taken < view.size() && (view[taken] == '+' || view[taken] == ':')) {
-      const std::size_t end = view.find('\r', taken);
-      if (end == std::string_view::npos || end + 1 >= view.size() || view[end + 1] != '\n' || end - taken > 64) break;
-      if (view[taken] == ':' || view.substr(taken, end - taken).find('\n') != std::string_view::npos) {
-        wire::reply_head head;
-        if (wire::read_head(view.substr(taken), head) != wire::head_status::complete) break;
-      }
-      taken = end + 2;
+    while (batch_.elements_left > 0) {
+      const std::size_t bytes = short_line(view.substr(taken));
+      if (bytes == 0) break;
+      taken += bytes;
       ++batch_.elements_seen;
       --batch_.elements_left;
     }
@@ -61,7 +67,19 @@ bool redis_engine::take_run(std::string_view view) {
     if (batch_.elements_left == 0) pop_expectation();
     return true;
   }
-  if (tx_.elements_left > 0 || expectations_.empty() || expectations_.front().what != awaits::queued) return false;
+  if (tx_.elements_left > 0 || expectations_.empty()) return false;
+  if (expectations_.front().what == awaits::relay) {
+    while (!expectations_.empty() && expectations_.front().what == awaits::relay && !expectations_.front().muted) {
+      const std::size_t bytes = short_line(view.substr(taken));
+      if (bytes == 0) break;
+      taken += bytes;
+      to_client.append(view.substr(taken - bytes, bytes));
+      pop_expectation();
+    }
+    from_backend.consume(taken);
+    return taken != 0;
+  }
+  if (expectations_.front().what != awaits::queued) return false;
   constexpr std::string_view queued = "+QUEUED\r\n";
   expectation& front = expectations_.front();
   while (front.n > 0 && view.substr(taken).starts_with(queued)) {

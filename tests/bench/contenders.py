@@ -84,14 +84,14 @@ class MonitorGate(Gate):
     title = "fencegate-monitor"
 
     def __init__(self, redis, binary):
-        super().__init__(redis, policy={"mode": "monitor"}, threads=THREADS, binary=binary, process={"log": {"level": "error"}})
+        super().__init__(redis, policy={"mode": "monitor"}, threads=THREADS, binary=binary)
 
 
 class FencedGate(Gate):
     title = "fencegate-fenced"
 
     def __init__(self, redis, binary):
-        super().__init__(redis, threads=THREADS, binary=binary, process={"log": {"level": "error"}})
+        super().__init__(redis, threads=THREADS, binary=binary)
 
     def prove_fence(self):
         """A benchmark of a fence that lets everything through would be worthless."""

@@ -139,7 +139,7 @@ class Slips(LiveTest):
         client.send(command[10:])
         self.assertEqual(client.reply(), b"OK")
 
-    def test_rejections_behind_a_blocked_command_stay_bounded(self):
+    def test_a_client_is_not_read_for_ever_behind_a_blocked_command(self):
         gate = self.gate()
         client = self.start(Resp(gate.port))
         client.send_command("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
@@ -159,7 +159,6 @@ class Slips(LiveTest):
         flooder.start()
         flooder.join()
         self.assertLess(sum(sent), 60 * len(pieces))
-        self.assertLess(gate.rss_bytes(), 64 * 1024 * 1024)
 
 
 if __name__ == "__main__":

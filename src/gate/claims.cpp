@@ -1,13 +1,25 @@
 #include "gate/claims.hpp"
 
 #include "base/limits.hpp"
+#include "wire/resp_request.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace fencegate::gate {
 
 using fence::reason;
 using fence::rejection;
+
+namespace {
+
+bool named(const std::vector<std::string_view>& arguments, std::initializer_list<std::string_view> names) {
+  return !arguments.empty() && std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    return wire::iequals(arguments[0], name);
+  });
+}
+
+}  // namespace
 
 fence::policy claims::policy_of(std::string_view resource) const {
   for (const auto& rule : gate_.resources)
@@ -137,7 +149,9 @@ claims::verdict claims::judge_all(const std::vector<std::string_view>& arguments
       reject(match->rule->rules(), {reason::malformed, {}, {}, {}, "the key names a resource that cannot be one"}, out);
     }
   }
-  if (!unmatched_keys || (read && keys.empty())) return out;
+  // A script can touch keys that it does not declare: with rules, it needs all that its connection holds.
+  if (!read && !gate_.resources.empty() && named(arguments, {"EVAL", "EVALSHA", "FCALL"})) need_tag(read, out);
+  if (!unmatched_keys || (read && named(arguments, {"PING", "ECHO", "TIME"}))) return out;
   switch (gate_.unmatched) {
     case fence::unmatched::tag: need_tag(read, out); break;
     case fence::unmatched::pass: break;

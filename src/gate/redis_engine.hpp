@@ -63,6 +63,8 @@ class redis_engine {
   // The world outside has moved (an asynchronous answer, room in a buffer): go on where it stopped.
   void resume();
 
+  // The backend has closed the connection.
+  void end() { closing_ = true; }
   // Nothing more will be read or sent but to_client; then the connection ends.
   [[nodiscard]] bool closing() const { return closing_; }
   // The next client bytes cannot be used before something else happens.

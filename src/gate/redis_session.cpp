@@ -162,8 +162,8 @@ void redis_session::on_end(inlet& of, const boost::system::error_code& why) {
       log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
                  {{"gate", shard_.state->gate.name}, {"client", client_address_}});
     // What the backend said before it closed still belongs to the client.
-    send(client_, engine_.to_client, to_client_);
-    return close();
+    engine_.end();
+    return after_event();
   }
   if (why != asio::error::eof || engine_.may_block() || engine_.at_rest() || !connected_) return close();
   client_ended_ = std::chrono::steady_clock::now();
@@ -174,7 +174,7 @@ void redis_session::on_end(inlet& of, const boost::system::error_code& why) {
 
 void redis_session::after_event() {
   if (closed_) return;
-  if (connected_) {
+  if (connected_ && !backend_.ended) {
     const bool anything = unsent(engine_.to_backend, to_backend_) != 0;
     send(backend_, engine_.to_backend, to_backend_);
     if (anything && bytes_read_at_ != time_point{}) {

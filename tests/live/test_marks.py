@@ -370,6 +370,24 @@ class Rules(MarksTest):
         self.holder(gate, "acct:7=6")
         self.assert_stale(seven.call("SET", "acct:7:name", "stale"))
 
+    def test_a_script_needs_a_token_whatever_keys_it_declares(self):
+        redis, gate = self.servers(resources=self.ACCOUNTS, unmatched="pass")
+        nobody = self.client(gate)
+        self.assertEqual(nobody.call("SET", "elsewhere", "v"), b"OK")
+        for script in (("EVAL", "return redis.call('SET', 'acct:7:k', 'x')", 0),
+                       ("EVAL", "return redis.call('SET', 'acct:7:k', 'x')", 1, "elsewhere")):
+            self.assert_error(nobody.call(*script), "FENCEMISSING")
+        self.assertIsNone(redis.cli.call("GET", "acct:7:k"))
+        self.assertEqual(self.holder(gate, "acct:7=5").call("EVAL", "return redis.call('SET', 'acct:7:k', 'x')", 0), b"OK")
+
+    def test_reads_without_keys_are_fenced_where_reads_are(self):
+        _, gate = self.servers(policy={"reads": "fence"})
+        old = self.holder(gate, "orders=33")
+        self.holder(gate, "orders=34")
+        for command in (("EVAL_RO", "return redis.call('GET', 'k')", 0), ("KEYS", "*"), ("DBSIZE",)):
+            self.assert_stale(old.call(*command))
+        self.assertEqual(old.call("PING"), b"PONG")
+
     def test_a_write_needs_a_token_for_every_resource_it_touches(self):
         redis, gate = self.servers(resources=self.ACCOUNTS)
         seven = self.holder(gate, "acct:7=5")

@@ -85,7 +85,8 @@ bool read_key_spec(const wire::reply_value& entry, key_spec& out) {
 command_role role_from_flags(const wire::reply_value& flags) {
   const bool blocking = has(flags, "blocking");
   if (has(flags, "write")) return blocking ? command_role::blocking_write : command_role::write;
-  if (has(flags, "readonly")) return blocking || has(flags, "no_multi") ? command_role::blocking_read : command_role::read;
+  if (has(flags, "readonly"))
+    return blocking || has(flags, "no_multi") ? command_role::blocking_read : command_role::read;
   return command_role::write;
 }
 
@@ -128,8 +129,7 @@ void command_table::add(const wire::reply_value& entry, const std::vector<std::s
   spec.denyoom = has(flags, "denyoom");
   spec.noscript = has(flags, "noscript");
   spec.role = role_by_name(spec.name).value_or(role_from_flags(flags));
-  if (spec.role == command_role::refused &&
-      std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
+  if (spec.role == command_role::refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
     spec.role = has(flags, "write") ? command_role::write : command_role::other;
   read_keys(entry, spec);
   // SORT's STORE is the only incomplete specification of Redis 7.0 itself that writes; the gate reads it without asking.
@@ -149,15 +149,18 @@ void command_table::add(const wire::reply_value& entry, const std::vector<std::s
 void command_table::add_builtin(const std::vector<std::string>& allowed) {
   using enum command_role;
   for (const std::string_view name :
-       {"multi", "exec", "discard", "watch", "unwatch", "select", "auth", "hello", "reset", "quit", "fence", "subscribe",
-        "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "monitor", "ping", "echo",
-        "client|setname", "client|reply", "client|caching", "client|kill", "client|pause", "client|unblock",
-        "config|set", "flushall", "flushdb", "swapdb", "debug", "replicaof", "slaveof", "sync", "psync", "shutdown"}) {
+       {"multi",        "exec",           "discard",        "watch",        "unwatch",        "select",
+        "auth",         "hello",          "reset",          "quit",         "fence",          "subscribe",
+        "psubscribe",   "ssubscribe",     "unsubscribe",    "punsubscribe", "sunsubscribe",   "monitor",
+        "ping",         "echo",           "client|setname", "client|reply", "client|caching", "client|kill",
+        "client|pause", "client|unblock", "config|set",     "flushall",     "flushdb",        "swapdb",
+        "debug",        "replicaof",      "slaveof",        "sync",         "psync",          "shutdown"}) {
     if (specs_.contains(name)) continue;
     command_spec spec;
     spec.name = name;
     spec.role = role_by_name(name).value_or(write);
-    if (spec.role == refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end()) spec.role = other;
+    if (spec.role == refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
+      spec.role = other;
     specs_.emplace(std::string(name), std::move(spec));
   }
   for (const std::string_view name : {"client", "config", "script", "acl", "function", "cluster", "module"}) {
@@ -208,8 +211,8 @@ const command_spec& command_table::find(std::string_view name, std::string_view 
   if (first_argument.find('\0') != std::string_view::npos) return disguised;
   if (first_argument.size() > longest) return unknown;
   key[name.size()] = '|';
-  std::transform(first_argument.begin(), first_argument.end(), key.begin() + static_cast<std::ptrdiff_t>(name.size()) + 1,
-                 lower_char);
+  std::transform(first_argument.begin(), first_argument.end(),
+                 key.begin() + static_cast<std::ptrdiff_t>(name.size()) + 1, lower_char);
   found = specs_.find(std::string_view(key.data(), name.size() + 1 + first_argument.size()));
   return found == specs_.end() ? unknown : found->second;
 }

@@ -24,12 +24,23 @@ enum class command_role : std::uint8_t {
   blocking_write,  // BLPOP …: would execute after the check; polled when fenced
   other,           // neither reads keys nor writes: bare, never inside the gate's MULTI
   refused,         // could damage marks or escape the fence
-  multi, exec, discard, watch, unwatch,
-  select, auth, hello, reset, quit,
-  client_setname, client_reply, client_caching,
-  subscribe, unsubscribe,  // and their pattern and shard kin: several replies each
+  multi,
+  exec,
+  discard,
+  watch,
+  unwatch,
+  select,
+  auth,
+  hello,
+  reset,
+  quit,
+  client_setname,
+  client_reply,
+  client_caching,
+  subscribe,
+  unsubscribe,  // and their pattern and shard kin: several replies each
   monitor,
-  fence,           // the gate's own FENCE command; unknown to the server
+  fence,  // the gate's own FENCE command; unknown to the server
 };
 
 // Where the server says that a command's keys are (https://redis.io/docs/reference/key-specs/).
@@ -38,8 +49,8 @@ struct key_spec {
   int position = 0;     // index: of the first key; keyword: where to start searching, negative = from the end
   std::string keyword;  // upper case
   enum class find : std::uint8_t { range, keynum } keys = find::range;
-  int last = 0, step = 1, limit = 0;      // range; relative to the first key, or negative = from the end
-  int keynum_index = 0, keynum_first = 0; // keynum; relative to the begin
+  int last = 0, step = 1, limit = 0;       // range; relative to the first key, or negative = from the end
+  int keynum_index = 0, keynum_first = 0;  // keynum; relative to the begin
 };
 
 struct command_spec {

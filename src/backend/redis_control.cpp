@@ -76,7 +76,12 @@ struct redis_control::attempt {
 };
 
 redis_control::redis_control(asio::io_context& context, std::shared_ptr<redis_state> state)
-    : context_(context), state_(std::move(state)), socket_(context), resolver_(context), ticker_(context), retry_(context) {}
+    : context_(context),
+      state_(std::move(state)),
+      socket_(context),
+      resolver_(context),
+      ticker_(context),
+      retry_(context) {}
 
 void redis_control::start() {
   connect();
@@ -103,7 +108,7 @@ void redis_control::connect() {
     return;
   }
   auto on_resolved = [self = shared_from_this(), mine](const boost::system::error_code& failed,
-                                                        const asio::ip::tcp::resolver::results_type& found) {
+                                                       const asio::ip::tcp::resolver::results_type& found) {
     if (self->stopped_ || mine != self->connection_) return;
     if (failed) return self->lose("cannot resolve " + self->state_->gate.upstream.host + ": " + failed.message());
     std::vector<stream::endpoint> endpoints;
@@ -268,8 +273,7 @@ void redis_control::greet() {
     if (!own.user.empty()) auth.emplace_back(own.user);
     auth.emplace_back(own.password);
     send(auth, [self = shared_from_this()](const wire::reply_value* reply) {
-      if (reply != nullptr && is_error(reply))
-        self->unfit("Redis refused the gate's own user: " + words_of(reply));
+      if (reply != nullptr && is_error(reply)) self->unfit("Redis refused the gate's own user: " + words_of(reply));
     });
   }
   send({"COMMAND"}, [self = shared_from_this()](const wire::reply_value* reply) {
@@ -327,7 +331,8 @@ void redis_control::check_epoch() {
     if (known.empty()) return self->settle_epoch();
     if (found.empty() ? !self->server_empty_ : found.starts_with(epoch_beside_data))
       return self->unfit(
-          "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then SET "
+          "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then "
+          "SET "
           "fencegate:epoch to any new text");
     self->not_ready("the backend lost its marks; they are being put back");
     log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
@@ -426,9 +431,7 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
 }
 
 void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
-  const auto give_up = [&](std::string why) {
-    a->done({raise_outcome::kind::unavailable, false, {}, std::move(why)});
-  };
+  const auto give_up = [&](std::string why) { a->done({raise_outcome::kind::unavailable, false, {}, std::move(why)}); };
   if (is_error(reply)) return give_up(words_of(reply));
   if (reply->type != '*' || reply->elements.empty()) return give_up("an unexpected reply");
   const std::string_view word = reply->elements[0].text;

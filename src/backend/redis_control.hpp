@@ -31,9 +31,9 @@ struct raise_outcome {
     jump,         // the token is more than max_step above the mark; nothing was raised
     unavailable,  // not known; the mark may or may not have been raised
   } what = kind::unavailable;
-  bool raised = false;              // held only: it was lower before
-  std::optional<fence::token> mark; // what was found (stale, jump) or is set (held)
-  std::string detail;               // unavailable only
+  bool raised = false;               // held only: it was lower before
+  std::optional<fence::token> mark;  // what was found (stale, jump) or is set (held)
+  std::string detail;                // unavailable only
 };
 using raise_callback = std::function<void(const raise_outcome&)>;
 

@@ -29,9 +29,9 @@ struct redis_state {
   // A consistent picture for a session, taken when `version` has moved.
   struct picture {
     std::shared_ptr<const command_table> commands = command_table::empty();
-    std::string epoch;                       // "" until the backend was seen
-    std::vector<stream::endpoint> endpoints; // of the upstream; empty until it was resolved
-    bool ready = false;                      // writes may be admitted
+    std::string epoch;                                         // "" until the backend was seen
+    std::vector<stream::endpoint> endpoints;                   // of the upstream; empty until it was resolved
+    bool ready = false;                                        // writes may be admitted
     std::string problem = "the backend has not answered yet";  // why not
   };
   [[nodiscard]] picture look() const {

@@ -36,11 +36,13 @@ class gauge {
 // Fixed buckets, upper bounds in seconds: 25 µs … 10 s, then +Inf.
 class histogram {
  public:
-  static constexpr std::array<double, 18> bounds{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3,  2.5e-3, 5e-3, 10e-3,
-                                                 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,   2.5,    5.0,  10.0};
+  static constexpr std::array<double, 18> bounds{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3,
+                                                 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,  2.5,    5.0,  10.0};
   void observe(std::chrono::nanoseconds d);
   [[nodiscard]] std::uint64_t bucket(std::size_t i) const { return buckets_[i].load(std::memory_order_relaxed); }
-  [[nodiscard]] double sum_seconds() const { return static_cast<double>(sum_ns_.load(std::memory_order_relaxed)) * 1e-9; }
+  [[nodiscard]] double sum_seconds() const {
+    return static_cast<double>(sum_ns_.load(std::memory_order_relaxed)) * 1e-9;
+  }
 
  private:
   std::array<std::atomic<std::uint64_t>, bounds.size() + 1> buckets_{};  // not cumulative
@@ -50,7 +52,17 @@ class histogram {
 enum class request_class : std::uint8_t { read, write, other };
 inline constexpr std::size_t request_classes = 3;
 
-enum class check_outcome : std::uint8_t { admitted, raised, stale, missing, malformed, equal, jump, unavailable, refused };
+enum class check_outcome : std::uint8_t {
+  admitted,
+  raised,
+  stale,
+  missing,
+  malformed,
+  equal,
+  jump,
+  unavailable,
+  refused
+};
 inline constexpr std::size_t check_outcomes = 9;
 
 enum class connection_rejection : std::uint8_t { limit, backend, draining };
@@ -68,14 +80,14 @@ struct gate {
   counter connections_total;
   std::array<counter, connection_rejections> connections_rejected_total;
   std::array<counter, request_classes> requests_total;
-  std::array<counter, check_outcomes> checks_total;         // in monitor mode: what would have been the outcome
-  histogram check_duration_seconds;                         // sending an arm or a raise until its proof was read
-  histogram overhead_seconds;                               // a request's time inside the gate: read from the client until sent on
+  std::array<counter, check_outcomes> checks_total;  // in monitor mode: what would have been the outcome
+  histogram check_duration_seconds;                  // sending an arm or a raise until its proof was read
+  histogram overhead_seconds;  // a request's time inside the gate: read from the client until sent on
   counter raises_total;
   counter sessions_cut_total;
   histogram takeover_seconds;
   counter regressions_total;
-  gauge backend_up;                                         // 1 or 0
+  gauge backend_up;  // 1 or 0
   std::array<counter, sides> protocol_errors_total;
 
   counter& requests(request_class c) { return requests_total[static_cast<std::size_t>(c)]; }

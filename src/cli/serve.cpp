@@ -45,7 +45,8 @@ class drain_watch {
       io_.stop();
       return;
     }
-    log::write(log::level::info, "draining", {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(limit_).count()}});
+    log::write(log::level::info, "draining",
+               {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(limit_).count()}});
     figures_.draining.set(1);
     began_ = clock::now();
     watch();
@@ -102,7 +103,8 @@ int serve(const settings::process& config) {
     return 1;
   };
   for (std::size_t i = 0; i < config.redis_gates.size(); ++i) {
-    gates.push_back(std::make_unique<gate::redis_server>(workers, config.redis_gates[i], *figures.gates[i], rejections));
+    gates.push_back(
+        std::make_unique<gate::redis_server>(workers, config.redis_gates[i], *figures.gates[i], rejections));
     if (const auto started = gates.back()->start(); started.has_error()) return fail(started.error().message);
   }
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });

@@ -14,9 +14,8 @@ using fence::rejection;
 namespace {
 
 bool named(const std::vector<std::string_view>& arguments, std::initializer_list<std::string_view> names) {
-  return !arguments.empty() && std::any_of(names.begin(), names.end(), [&](std::string_view name) {
-    return wire::iequals(arguments[0], name);
-  });
+  return !arguments.empty() && std::any_of(names.begin(), names.end(),
+                                           [&](std::string_view name) { return wire::iequals(arguments[0], name); });
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ class claims {
     std::optional<fence::rejection> would_be;  // monitor mode: what would have been answered
   };
   // Judges a command that writes (or a read where reads are fenced). REQUIRES: keys from find_keys.
-  [[nodiscard]] verdict judge(const std::vector<std::string_view>& arguments, const std::vector<std::size_t>& keys) const;
+  [[nodiscard]] verdict judge(const std::vector<std::string_view>& arguments,
+                              const std::vector<std::size_t>& keys) const;
   // As judge(), for a read: policy reads: fence.
   [[nodiscard]] verdict judge_read(const std::vector<std::string_view>& arguments,
                                    const std::vector<std::size_t>& keys) const;

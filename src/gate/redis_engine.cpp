@@ -163,8 +163,8 @@ redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, con
 redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
   using enum command_role;
   if (subscribing_ > 0 && spec.role != subscribe && spec.role != unsubscribe) return block();
-  if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe &&
-      spec.role != quit && spec.role != reset && !wire::iequals(r.name(), "PING")) {
+  if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe && spec.role != quit &&
+      spec.role != reset && !wire::iequals(r.name(), "PING")) {
     reply_local("-ERR Can't execute '" + (spec.name.empty() ? std::string(r.name().substr(0, 64)) : spec.name) +
                 "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n");
     return progress::taken;
@@ -329,7 +329,8 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
   if (const auto why = claims_.refusal(required)) return answer(*why);
   if (client_watching_) {
     if (spec.noscript || spec.role == command_role::blocking_write)
-      return answer({reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
+      return answer(
+          {reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
     return wrap_command(r, required);
   }
   if (tries_ > limits::batch_attempts_max)

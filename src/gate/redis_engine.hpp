@@ -50,7 +50,8 @@ class engine_host {
 
 class redis_engine {
  public:
-  redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks, metrics::gate& figures);
+  redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
+               metrics::gate& figures);
 
   byte_queue from_client;
   byte_queue from_backend;
@@ -76,7 +77,9 @@ class redis_engine {
   // The client waits for something of its own making (a blocking command, a subscription): not idle.
   [[nodiscard]] bool waits_on_purpose() const;
   // The last command may wait for somebody else: nothing to finish for a client that has gone.
-  [[nodiscard]] bool may_block() const { return may_block_ || phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0; }
+  [[nodiscard]] bool may_block() const {
+    return may_block_ || phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0;
+  }
   // A value larger than the buffer is on its way.
   [[nodiscard]] bool streaming() const { return large_ != nullptr; }
   // Commands that were not answered yet.
@@ -84,7 +87,9 @@ class redis_engine {
   // An incomplete command stands in from_client.
   [[nodiscard]] bool half_read() const { return !from_client.empty() && !blocked_; }
   // Writes of this session that the backend may have applied without our knowing.
-  [[nodiscard]] bool write_in_flight() const { return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single; }
+  [[nodiscard]] bool write_in_flight() const {
+    return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single;
+  }
   // The backend cannot be reached at all: answers what stands in from_client with this, then closes.
   void fail_all(std::string_view detail);
 
@@ -103,10 +108,15 @@ class redis_engine {
   };
   // What the next reply of the backend is.
   enum class awaits : std::uint8_t {
-    relay,         // the client's
-    local,         // nothing: a text of ours takes its turn (locals_)
-    ours_ok,       // must be +OK, else the link's state is unknown: close
-    unwatch, select0, watch, marks, select_back, multi,  // an arm, in this order
+    relay,    // the client's
+    local,    // nothing: a text of ours takes its turn (locals_)
+    ours_ok,  // must be +OK, else the link's state is unknown: close
+    unwatch,
+    select0,
+    watch,
+    marks,
+    select_back,
+    multi,         // an arm, in this order
     queued,        // +QUEUED of a batch's commands
     exec,          // the batch's EXEC
     state_change,  // barrier: the reply decides (on_state_reply)
@@ -152,7 +162,7 @@ class redis_engine {
     claim_mask required = 0;
     bool streamed = false;
     bool polled = false;
-    std::size_t prefixed = 0;      // commands of ours in front (equal_token: reject)
+    std::size_t prefixed = 0;  // commands of ours in front (equal_token: reject)
     std::size_t queued_seen = 0;
     std::size_t elements_left = 0;
     std::size_t elements_seen = 0;
@@ -196,8 +206,8 @@ class redis_engine {
     wire::large_request request;
     enum class route : std::uint8_t { undecided, bare, fenced, transaction, swallow } how = route::undecided;
     const backend::command_spec* spec = nullptr;
-    std::string answer;  // swallow: what the client gets at its end
-    bool replaces = false;  // swallow: inside a transaction, which the answer spoils
+    std::string answer;         // swallow: what the client gets at its end
+    bool replaces = false;      // swallow: inside a transaction, which the answer spoils
     std::size_t inspected = 0;  // bytes at the front of from_client that were inspected, not yet sent
     std::size_t sent = 0;
     bool complete = false;
@@ -342,7 +352,7 @@ class redis_engine {
   std::size_t consumed_ = 0;  // bytes of the command at hand
   bool again_ = false;        // something was answered while the pump ran
   bool may_block_ = false;
-  bool input_over_ = false;   // nothing of the client is read any more
+  bool input_over_ = false;  // nothing of the client is read any more
   phase phase_before_wait_ = phase::open;
 
   // The connection as the server sees it.
@@ -384,7 +394,7 @@ class redis_engine {
     std::string bytes;
     std::string proof;  // "" when no single reply proves it (equal_token: reject)
   } tail_;
-  std::string arm_error_;      // the first error among the arm's replies
+  std::string arm_error_;  // the first error among the arm's replies
   bool arm_multi_ok_ = false;
   bool arm_marks_ok_ = false;
   std::vector<std::size_t> arm_gone_back_;
@@ -410,8 +420,8 @@ class redis_engine {
   std::optional<std::chrono::steady_clock::time_point> poll_since_;
   std::chrono::milliseconds poll_delay_{0};
   std::optional<std::chrono::milliseconds> poll_timeout_;  // 0 = for ever
-  bool poll_batch_ = false;  // the batch is one blocking command
-  bool poll_again_ = false;  // it found nothing
+  bool poll_batch_ = false;                                // the batch is one blocking command
+  bool poll_again_ = false;                                // it found nothing
 
   // The command that a barrier waits for.
   struct change {

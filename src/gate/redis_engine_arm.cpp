@@ -1,9 +1,8 @@
 // Arming the link, batches, and what their end means.
-#include "gate/redis_engine.hpp"
-
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "gate/redis_engine.hpp"
 
 #include <algorithm>
 
@@ -182,7 +181,7 @@ void redis_engine::heal(std::vector<std::size_t> gone_back) {
   for (const std::size_t i : gone_back) {
     auto cell = claims_.items()[i].cell;
     cell->saw(claims_.items()[i].rules.equal == fence::equal_token::reject ? cell->seen().value_or(fence::token())
-                                                                            : claims_.items()[i].presented);
+                                                                           : claims_.items()[i].presented);
     host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
       if (!reading.detail.empty()) arm_error_ = "the mark of " + cell->resource + ": " + reading.detail;
       one_done();
@@ -202,7 +201,8 @@ void redis_engine::send_batch() {
   phase_ = phase::open;
   return;
 #endif
-  const bool fenced = std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const auto& c) { return c.fenced; });
+  const bool fenced =
+      std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const auto& c) { return c.fenced; });
   reads_in_a_row_ = fenced ? 0 : reads_in_a_row_ + 1;
 #ifdef FENCEGATE_BROKEN_ENVELOPE
   send_envelope();
@@ -211,7 +211,8 @@ void redis_engine::send_batch() {
 #endif
   append_uses(batch_.required, batch_.prefixed);
   to_backend += batch_.bytes;
-  expectations_.push_back({awaits::queued, false, static_cast<std::uint32_t>(batch_.prefixed + batch_.commands.size())});
+  expectations_.push_back(
+      {awaits::queued, false, static_cast<std::uint32_t>(batch_.prefixed + batch_.commands.size())});
   send_exec();
 }
 
@@ -285,7 +286,8 @@ void redis_engine::wait_and_poll() {
   poll_delay_ = std::clamp(poll_delay_ + poll_delay_ / 2, poll_delay_min, poll_delay_max);
   auto delay = poll_delay_;
   if (poll_timeout_ && poll_timeout_->count() != 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*poll_since_ + *poll_timeout_ - host_.now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(*poll_since_ + *poll_timeout_ - host_.now());
     delay = std::clamp(left, std::chrono::milliseconds(1), poll_delay_);
   }
   host_.set_timer(delay);
@@ -295,8 +297,8 @@ void redis_engine::wait_and_poll() {
 // known by now: stale ones are rejected, those that Redis refused to queue get its answer, the others are sent again.
 void redis_engine::rewind_batch() {
   const bool aborted = batch_.outcome == batch::end::aborted;
-  const bool refused = std::any_of(batch_.commands.begin(), batch_.commands.end(),
-                                   [](const batched& c) { return !c.error.empty(); });
+  const bool refused =
+      std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const batched& c) { return !c.error.empty(); });
   if (!refused) ++batch_attempts_;
   const bool give_up = (aborted && !refused) || batch_attempts_ > limits::batch_attempts_max;
   std::deque<replayed> known;
@@ -374,9 +376,7 @@ void redis_engine::on_raised(claims& bound, const backend::mark_cell& cell, cons
     one.mark = outcome.mark;
     one.detail = outcome.detail;
     switch (outcome.what) {
-      case held:
-        one.status = claim_status::held;
-        break;
+      case held: one.status = claim_status::held; break;
       case stale: one.status = claim_status::stale; break;
       case jump: one.status = claim_status::jump; break;
       case unavailable: one.status = claim_status::unraised; break;

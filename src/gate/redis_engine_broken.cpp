@@ -12,7 +12,8 @@ namespace {
 
 // Dirties the watch of a mark that is not the token.
 constexpr std::string_view check =
-    "for i = 1, #KEYS do local is = redis.call('GET', KEYS[i]) if is ~= ARGV[i] then redis.call('SET', KEYS[i], is or '') "
+    "for i = 1, #KEYS do local is = redis.call('GET', KEYS[i]) if is ~= ARGV[i] then redis.call('SET', KEYS[i], is or "
+    "'') "
     "end end return 1";
 constexpr std::string_view check_sha = "224a375c1159a475897fc69d927360a9b1389399";
 

@@ -182,7 +182,10 @@ redis_engine::progress redis_engine::step_client_reply(const wire::request& r) {
 redis_engine::progress redis_engine::step_subscribe(const wire::request& r, const command_spec& spec) {
   if (!quiet()) return block();
   const bool all = spec.role == command_role::unsubscribe && r.arguments.size() == 1;
-  const char family = spec.name.empty() ? 'c' : spec.name.front() == 'p' ? 'p' : spec.name.starts_with("ss") || spec.name.starts_with("sun") ? 's' : 'c';
+  const char family = spec.name.empty()                                             ? 'c'
+                      : spec.name.front() == 'p'                                    ? 'p'
+                      : spec.name.starts_with("ss") || spec.name.starts_with("sun") ? 's'
+                                                                                    : 'c';
   if (spec.role == command_role::subscribe && r.arguments.size() == 1) {
     forward_raw(r);  // an error: wrong number of arguments
     return progress::taken;
@@ -190,8 +193,7 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
   count(metrics::request_class::other);
   forward_raw(r, awaits::subscription);
   ++subscribing_;
-  expectations_.back().n =
-      all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
+  expectations_.back().n = all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
   return progress::taken;
 }
 

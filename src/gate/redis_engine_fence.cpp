@@ -1,8 +1,7 @@
 // The FENCE command, and commands that run behind the wrapper script.
-#include "gate/redis_engine.hpp"
-
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
+#include "gate/redis_engine.hpp"
 
 #include <algorithm>
 
@@ -198,7 +197,8 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   }
   if (under.rules.equal == fence::equal_token::reject) {
     call_.reset();
-    reject({reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"}, "fence|call");
+    reject({reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"},
+           "fence|call");
     return progress::taken;
   }
   if (under.status == claim_status::unraised) {
@@ -230,7 +230,10 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, claim_
     if ((required >> i & 1) == 0) continue;
     under.push_back(&claims_.items()[i]);
     if (under.back()->rules.equal == fence::equal_token::reject) {
-      reject({reason::refused, under.back()->cell->resource, under.back()->presented, {},
+      reject({reason::refused,
+              under.back()->cell->resource,
+              under.back()->presented,
+              {},
               "with equal_token: reject a write cannot stand here; put it behind MULTI"},
              r.name());
       return progress::taken;
@@ -281,7 +284,8 @@ void redis_engine::single_done() {
   from_client.prepend(single_raw_);
   decoder_.reset_progress();
   const bool give_up = ++batch_attempts_ > limits::batch_attempts_max;
-  replay_.push_front({give_up ? replayed::route::give_up : single_route_, single_muted_, give_up ? "the marks move all the time" : ""});
+  replay_.push_front({give_up ? replayed::route::give_up : single_route_, single_muted_,
+                      give_up ? "the marks move all the time" : ""});
   if (give_up) batch_attempts_ = 0;
   phase_ = phase::waiting;
   auto left = std::make_shared<std::size_t>(single_cells_.size() + 1);
@@ -290,7 +294,8 @@ void redis_engine::single_done() {
     phase_ = phase::open;
     resume();
   };
-  for (const auto& cell : single_cells_) host_.read_mark(cell, [one_done](const backend::mark_reading&) { one_done(); });
+  for (const auto& cell : single_cells_)
+    host_.read_mark(cell, [one_done](const backend::mark_reading&) { one_done(); });
   host_.recheck(one_done);
 }
 

@@ -1,8 +1,7 @@
 // Commands larger than limits::command_buffered_bytes_max: streamed, never held whole. A fenced one streams into our
 // MULTI and is decided when it is complete; one that must not run is never completed.
-#include "gate/redis_engine.hpp"
-
 #include "base/limits.hpp"
+#include "gate/redis_engine.hpp"
 
 #include <algorithm>
 
@@ -117,7 +116,11 @@ bool redis_engine::decide_large_write() {
   if (gate_.resources.empty())
     if (const auto why = claims_.refusal(verdict.required)) return refuse(*why);
   if (client_watching_)
-    return refuse({reason::refused, {}, {}, {}, "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
+    return refuse({reason::refused,
+                   {},
+                   {},
+                   {},
+                   "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
   if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
   if (!arm_error_.empty()) return refuse({reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})});
   if (tries_ > limits::batch_attempts_max)
@@ -142,8 +145,8 @@ bool redis_engine::late_check() {
   const auto arguments = large_arguments();
   const auto search = backend::find_keys(*l.spec, arguments, keys_);
   std::optional<rejection> why;
-  bool reserved = search != backend::key_search::found &&
-                  std::any_of(arguments.begin() + 1, arguments.end(), backend::is_reserved);
+  bool reserved =
+      search != backend::key_search::found && std::any_of(arguments.begin() + 1, arguments.end(), backend::is_reserved);
   for (const std::size_t at : keys_) {
     reserved = reserved || backend::is_reserved(arguments[at]);
     if (!gate_.resources.empty() && !l.request.arguments()[at].whole())
@@ -230,7 +233,10 @@ void redis_engine::finish_streamed_batch() {
   } else {
     auto why = claims_.refusal(batch_.required);
     if (!why)
-      why = rejection{reason::unavailable, {}, {}, {},
+      why = rejection{reason::unavailable,
+                      {},
+                      {},
+                      {},
                       batch_.abort_text.empty() ? "somebody touched the mark; send it again" : batch_.abort_text};
     host_.report(*why, "(large)", false);
     answer = fence::redis_error(*why);

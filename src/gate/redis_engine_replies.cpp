@@ -1,9 +1,8 @@
 // Backend side: what each reply is, and where its bytes go.
-#include "gate/redis_engine.hpp"
-
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "gate/pubsub.hpp"
+#include "gate/redis_engine.hpp"
 
 namespace fencegate::gate {
 
@@ -324,9 +323,7 @@ void redis_engine::value_done() {
     case awaits::watch:
     case awaits::select_back:
     case awaits::exec: return pop_expectation();
-    case awaits::subscription:
-      --subscribing_;
-      return pop_expectation();
+    case awaits::subscription: --subscribing_; return pop_expectation();
     case awaits::marks: {
       if (captured_ == tail_.proof) {
         arm_marks_ok_ = true;

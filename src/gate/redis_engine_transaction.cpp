@@ -1,7 +1,6 @@
 // The client's own transactions: its MULTI adopts ours, its EXEC is sent only while the marks are proven.
-#include "gate/redis_engine.hpp"
-
 #include "base/limits.hpp"
+#include "gate/redis_engine.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -156,7 +155,8 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
   if (!tx_.rejected && !tx_.selects.empty())
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
       if ((tx_.written >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
-        tx_.rejected = rejection{reason::refused, {}, {}, {}, "SELECT inside MULTI does not go with equal_token: reject"};
+        tx_.rejected =
+            rejection{reason::refused, {}, {}, {}, "SELECT inside MULTI does not go with equal_token: reject"};
   if (tx_.rejected || watch_lost_) {
     if (tx_.rejected) host_.report(*tx_.rejected, tx_.last_command, false);
     to_backend += "*1\r\n$7\r\nDISCARD\r\n";

@@ -5,9 +5,9 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
-
 #include <sys/stat.h>
 #include <sys/un.h>
+
 #include <unistd.h>
 
 #include <algorithm>

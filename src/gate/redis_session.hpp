@@ -24,8 +24,11 @@ namespace fencegate::gate {
 // What the sessions of one gate on one thread share.
 struct redis_shard {
   redis_shard(boost::asio::io_context& io, std::shared_ptr<backend::redis_state> backend_state, rejection_log& log)
-      : context(io), state(std::move(backend_state)), rejections(log),
-        control(std::make_shared<backend::redis_control>(io, state)), picture(state->look()) {}
+      : context(io),
+        state(std::move(backend_state)),
+        rejections(log),
+        control(std::make_shared<backend::redis_control>(io, state)),
+        picture(state->look()) {}
 
   boost::asio::io_context& context;
   std::shared_ptr<backend::redis_state> state;
@@ -97,7 +100,9 @@ class redis_session final : public engine_host, public std::enable_shared_from_t
   void on_end(inlet& of, const boost::system::error_code& why);
   void after_event();
   void send(inlet& to, std::string& bytes, outlet& out);
-  [[nodiscard]] std::size_t unsent(const std::string& bytes, const outlet& out) const { return bytes.size() - out.sent; }
+  [[nodiscard]] std::size_t unsent(const std::string& bytes, const outlet& out) const {
+    return bytes.size() - out.sent;
+  }
   [[nodiscard]] bool wants_client() const;
   [[nodiscard]] bool wants_backend() const;
   template <class Call>
@@ -115,7 +120,7 @@ class redis_session final : public engine_host, public std::enable_shared_from_t
   std::string connect_problem_;
   bool closed_ = false;
   bool draining_ = false;
-  time_point began_;        // or when the last whole command was read
+  time_point began_;  // or when the last whole command was read
   time_point last_heard_;
   time_point bytes_read_at_{};
   time_point client_ended_{};

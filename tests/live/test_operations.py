@@ -1,6 +1,7 @@
 """What operators rely on: draining, a backend that dies, limits, time-outs, bounded memory, unix sockets."""
 
 import contextlib
+import os
 import threading
 
 import support
@@ -214,7 +215,8 @@ class Memory(OperationsTest):
     RSS_MAX = 64 * MIB
 
     def assert_small(self, gate):
-        self.assertLess(gate.rss_bytes_max(), self.RSS_MAX)
+        if "FENCEGATE_SANITIZED" not in os.environ:  # a sanitizer keeps what was freed, and shadows what is used
+            self.assertLess(gate.rss_bytes_max(), self.RSS_MAX)
 
     def test_a_value_of_256_mb_streams_both_ways(self):
         redis, gate = self.servers()

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,25 @@ struct redis_gate {
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
 };
 
+// How a PostgreSQL gate keeps the rule.
+enum class guard : std::uint8_t {
+  session,     // a session is bound to its token, and ended by the server when the mark rises above it
+  transaction  // every transaction begins with a check that holds until its end: for servers behind a transaction pooler
+};
+
+struct postgres_gate {
+  std::string name;
+  address listen;
+  address upstream;
+  credentials control;           // from the upstream URL: for the gate's own connections
+  std::string control_database;  // where the gate's own connection looks after the server; marks live in each database
+  fence::policy policy;          // equal is always `accept`, read always `pass`
+  guard kept_by = guard::session;
+  std::chrono::milliseconds cut_timeout{5'000};  // how long a raise waits for older sessions to end
+  timeouts limits_time;
+  std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
+};
+
 struct process {
   unsigned threads = 0;  // 0 = one per core
   address admin{"127.0.0.1", 9180, {}};
@@ -47,6 +67,7 @@ struct process {
   std::chrono::milliseconds drain_timeout{25'000};  // from SIGTERM to the hard stop; 0 = stop at once
   std::vector<store> stores;                        // validated; no gate of this version uses one
   std::vector<redis_gate> redis_gates;
+  std::vector<postgres_gate> postgres_gates;
 };
 
 }  // namespace fencegate::settings

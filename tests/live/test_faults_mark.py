@@ -139,7 +139,9 @@ class DamagedMark(FaultTest):
         with bench.client(34) as successor:
             self.assertEqual([successor.named, successor.call("SELECT", "1"), bench.write(successor, "34")],
                              [b"OK", b"OK", "done"])
-        bench.must("FLUSHDB")
+            bench.must("FLUSHDB")
+            # Its link was armed before the loss, and its token is the highest: the flush has touched the watched mark.
+            self.assertIn(bench.write(successor, "after the loss"), ("FENCEDOWN", "closed"))
         for client in (old, other):
             self.assertIn(bench.write(client, "stale"), ("FENCED", "FENCEDOWN", "closed"))
         bench.must("SELECT", "1")

@@ -74,7 +74,7 @@ inline std::string readable(std::string_view bytes) {
 }
 
 // The arm of a connection that is bound to `orders` alone.
-inline constexpr const char* watch = "WATCH fencegate:mark:{orders} fencegate:epoch";
+inline constexpr const char* watch = "WATCH fencegate:mark:{orders}";
 inline constexpr const char* mget = "MGET fencegate:mark:{orders} fencegate:epoch";
 
 class engine_rig {

@@ -121,10 +121,21 @@ TEST(EngineArm, EveryResourceOfTheTagIsWatchedAndRead) {
   rig.bind("orders=34,payments=12");
   rig.client("SET k v");
   EXPECT_THAT(rig.sent(),
-              ElementsAre("WATCH fencegate:mark:{orders} fencegate:mark:{payments} fencegate:epoch",
+              ElementsAre("WATCH fencegate:mark:{orders} fencegate:mark:{payments}",
                           "MGET fencegate:mark:{orders} fencegate:mark:{payments} fencegate:epoch", "MULTI"));
   rig.backend("+OK", marks("34", "12"), "+OK");
   EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", StartsWith("WATCH"), StartsWith("MGET"), "MULTI"));
+}
+
+// WATCH needs a key, and a link that has lost its last mark while a batch was filled has none to name.
+TEST(EngineArm, WithoutAMarkToProveTheEpochIsWatched) {
+  engine_rig rig;
+  rig.arm();
+  rig.mark_memory.cell("orders")->saw(fence::token(35));
+  rig.client("GET a", "SET a 1");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a", "EXEC", "WATCH fencegate:epoch", "MGET fencegate:epoch", "MULTI"));
+  rig.backend("+QUEUED", "*1|$1|x", "+OK", marks(), "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("$1|x|-FENCED "));
 }
 
 TEST(EngineArm, OneStaleResourceOfTwoRejectsTheWrite) {

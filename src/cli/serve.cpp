@@ -6,6 +6,7 @@
 #include "base/metrics.hpp"
 #include "gate/redis_server.hpp"
 #include "gate/rejection_log.hpp"
+#include "gate/server.hpp"
 #include "gate/workers.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -36,7 +37,7 @@ constexpr milliseconds watch_interval{100};
 class drain_watch {
  public:
   drain_watch(asio::io_context& io, milliseconds limit, metrics::process& figures,
-              const std::vector<std::unique_ptr<gate::redis_server>>& gates)
+              const std::vector<std::unique_ptr<gate::server>>& gates)
       : io_(io), limit_(limit), figures_(figures), gates_(gates), timer_(io) {}
 
   void begin() {
@@ -75,7 +76,7 @@ class drain_watch {
   asio::io_context& io_;
   const milliseconds limit_;
   metrics::process& figures_;
-  const std::vector<std::unique_ptr<gate::redis_server>>& gates_;
+  const std::vector<std::unique_ptr<gate::server>>& gates_;
   asio::steady_timer timer_;
   clock::time_point began_;
   bool closing_ = false;
@@ -94,7 +95,7 @@ int serve(const settings::process& config) {
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   gate::rejection_log rejections;
   gate::workers workers(config.threads);
-  std::vector<std::unique_ptr<gate::redis_server>> gates;
+  std::vector<std::unique_ptr<gate::server>> gates;
   asio::io_context io(1);
   drain_watch drain(io, config.drain_timeout, figures, gates);
 
@@ -103,8 +104,7 @@ int serve(const settings::process& config) {
     return 1;
   };
   for (std::size_t i = 0; i < config.redis_gates.size(); ++i) {
-    gates.push_back(
-        std::make_unique<gate::redis_server>(workers, config.redis_gates[i], *figures.gates[i], rejections));
+    gates.push_back(gate::make_redis_server(workers, config.redis_gates[i], *figures.gates[i], rejections));
     if (const auto started = gates.back()->start(); started.has_error()) return fail(started.error().message);
   }
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });

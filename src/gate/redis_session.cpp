@@ -36,7 +36,7 @@ metrics::check_outcome outcome_of(fence::reason why) {
 }  // namespace
 
 redis_session::redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address,
-                             std::function<void(const std::shared_ptr<redis_session>&)> ended)
+                             session_ended ended)
     : shard_(shard),
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
       client_{std::move(client), {}, 0, false, false},

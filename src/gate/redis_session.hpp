@@ -8,6 +8,7 @@
 #include "backend/redis_state.hpp"
 #include "gate/redis_engine.hpp"
 #include "gate/rejection_log.hpp"
+#include "gate/session.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -51,17 +52,14 @@ struct redis_shard {
   }
 };
 
-class redis_session final : public engine_host, public std::enable_shared_from_this<redis_session> {
+class redis_session final : public session, public engine_host, public std::enable_shared_from_this<redis_session> {
  public:
-  redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address,
-                std::function<void(const std::shared_ptr<redis_session>&)> ended);
+  redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address, session_ended ended);
 
-  void start();
-  // Time-outs; called about twice a second.
-  void on_tick(std::chrono::steady_clock::time_point now);
-  // Ends the connection as soon as nothing is in flight.
-  void drain();
-  void close();
+  void start() override;
+  void on_tick(std::chrono::steady_clock::time_point now) override;
+  void drain() override;
+  void close() override;
 
  private:
   using time_point = std::chrono::steady_clock::time_point;
@@ -114,7 +112,7 @@ class redis_session final : public engine_host, public std::enable_shared_from_t
   inlet backend_;
   outlet to_client_, to_backend_;
   const std::string client_address_;
-  std::function<void(const std::shared_ptr<redis_session>&)> ended_;
+  session_ended ended_;
   std::unique_ptr<boost::asio::steady_timer> timer_;
   bool connected_ = false;
   std::string connect_problem_;

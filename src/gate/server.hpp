@@ -1,0 +1,89 @@
+// A gate's listener, and its sessions spread over the workers: the frame that is the same for every protocol. It
+// accepts, counts, ticks, drains and closes; what a connection says is the business of its session.
+#pragma once
+
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "base/settings.hpp"
+#include "gate/rejection_log.hpp"
+#include "gate/session.hpp"
+#include "gate/workers.hpp"
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::gate {
+
+// What the sessions of one gate on one thread share; knows how to make them. start() and open() run on that thread.
+class protocol_shard {
+ public:
+  virtual ~protocol_shard() = default;
+
+  virtual void start() = 0;
+  [[nodiscard]] virtual std::shared_ptr<session> open(stream::socket client, std::string client_address,
+                                                      session_ended ended) = 0;
+  // The process ends: the workers have stopped, and every session was closed.
+  virtual void stop() = 0;
+};
+
+// What a gate speaks. Lives as long as its server.
+class protocol {
+ public:
+  virtual ~protocol() = default;
+
+  // REQUIRES: before the workers start. `context` lives longer than the shard, and is run by one thread.
+  [[nodiscard]] virtual std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) = 0;
+  // What a client is told that comes on top of connections_max, before anything was read from it; short enough for an
+  // empty socket buffer.
+  [[nodiscard]] virtual std::string too_many_clients() const = 0;
+};
+
+class server {
+ public:
+  struct place {
+    std::string name;  // of the gate
+    settings::address listen;
+    std::size_t connections_max;
+  };
+
+  // REQUIRES: `threads`, `figures` and `rejections` live longer than the workers run.
+  server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& figures,
+         rejection_log& rejections);
+  ~server();
+
+  // Listens. The error says which address and why. REQUIRES: before the workers start.
+  [[nodiscard]] result<void> start();
+  // Connections end at their next boundary; new ones are still accepted. Any thread.
+  void drain();
+  // Connections of clients now. Any thread.
+  [[nodiscard]] std::int64_t connections() const { return figures_.connections.value(); }
+
+ private:
+  using acceptor = boost::asio::basic_socket_acceptor<stream>;
+  struct shard;
+
+  [[nodiscard]] result<void> listen();
+  void accept();
+  void welcome(stream::socket socket, const stream::endpoint& from);
+  void turn_away(stream::socket& socket);
+  void tick(shard& s);
+
+  workers& workers_;
+  const place place_;
+  std::unique_ptr<protocol> protocol_;
+  metrics::gate& figures_;
+  rejection_log& rejections_;
+  std::vector<std::unique_ptr<shard>> shards_;
+  acceptor acceptor_;
+  boost::asio::steady_timer accept_pause_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace fencegate::gate

@@ -1,0 +1,35 @@
+// One client connection of a gate, as its server sees it, whatever it speaks.
+//
+// All of it runs on its shard's thread.
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+namespace fencegate::gate {
+
+using stream = boost::asio::generic::stream_protocol;  // TCP or a unix socket
+
+class session {
+ public:
+  session() = default;
+  virtual ~session() = default;
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+
+  virtual void start() = 0;
+  // Time-outs; called about twice a second.
+  virtual void on_tick(std::chrono::steady_clock::time_point now) = 0;
+  // Ends the connection as soon as nothing is in flight.
+  virtual void drain() = 0;
+  // Ends the connection now; may be called again, and before start().
+  virtual void close() = 0;
+};
+
+// To be called once, by the session's close(), with itself: the server then forgets it.
+using session_ended = std::function<void(const std::shared_ptr<session>&)>;
+
+}  // namespace fencegate::gate

@@ -1,0 +1,250 @@
+"""Private PostgreSQL servers for the live tests, in the manner of support.RedisServer.
+
+    class Arming(LiveTest):
+        def test_a_claim(self):
+            server = self.start(PostgresServer(max_prepared_transactions=5))
+            server.install()
+            server.user("alice")
+            alice = server.connect("alice")
+            run_sql(alice, "SELECT fencegate.arm(%s, %s)", "orders", 34)
+
+PostgreSQL refuses to run as root: then its processes belong to the system user `postgres`, and so do its files.
+"""
+
+import atexit
+import contextlib
+import functools
+import glob
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import psycopg2
+import psycopg2.extensions
+
+from support import LOOPBACK, Process, eventually, free_port
+
+SCHEMA_PATH = os.path.join(os.path.dirname(__file__), "../../src/backend/postgres_schema.sql")
+SUPERUSER = "postgres"
+_SYSTEM_USER = "postgres"
+
+
+def _as_system_user():
+    """What goes in front of a command. The parent's death comes after the change of user, which would clear it."""
+    dying = ["setpriv", "--pdeathsig", "QUIT"]
+    return dying + (["--reuid", _SYSTEM_USER, "--regid", _SYSTEM_USER, "--init-groups"] if os.geteuid() == 0 else [])
+
+
+def _give_to_system_user(path):
+    if os.geteuid() == 0:
+        user = pwd.getpwnam(_SYSTEM_USER)
+        os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def binary(name):
+    """A program of the newest PostgreSQL of Debian, or the one in the PATH."""
+    found = sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), key=lambda path: int(path.split("/")[4]))
+    return found[-1] if found else shutil.which(name) or name
+
+
+@functools.cache
+def _template():
+    """A new cluster, made once per process and copied by each server. Only this is not synced to disk."""
+    folder = tempfile.mkdtemp(prefix="postgres-template-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _give_to_system_user(folder)
+    data = os.path.join(folder, "data")
+    made = subprocess.run(_as_system_user() + [binary("initdb"), "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
+                                               "--locale=C", "--no-sync", "--wal-segsize=1"],
+                          capture_output=True, text=True, cwd=folder, check=False)
+    if made.returncode != 0:
+        raise RuntimeError(f"initdb: {made.stdout}{made.stderr}")
+    return data
+
+
+def _quoted(value):
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+class PostgresServer(Process):
+    """A private server, synced to disk. Settings are keyword arguments: `max_prepared_transactions=5`, `fsync="off"`.
+    `hba`: lines that go before "everybody is trusted". With `unix=True` it listens on a unix socket only, and `address`
+    is its path; otherwise `address` is its port."""
+
+    title = "postgres"
+
+    def __init__(self, unix=False, hba=(), **conf):
+        super().__init__()
+        self.unix = unix
+        self.hba = list(hba)
+        self.conf = {"max_connections": 100, "shared_buffers": "16MB", "wal_level": "replica", "min_wal_size": "2MB",
+                     "max_wal_size": "64MB", "max_prepared_transactions": 0, "log_line_prefix": "%m [%p] %u@%d "} | conf
+        self._cli = None
+
+    @property
+    def data(self):
+        return os.path.join(self.folder, "data")
+
+    def prepare(self):
+        _give_to_system_user(self.folder)
+        self._make_data()
+        self.port = free_port()
+        self.address = os.path.join(self.folder, f".s.PGSQL.{self.port}") if self.unix else self.port
+        self.conf |= {"port": self.port, "listen_addresses": "" if self.unix else LOOPBACK,
+                      "unix_socket_directories": self.folder}
+        with open(os.path.join(self.data, "postgresql.auto.conf"), "a") as file:
+            file.writelines(f"{key} = {_quoted(value)}\n" for key, value in self.conf.items())
+        if self.hba:
+            path = os.path.join(self.data, "pg_hba.conf")
+            with open(path) as file:
+                before = file.read()
+            with open(path, "w") as file:
+                file.write("\n".join(self.hba) + "\n" + before)
+
+    def _make_data(self):
+        subprocess.run(_as_system_user() + ["cp", "-a", _template(), self.data], check=True, cwd=self.folder)
+
+    def command(self):
+        return _as_system_user() + [binary("postgres"), "-D", self.data]
+
+    def up(self):
+        self._drop_cli()
+        try:
+            return self.cli is not None
+        except psycopg2.OperationalError:
+            return False
+
+    @property
+    def host(self):
+        return self.folder if self.unix else LOOPBACK
+
+    def url(self, user=SUPERUSER, database="postgres", password=None):
+        """As the configuration of a gate has it."""
+        login = user + (f":{password}" if password else "")
+        return f"postgres://{login}@{LOOPBACK}:{self.port}/{database}"
+
+    def connect(self, user=SUPERUSER, database="postgres", password=None, **more):
+        """A psycopg2 connection with autocommit; `more`: options, application_name, …"""
+        connection = psycopg2.connect(host=self.host, port=self.port, user=user, dbname=database, password=password,
+                                      connect_timeout=10, **more)
+        connection.autocommit = True
+        return connection
+
+    @property
+    def cli(self):
+        """The superuser's connection, with autocommit."""
+        if self._cli is None or self._cli.closed:
+            self._cli = self.connect()
+        return self._cli
+
+    def _drop_cli(self):
+        if self._cli is not None:
+            with contextlib.suppress(psycopg2.Error):
+                self._cli.close()
+            self._cli = None
+
+    def sql(self, text, *values):
+        """Runs it as superuser; all rows, None when it returns none."""
+        return run_sql(self.cli, text, *values)
+
+    def value(self, text, *values):
+        """The first column of the first row; None when there is none."""
+        rows = self.sql(text, *values)
+        return rows[0][0] if rows else None
+
+    def user(self, name, *options, password=None):
+        """Creates a login role: `user("alice", "CREATEROLE", password="secret")`. Returns the name."""
+        login = f"PASSWORD {_quoted(password)}" if password else ""
+        self.sql(f'CREATE ROLE "{name}" LOGIN {login} {" ".join(options)}')
+        return name
+
+    def install(self, database="postgres", max_step=0, cut_ms=5000, gate_users=(), mutate=None):
+        """Creates the schema of the fence as `fencegate install` does. `mutate`: what to change in its text."""
+        text = schema_text()
+        with contextlib.closing(self.connect(database=database)) as connection:
+            run_sql(connection, mutate(text) if mutate else text)
+            run_sql(connection, "SELECT fencegate.configure(%s, %s)", max_step, cut_ms)
+            for name in gate_users:
+                run_sql(connection, f'GRANT fencegate_gate TO "{name}"')
+
+    def freeze(self, pid):
+        """Freezes one backend."""
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: _state_of(pid) in "Tt")
+
+    def thaw(self, pid):
+        os.kill(pid, signal.SIGCONT)
+
+    def backends(self):
+        """The processes below the postmaster."""
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.pid)], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in found.stdout.split()]
+
+    def kill(self):
+        """An immediate shutdown: what a crash is to clients and files, but the kernel's shared memory is given back."""
+        self._drop_cli()
+        if self.child is None or self.child.poll() is not None:
+            return
+        self._signal(signal.SIGCONT)
+        for pid in self.backends():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self._signal(signal.SIGQUIT)
+        try:
+            self.child.wait(20)
+        except subprocess.TimeoutExpired:
+            super().kill()
+
+    def stop_fast(self):
+        """An orderly shutdown that ends all sessions."""
+        self._drop_cli()
+        self._signal(signal.SIGINT)
+        self.child.wait(30)
+
+
+class PostgresStandby(PostgresServer):
+    """A streaming standby of `primary`. Made synchronous by the primary's `synchronous_standby_names = '*'`."""
+
+    title = "postgres-standby"
+
+    def __init__(self, primary, **conf):
+        super().__init__(**conf)
+        self.conf = {"primary_conninfo": f"host={LOOPBACK} port={primary.port} user={SUPERUSER} application_name=standby",
+                     "hot_standby": "on"} | self.conf
+        self.primary = primary
+
+    def _make_data(self):
+        made = subprocess.run(_as_system_user() + [binary("pg_basebackup"), "-D", self.data, "-h", LOOPBACK, "-p",
+                                                   str(self.primary.port), "-U", SUPERUSER, "-X", "stream", "-c", "fast"],
+                              capture_output=True, text=True, cwd=self.folder, check=False)
+        if made.returncode != 0:
+            raise RuntimeError(f"pg_basebackup: {made.stderr}")
+        with open(os.path.join(self.data, "standby.signal"), "w"):
+            pass
+
+    def promote(self):
+        self.sql("SELECT pg_promote(true, 30)")
+
+
+def _state_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return "T"  # it is gone
+
+
+def run_sql(connection, text, *values):
+    """All rows, None when it returns none."""
+    with connection.cursor() as cursor:
+        cursor.execute(text, values or None)
+        return cursor.fetchall() if cursor.description else None
+
+
+@functools.cache
+def schema_text():
+    with open(SCHEMA_PATH) as file:
+        return file.read()

@@ -29,11 +29,11 @@ struct pg_head {
 
 // The fields of ErrorResponse and NoticeResponse that a gate reads and writes; a missing field is "".
 struct pg_error {
-  std::string severity;  // not localized (field V; S where a server sends no V): ERROR, FATAL, PANIC, WARNING, …
-  std::string sqlstate;
-  std::string message;
-  std::string detail;
-  std::string hint;
+  std::string severity{};  // not localized (field V; S where a server sends no V): ERROR, FATAL, PANIC, WARNING, …
+  std::string sqlstate{};
+  std::string message{};
+  std::string detail{};
+  std::string hint{};
 
   friend bool operator==(const pg_error&, const pg_error&) = default;
 };
@@ -51,12 +51,13 @@ struct pg_error {
 // DataRow's columns; nullopt is NULL. Error: a negative length other than -1, a column beyond the body, bytes left over.
 [[nodiscard]] result<std::vector<std::optional<std::string_view>>> decode_pg_row(std::string_view body);
 
-// Any message: head and body.
+// Any message: head and body. REQUIRES: a body of at most 2^31 - 5 bytes; the process ends otherwise.
 [[nodiscard]] std::string encode_pg_message(char type, std::string_view body);
-// Query ('Q') with this text.
+// Query ('Q') with this text. The server refuses one that holds a NUL.
 [[nodiscard]] std::string encode_pg_query(std::string_view sql);
 
-// Where the text of a statement lies in the body of Query and Parse.
+// Where the text of a statement lies in the body of Query and Parse. An error: the body is not exactly what the message
+// holds, so that nobody reads a text behind the one that was inspected.
 struct pg_statement {
   std::string_view name;  // Parse: the prepared statement's name
   std::string_view sql;
@@ -64,8 +65,8 @@ struct pg_statement {
 [[nodiscard]] result<pg_statement> decode_pg_query(std::string_view body);
 [[nodiscard]] result<pg_statement> decode_pg_parse(std::string_view body);
 
-// The mechanisms of AuthenticationSASL with `unwanted` taken out; nullopt when the message is no AuthenticationSASL or does
-// not name it. (SCRAM-SHA-256-PLUS binds to a TLS channel and cannot pass a gate that ends TLS.)
+// The body of AuthenticationSASL with `unwanted` taken out; nullopt when it is none, is malformed, or does not name it.
+// (SCRAM-SHA-256-PLUS binds to a TLS channel and cannot pass a gate that ends TLS.)
 [[nodiscard]] std::optional<std::string> without_sasl_mechanism(std::string_view body, std::string_view unwanted);
 
 }  // namespace fencegate::wire

@@ -22,7 +22,8 @@ struct pg_opening {
   std::uint32_t version = 0;                                    // start: (major << 16) | minor, major is always 3
   std::vector<std::pair<std::string, std::string>> parameters;  // start: in their order, names may repeat
 
-  // The last parameter of this name, as the server takes it; nullopt: there is none.
+  // The last parameter of this name, as the server takes it; nullopt: there is none. `user`, `database`, `options`,
+  // `replication` and `_pq_.*` compare exactly, all others are settings and compare without case.
   [[nodiscard]] std::optional<std::string_view> parameter(std::string_view name) const;
 };
 
@@ -31,6 +32,7 @@ struct pg_opening {
 // bytes behind the last terminator, a name that is empty.
 [[nodiscard]] result<std::optional<pg_opening>> decode_pg_opening(std::string_view input);
 
+// NUL bytes in names and values end them there. REQUIRES: no name is empty.
 [[nodiscard]] std::string encode_pg_start(std::uint32_t version,
                                           const std::vector<std::pair<std::string, std::string>>& parameters);
 
@@ -44,7 +46,7 @@ struct pg_option {
 // What the server makes of `options`: words at blanks, a backslash takes the next character as it is. What is no setting
 // (`-B 20`, `-f …`) is left out.
 [[nodiscard]] std::vector<pg_option> pg_settings_in_options(std::string_view options);
-// The same text without the settings of this name; every other word stays byte for byte.
+// The same words without the settings of this name; every other word stays byte for byte, one blank between them.
 [[nodiscard]] std::string pg_options_without(std::string_view options, std::string_view name);
 
 }  // namespace fencegate::wire

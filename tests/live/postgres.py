@@ -27,7 +27,7 @@ import psycopg2.extensions
 
 from support import LOOPBACK, Process, eventually, free_port
 
-SCHEMA_PATH = os.path.join(os.path.dirname(__file__), "../../src/backend/postgres_schema.sql")
+SCHEMA_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/backend/schema")
 SUPERUSER = "postgres"
 _SYSTEM_USER = "postgres"
 
@@ -161,12 +161,13 @@ class PostgresServer(Process):
         self.sql(f'CREATE ROLE "{name}" LOGIN {login} {" ".join(options)}')
         return name
 
-    def install(self, database="postgres", max_step=0, cut_ms=5000, gate_users=(), mutate=None):
-        """Creates the schema of the fence as `fencegate install` does. `mutate`: what to change in its text."""
+    def install(self, database="postgres", max_step=0, cut_ms=5000, gate_users=(), user=SUPERUSER, mutate=None):
+        """Creates the schema of the fence as `fencegate install` does. `mutate`: a function that changes its text."""
         text = schema_text()
-        with contextlib.closing(self.connect(database=database)) as connection:
+        with contextlib.closing(self.connect(user, database)) as connection:
+            run_sql(connection, "SELECT set_config('fencegate.new_max_step', %s, false)", str(max_step))
+            run_sql(connection, "SELECT set_config('fencegate.new_cut_ms', %s, false)", str(cut_ms))
             run_sql(connection, mutate(text) if mutate else text)
-            run_sql(connection, "SELECT fencegate.configure(%s, %s)", max_step, cut_ms)
             for name in gate_users:
                 run_sql(connection, f'GRANT fencegate_gate TO "{name}"')
 
@@ -246,5 +247,9 @@ def run_sql(connection, text, *values):
 
 @functools.cache
 def schema_text():
-    with open(SCHEMA_PATH) as file:
-        return file.read()
+    """The parts of the schema in their order, as the program carries them."""
+    parts = []
+    for path in sorted(glob.glob(os.path.join(SCHEMA_FOLDER, "*.sql"))):
+        with open(path) as file:
+            parts.append(file.read())
+    return "\n".join(parts)

@@ -1,0 +1,126 @@
+-- ── tables ──────────────────────────────────────────────────────────────────────────────────────────────
+
+CREATE TABLE IF NOT EXISTS fencegate.marks (
+  resource  text COLLATE "C" PRIMARY KEY
+            CHECK (octet_length(resource) BETWEEN 1 AND 200 AND resource !~ '[^A-Za-z0-9_.:/-]'),
+  mark      bigint NOT NULL CHECK (mark >= 0),
+  raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50, vacuum_truncate = off);
+
+-- One row per (resource, pid); a reused pid overwrites its dead predecessor in place (HOT), so the table is bounded by
+-- the pids seen, not by the connections made. UNLOGGED is right: it is emptied exactly when no backend can be alive. A
+-- raise leaves the rows of the sessions that it ended: the gate asks fencegate.ended why its session died.
+CREATE UNLOGGED TABLE IF NOT EXISTS fencegate.sessions (
+  resource      text COLLATE "C" NOT NULL,
+  pid           integer NOT NULL,
+  backend_start timestamptz NOT NULL,
+  token         bigint NOT NULL,
+  dead_since    timestamptz,  -- when a sweep first found no backend for it
+  PRIMARY KEY (resource, pid)
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
+        autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX IF NOT EXISTS sessions_pid ON fencegate.sessions (pid);
+
+-- The database's own limits, which hold for every caller. One row.
+CREATE TABLE IF NOT EXISTS fencegate.settings (
+  one      boolean PRIMARY KEY DEFAULT true CHECK (one),
+  max_step bigint NOT NULL DEFAULT 0 CHECK (max_step >= 0),                        -- largest allowed rise; 0 = any
+  cut_ms   integer NOT NULL DEFAULT 5000 CHECK (cut_ms BETWEEN 1 AND 600000),      -- longest wait of a raise
+  secret   text NOT NULL DEFAULT gen_random_uuid()::text || gen_random_uuid()      -- seals what fencegate.guard leaves
+);
+INSERT INTO fencegate.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+-- fencegate.new_max_step and new_cut_ms: what `fencegate install` sets before this script, from the configuration.
+UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
+  FROM (SELECT nullif(current_setting('fencegate.new_max_step', true), '')::bigint AS max_step,
+               nullif(current_setting('fencegate.new_cut_ms', true), '')::integer AS cut_ms) n
+ WHERE n.max_step IS NOT NULL AND n.cut_ms IS NOT NULL
+   AND (s.max_step, s.cut_ms) IS DISTINCT FROM (n.max_step, n.cut_ms);
+
+-- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
+
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1;
+
+-- A resource as it may stand in a sentence: a caller's name may hold anything.
+CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT regexp_replace(left(resource, 200) COLLATE "C", '[^A-Za-z0-9_.:/-]', '?', 'g')
+$$;
+
+-- The one way out: sentences as in fence/rejection.cpp; DETAIL is JSON for programs, `more` its further members.
+CREATE OR REPLACE FUNCTION fencegate.reject(state text, sentence text, resource text, token bigint, mark bigint,
+                                            hint text, more text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = state, MESSAGE = sentence || '; not applied', HINT = hint,
+    DETAIL = format('{"resource":%s,"token":%s,"mark":%s,"applied":"no"%s}',
+                    coalesce(to_json(fencegate.shown(resource))::text, 'null'), coalesce(token::text, 'null'),
+                    coalesce(mark::text, 'null'), more);
+END $$;
+
+CREATE OR REPLACE FUNCTION fencegate.stale(r text, t bigint, m bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.reject('ZF001',
+    format('token %s of %s is below %s', t, r, coalesce('mark ' || m, 'the mark')), r, t, m,
+    'A newer holder of this lease is at work. Do not retry with this token; acquire the lease again.');
+END $$;
+
+CREATE OR REPLACE FUNCTION fencegate.malformed(r text, t bigint, why text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.reject('ZF003',
+    'no usable fencing token' || coalesce(' for ' || fencegate.shown(r), '') || ': ' || why
+      || coalesce(' (token ' || t || ')', ''), r, t, NULL,
+    'A resource is 1 to 200 bytes of [A-Za-z0-9_.:/-], a token an integer from 0 to 9223372036854775807.');
+END $$;
+
+CREATE OR REPLACE FUNCTION fencegate.unavailable(r text, t bigint, m bigint, why text, hint text, more text DEFAULT '')
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.reject('ZF006', 'the mark' || coalesce(' of ' || r, '') || ' could not be checked: ' || why
+    || coalesce(CASE WHEN m IS NULL THEN format(' (token %s)', t) ELSE format(' (token %s, mark %s)', t, m) END, ''),
+    r, t, m, hint, more);
+END $$;
+
+-- ── what a caller may ask for ───────────────────────────────────────────────────────────────────────────
+
+CREATE OR REPLACE FUNCTION fencegate.check_resource(r text, t bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF r IS NULL OR octet_length(r) NOT BETWEEN 1 AND 200 OR r COLLATE "C" ~ '[^A-Za-z0-9_.:/-]' THEN
+    PERFORM fencegate.malformed(r, t, 'this is no name of a resource'); END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION fencegate.check_claims(resources text[], tokens bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE r text; t bigint;
+BEGIN
+  IF array_ndims(resources) IS DISTINCT FROM 1 OR array_ndims(tokens) IS DISTINCT FROM 1
+     OR cardinality(resources) <> cardinality(tokens) THEN
+    PERFORM fencegate.malformed(NULL, NULL, 'there must be one token for each resource'); END IF;
+  IF cardinality(resources) > 32 THEN
+    PERFORM fencegate.malformed(NULL, NULL, 'more than 32 resources'); END IF;
+  FOR r, t IN SELECT x.r, x.t FROM unnest(resources, tokens) x(r, t) LOOP
+    PERFORM fencegate.check_resource(r, t);
+    IF t IS NULL OR t < 0 THEN PERFORM fencegate.malformed(r, t, 'the token is out of range'); END IF;
+  END LOOP;
+  SELECT x.r INTO r FROM unnest(resources) x(r) GROUP BY x.r COLLATE "C", x.r HAVING count(*) > 1 LIMIT 1;
+  IF FOUND THEN PERFORM fencegate.malformed(r, NULL, 'the resource appears twice'); END IF;
+END $$;
+
+-- The transaction must be able to see what commits while it waits, and to write. An older snapshot would miss sessions
+-- that were armed after it.
+CREATE OR REPLACE FUNCTION fencegate.check_transaction() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    PERFORM fencegate.malformed(NULL, NULL,
+      'this needs READ COMMITTED, the transaction is ' || upper(current_setting('transaction_isolation'))); END IF;
+  IF pg_is_in_recovery() THEN
+    PERFORM fencegate.unavailable(NULL, NULL, NULL, 'this server is a standby', 'Connect to the primary.'); END IF;
+  IF current_setting('transaction_read_only')::boolean THEN
+    PERFORM fencegate.unavailable(NULL, NULL, NULL, 'the transaction is read only', 'Begin it READ WRITE.'); END IF;
+  IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+    PERFORM fencegate.malformed(NULL, NULL, 'this must come before anything else in its transaction'); END IF;
+END $$;

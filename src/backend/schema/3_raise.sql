@@ -1,0 +1,243 @@
+-- ── locks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+-- A heavyweight lock per resource: its queue is fair, it writes no WAL and no multixact, its holders show in pg_locks.
+CREATE OR REPLACE FUNCTION fencegate.lock_key(resource text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN hashtextextended(resource COLLATE "C", 7379554720401);
+
+-- The locks of a key that are held, in this database.
+CREATE OR REPLACE FUNCTION fencegate.locks_of(key bigint) RETURNS TABLE (pid integer, mode text)
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT l.pid, l.mode FROM pg_locks l
+   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+     AND l.classid::bigint = (key >> 32) & 4294967295 AND l.objid::bigint = key & 4294967295
+$$;
+
+-- Who may be ended for sitting on a lock: shared holders (arms of the old token that froze half-way, guarded
+-- transactions), whoever holds it without doing anything, and whose statement takes longer than any raise may. Never a
+-- raise at work: it may carry a higher token, and ends by itself.
+CREATE OR REPLACE FUNCTION fencegate.idle_holders(key bigint) RETURNS SETOF integer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT pg_stat_clear_snapshot();
+  SELECT l.pid FROM fencegate.locks_of(key) l JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid
+   WHERE l.pid <> pg_backend_pid()
+     AND (l.mode = 'ShareLock' OR a.state LIKE 'idle%'
+          OR a.query_start < clock_timestamp() - (SELECT s.cut_ms + 5000 FROM fencegate.settings s) * interval '1 ms')
+$$;
+
+-- Each is ended only while it still holds the lock: pids are used again.
+CREATE OR REPLACE FUNCTION fencegate.end_idle_holders(key bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE p integer;
+BEGIN
+  FOR p IN SELECT h FROM fencegate.idle_holders(key) h LOOP
+    BEGIN
+      PERFORM pg_terminate_backend(h) FROM fencegate.idle_holders(key) h WHERE h = p;
+    EXCEPTION WHEN insufficient_privilege THEN NULL;  -- a superuser's session: the wait for it ends at the deadline
+    END;
+  END LOOP;
+END $$;
+
+-- Shared, for as long as the transaction lives. Never jumps the queue: a raise that waits goes first.
+CREATE OR REPLACE FUNCTION fencegate.lock_shared(r text, t bigint, k bigint, deadline timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF pg_try_advisory_xact_lock_shared(k) THEN RETURN; END IF;
+  PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
+  PERFORM pg_advisory_xact_lock_shared(k);
+EXCEPTION WHEN lock_not_available THEN
+  PERFORM fencegate.unavailable(r, t, NULL, 'a raise is under way and did not end in time', 'Try again.');
+END $$;
+
+-- As a value of lock_timeout, at least 1 (0 would mean for ever).
+CREATE OR REPLACE FUNCTION fencegate.ms_until(deadline timestamptz, most integer DEFAULT 600000) RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT greatest(1, least(most, extract(epoch FROM deadline - clock_timestamp()) * 1000))::integer::text
+$$;
+
+-- Exclusive, for as long as the transaction lives. Queues fairly; every 200 ms it ends those who sit on the lock.
+CREATE OR REPLACE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, deadline timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE m bigint;
+BEGIN
+  LOOP
+    BEGIN
+      PERFORM set_config('lock_timeout', fencegate.ms_until(deadline, 200), true);
+      PERFORM pg_advisory_xact_lock(k);
+      RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+      IF clock_timestamp() >= deadline THEN
+        PERFORM fencegate.unavailable(r, t, NULL,
+          'it is locked by a raise or a transaction that did not end in time', 'Try again.'); END IF;
+      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+      IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+      PERFORM fencegate.end_idle_holders(k);
+    END;
+  END LOOP;
+END $$;
+
+-- ── the raise ───────────────────────────────────────────────────────────────────────────────────────────
+
+-- Takes the lock and moves the mark up to t; false when it was there already. The mark is read again under the lock, in
+-- a new statement: whoever was in front of us in the queue may have raised it.
+CREATE OR REPLACE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, deadline timestamptz, max_step bigint)
+RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE m bigint; n integer;
+BEGIN
+  PERFORM fencegate.lock_exclusive(r, t, k, deadline);
+  SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+  IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+  -- Without a mark there is nothing to measure a step against.
+  IF t - m > max_step THEN
+    PERFORM fencegate.reject('ZF005',
+      format('token %s of %s exceeds mark %s by more than max_step allows', t, r, m), r, t, m,
+      'Is the token right? If so, raise the mark in smaller steps, or raise max_step and install again.'); END IF;
+  BEGIN
+    PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
+    INSERT INTO fencegate.marks AS x (resource, mark) VALUES (r, t) ON CONFLICT (resource) DO UPDATE
+      SET mark = EXCLUDED.mark, raised_at = clock_timestamp() WHERE x.mark < EXCLUDED.mark;
+    GET DIAGNOSTICS n = ROW_COUNT;
+  EXCEPTION WHEN lock_not_available THEN
+    PERFORM fencegate.unavailable(r, t, m, 'its row is locked from outside', 'See pg_locks.');
+  END;
+  RETURN n = 1;
+END $$;
+
+-- The token is the mark, as far as we know: holds on to it. A raise that was under way may have moved it meanwhile.
+CREATE OR REPLACE FUNCTION fencegate.hold_equal(r text, t bigint, k bigint, deadline timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE m bigint;
+BEGIN
+  PERFORM fencegate.lock_shared(r, t, k, deadline);
+  SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
+  IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+  IF m IS DISTINCT FROM t THEN
+    PERFORM fencegate.unavailable(r, t, m, 'the mark went back', 'Was the table restored? Try again.'); END IF;
+END $$;
+
+-- How many live sessions are registered below the token; sends SIGTERM to each when told to. A session whose
+-- backend_start cannot be seen counts as alive.
+CREATE OR REPLACE FUNCTION fencegate.cut_once(r text, t bigint, signal boolean) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE n integer;
+BEGIN
+  PERFORM pg_stat_clear_snapshot();
+  SELECT count(*) FILTER (WHERE CASE WHEN signal THEN pg_terminate_backend(s.pid) IS NOT NULL ELSE true END) INTO n
+    FROM pg_stat_get_activity(NULL) a
+    JOIN fencegate.sessions s ON s.pid = a.pid AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)
+   WHERE s.resource = r AND s.token < t AND s.pid <> pg_backend_pid();
+  RETURN n;
+EXCEPTION WHEN insufficient_privilege THEN  -- its user became a superuser after it was armed
+  PERFORM fencegate.unavailable(r, t, NULL, 'an older session belongs to a superuser and may not be ended', 'End it.');
+END $$;
+
+-- Ends the older sessions of all resources that were raised: signals all of them first, then waits for all of them. A
+-- session that is gone from pg_stat_activity has ended its transaction before. Returns how many were found, for each.
+CREATE OR REPLACE FUNCTION fencegate.cut(names text[], tokens bigint[], ups boolean[], deadline timestamptz)
+RETURNS integer[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE counts integer[] := '{}'; nap float8;
+BEGIN
+  FOR i IN 1 .. cardinality(names) LOOP
+    counts := counts || CASE WHEN ups[i] THEN fencegate.cut_once(names[i], tokens[i], true) ELSE 0 END;
+  END LOOP;
+  FOR i IN 1 .. cardinality(names) LOOP
+    nap := 0.001;
+    WHILE ups[i] AND fencegate.cut_once(names[i], tokens[i], false) > 0 LOOP
+      IF clock_timestamp() >= deadline THEN
+        PERFORM fencegate.unavailable(names[i], tokens[i], NULL, 'older sessions did not end in time',
+          'They were told to; some may have ended. Try again.'); END IF;
+      PERFORM pg_sleep(nap);
+      nap := least(nap * 1.5, 0.02);
+    END LOOP;
+  END LOOP;
+  RETURN counts;
+END $$;
+
+-- A prepared transaction outlives its session, and whoever comes may commit it. It is looked for after the older
+-- sessions have ended, so that none can be made any more.
+CREATE OR REPLACE FUNCTION fencegate.check_prepared(r text, t bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT FROM pg_prepared_xact() x
+              WHERE x.dbid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) THEN
+    PERFORM fencegate.unavailable(r, t, NULL, 'prepared transactions exist; they may belong to an older holder',
+      'Finish them (pg_prepared_xacts), and set max_prepared_transactions = 0.'); END IF;
+END $$;
+
+-- A session that could not be ended later must not be armed now. Returns its backend_start.
+CREATE OR REPLACE FUNCTION fencegate.check_session(registers boolean) RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE started timestamptz; super boolean;
+BEGIN
+  SELECT a.backend_start, u.rolsuper INTO started, super
+    FROM pg_stat_get_activity(pg_backend_pid()) a JOIN pg_roles u ON u.oid = a.usesysid;
+  IF started IS NULL OR super IS NULL THEN
+    PERFORM fencegate.unavailable(NULL, NULL, NULL, 'the sessions of others are invisible',
+      'GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner;'); END IF;
+  IF NOT pg_has_role(current_user, 'pg_signal_backend', 'USAGE') THEN  -- a superuser has it, too
+    PERFORM fencegate.unavailable(NULL, NULL, NULL, 'fencegate may not end sessions',
+      'GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner;'); END IF;
+  IF registers AND super AND NOT (SELECT o.rolsuper FROM pg_roles o WHERE o.rolname = current_user) THEN
+    PERFORM fencegate.reject('ZF007', 'a superuser session cannot be fenced, since fencegate may not end it',
+      NULL, NULL, NULL, 'Connect as another role.'); END IF;
+  RETURN started;
+END $$;
+
+-- Arms (with `registers`) or only seals: all resources in one global order, one lock each, of the right strength, never
+-- upgraded. `cut_ms` and `max_step` are what the caller asks for; the database's own limits hold as well.
+CREATE OR REPLACE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint,
+                                          registers boolean)
+RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me constant integer := pg_backend_pid();
+  lock_timeout_before constant text := current_setting('lock_timeout');
+  deadline timestamptz; step bigint; started timestamptz; r text; t bigint; m bigint; k bigint;
+  names text[] := '{}'; toks bigint[] := '{}'; ups boolean[] := '{}'; counts integer[];
+BEGIN
+  PERFORM fencegate.check_claims(resources, tokens);
+  PERFORM fencegate.check_transaction();
+  started := fencegate.check_session(registers);
+  SELECT clock_timestamp() + least(greatest(coalesce($3, s.cut_ms), 1), s.cut_ms) * interval '1 ms',
+         least(CASE WHEN $4 > 0 THEN $4 END, CASE WHEN s.max_step > 0 THEN s.max_step END)
+    INTO STRICT deadline, step FROM fencegate.settings s;
+
+  -- The raise must be as durable as what others commit. This outlives the function, until the transaction's end.
+  IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+    PERFORM set_config('synchronous_commit', 'on', true); END IF;
+
+  FOR r, t, k IN SELECT x.r, x.t, fencegate.lock_key(x.r) FROM unnest(resources, tokens) x(r, t)
+                 ORDER BY fencegate.lock_key(x.r), x.r COLLATE "C" LOOP
+    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+    IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+    -- A session that keeps an older registration would outlive the raise: it does not end itself.
+    IF NOT registers AND EXISTS (SELECT FROM fencegate.sessions s WHERE s.resource = r AND s.pid = me
+                                 AND s.backend_start = started AND s.token < t) THEN
+      PERFORM fencegate.malformed(r, t, 'this session is armed with an older token'); END IF;
+    names := names || r;
+    toks := toks || t;
+    IF m = t THEN
+      PERFORM fencegate.hold_equal(r, t, k, deadline);
+      ups := ups || false;
+    ELSE
+      ups := ups || fencegate.raise_one(r, t, k, deadline, step);
+    END IF;
+  END LOOP;
+
+  counts := fencegate.cut(names, toks, ups, deadline);
+  IF true = ANY (ups) THEN PERFORM fencegate.check_prepared(names[1], toks[1]); END IF;
+  FOR i IN 1 .. cardinality(names) LOOP
+    IF registers THEN
+      INSERT INTO fencegate.sessions AS s (resource, pid, backend_start, token) VALUES (names[i], me, started, toks[i])
+        ON CONFLICT (resource, pid) DO UPDATE
+        SET backend_start = EXCLUDED.backend_start, token = EXCLUDED.token, dead_since = NULL;
+    END IF;
+    resource := names[i]; mark := toks[i]; raised := ups[i]; cut := counts[i];
+    RETURN NEXT;
+  END LOOP;
+  PERFORM set_config('lock_timeout', lock_timeout_before, true);
+END $$;

@@ -1,0 +1,146 @@
+-- ── for clients ─────────────────────────────────────────────────────────────────────────────────────────
+
+-- Arms this session. It must be the first thing in its transaction, and counts when that has committed.
+CREATE OR REPLACE FUNCTION fencegate.arm_all(resources text[], tokens bigint[], cut_ms integer DEFAULT NULL,
+                                             max_step bigint DEFAULT 0)
+RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT a.resource, a.mark, a.raised, a.cut FROM fencegate.take($1, $2, $3, $4, true) a
+$$;
+
+CREATE OR REPLACE FUNCTION fencegate.arm(resource text, token bigint) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT a.mark FROM fencegate.take(ARRAY[$1], ARRAY[$2], NULL, 0, true) a
+$$;
+
+-- What fencegate.guard leaves in fencegate.guarded for triggers: the resources, sealed for this session and
+-- transaction.
+CREATE OR REPLACE FUNCTION fencegate.seal_of(names text) RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT names || ';' || encode(sha256(convert_to(
+           concat_ws('|', s.secret, pg_backend_pid(), extract(epoch FROM now()), names), 'UTF8')), 'hex')
+    FROM fencegate.settings s
+$$;
+
+-- The mark of r as it is while the lock is held. READ COMMITTED: read in a new statement. REPEATABLE READ and
+-- SERIALIZABLE: the snapshot may be older than the wait for the lock, so the row itself must be locked, which fails
+-- when it has moved. What only reads has nothing to fence.
+CREATE OR REPLACE FUNCTION fencegate.guarded_mark(r text, t bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE m bigint;
+BEGIN
+  SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+  IF current_setting('transaction_isolation') <> 'read committed'
+     AND NOT current_setting('transaction_read_only')::boolean THEN
+    BEGIN
+      PERFORM FROM fencegate.marks x WHERE x.resource = r FOR SHARE;
+    EXCEPTION WHEN serialization_failure THEN
+      IF m >= t THEN PERFORM fencegate.stale(r, t, NULL); END IF;
+      PERFORM fencegate.unavailable(r, t, NULL, 'it moved while the transaction began', 'Run the transaction again.');
+    END;
+  END IF;
+  RETURN m;
+END $$;
+
+-- guard: transaction. In front of a transaction's first statement, before any savepoint: holds the marks where they are
+-- until the transaction ends. A raise waits for it, and ends it. ZF006 with "not_raised" when a mark is below its
+-- token.
+CREATE OR REPLACE FUNCTION fencegate.guard(resources text[], tokens bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  lock_timeout_before constant text := current_setting('lock_timeout');
+  deadline timestamptz; r text; t bigint; m bigint;
+BEGIN
+  PERFORM fencegate.check_claims(resources, tokens);
+  IF pg_is_in_recovery() THEN
+    PERFORM fencegate.unavailable(NULL, NULL, NULL, 'this server is a standby', 'Connect to the primary.'); END IF;
+  SELECT clock_timestamp() + s.cut_ms * interval '1 ms' INTO STRICT deadline FROM fencegate.settings s;
+  FOR r, t IN SELECT x.r, x.t FROM unnest(resources, tokens) x(r, t)
+              ORDER BY fencegate.lock_key(x.r), x.r COLLATE "C" LOOP
+    PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);
+    m := fencegate.guarded_mark(r, t);
+    IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+    IF m IS DISTINCT FROM t THEN
+      PERFORM fencegate.unavailable(r, t, m, 'it was not raised to the token', 'Raise it first.',
+        ',"not_raised":true'); END IF;
+  END LOOP;
+  PERFORM set_config('lock_timeout', lock_timeout_before, true);
+  PERFORM set_config('fencegate.guarded', fencegate.seal_of(array_to_string(resources, ',')), true);
+END $$;
+
+-- ── for gates and operators (fencegate_gate) ────────────────────────────────────────────────────────────
+
+-- Raises the mark without arming this session.
+CREATE OR REPLACE FUNCTION fencegate.raise(resource text, token bigint, cut_ms integer DEFAULT NULL) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT a.mark FROM fencegate.take(ARRAY[$1], ARRAY[$2], $3, 0, false) a
+$$;
+
+-- Why did my session end? For a gate, after the session's end was seen: what it was registered for, the marks, and
+-- whether a raise is under way. When `raising` is false and the mark is not above the session's token, no raise that
+-- cut it can still commit:
+--
+--   raise      lock ── SIGTERM ─────────── commit (its mark becomes visible) ── unlock
+--   session               └─ end
+--   here                        └─ is it locked? ── which mark?
+--
+-- A raise that cut it held the lock since before the signal, so since before we came. Found locked: raising. Found
+-- unlocked: it is over, and its mark has become visible before it let go of the lock, hence before the question for the
+-- mark, which is a later statement with a later snapshot. (The other order would miss a raise that commits in between.)
+-- A raise that comes later did not cut it. Compare with the token that the *gate* remembers: a row may belong to the
+-- next session with the same pid, and no row at all (swept, or the server crashed) proves nothing.
+CREATE OR REPLACE FUNCTION fencegate.ended(pid integer)
+RETURNS TABLE (resource text, token bigint, mark bigint, raising boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    PERFORM fencegate.malformed(NULL, NULL, 'this needs READ COMMITTED'); END IF;
+  FOR resource, token IN SELECT s.resource, s.token FROM fencegate.sessions s WHERE s.pid = $1 LOOP
+    raising := EXISTS (SELECT FROM fencegate.locks_of(fencegate.lock_key(resource)) l WHERE l.mode = 'ExclusiveLock');
+    mark := (SELECT x.mark FROM fencegate.marks x WHERE x.resource = ended.resource);
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION fencegate.look(resources text[]) RETURNS TABLE (resource text, mark bigint)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT x.resource, x.mark FROM fencegate.marks x WHERE x.resource = ANY ($1)
+$$;
+
+-- `sessions`: those that are alive.
+CREATE OR REPLACE FUNCTION fencegate.list()
+RETURNS TABLE (resource text, mark bigint, raised_at timestamptz, sessions bigint)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT pg_stat_clear_snapshot();
+  SELECT x.resource, x.mark, x.raised_at,
+         (SELECT count(*) FROM fencegate.sessions s JOIN pg_stat_get_activity(NULL) a
+            ON a.pid = s.pid AND a.backend_start = s.backend_start WHERE s.resource = x.resource)
+    FROM fencegate.marks x ORDER BY x.resource
+$$;
+
+-- House-keeping, once a minute. Removes what has been dead for a minute at least, so that a gate can still ask. The
+-- table's snapshot is older than the list of backends, so a row that is visible and has no backend is dead. Then each
+-- row is changed only if it still is that of the dead session: a new session with its pid may have overwritten it.
+CREATE OR REPLACE FUNCTION fencegate.sweep() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE dead record; n bigint := 0;
+BEGIN
+  PERFORM fencegate.check_transaction();
+  PERFORM fencegate.check_session(false);
+  PERFORM pg_stat_clear_snapshot();
+  FOR dead IN SELECT s.resource, s.pid, s.backend_start, s.dead_since FROM fencegate.sessions s
+               WHERE NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a WHERE a.pid = s.pid
+                                 AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)) LOOP
+    IF dead.dead_since IS NULL THEN
+      UPDATE fencegate.sessions s SET dead_since = clock_timestamp()
+       WHERE s.resource = dead.resource AND s.pid = dead.pid AND s.backend_start = dead.backend_start;
+    ELSIF dead.dead_since < clock_timestamp() - interval '1 minute' THEN
+      DELETE FROM fencegate.sessions s
+       WHERE s.resource = dead.resource AND s.pid = dead.pid AND s.backend_start = dead.backend_start;
+      n := n + 1;
+    END IF;
+  END LOOP;
+  RETURN n;
+END $$;

@@ -1,0 +1,33 @@
+-- ── who may do what ─────────────────────────────────────────────────────────────────────────────────────
+
+REVOKE ALL ON SCHEMA fencegate FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA fencegate FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencegate FROM PUBLIC;
+GRANT USAGE ON SCHEMA fencegate TO PUBLIC;
+GRANT EXECUTE ON FUNCTION fencegate.version(), fencegate.arm_all(text[], bigint[], integer, bigint),
+  fencegate.arm(text, bigint), fencegate.guard(text[], bigint[]) TO PUBLIC;
+-- Those of `protect` do nothing that their caller could not do.
+GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect(regclass), fencegate.family(regclass),
+  fencegate.refuse_unarmed(), fencegate.check_resource(text, bigint), fencegate.malformed(text, bigint, text),
+  fencegate.shown(text), fencegate.reject(text, text, text, bigint, bigint, text, text) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fencegate.list(),
+  fencegate.raise(text, bigint, integer), fencegate.sweep() TO fencegate_gate;
+
+RESET ROLE;
+-- fencegate.new_gate_user: whom `fencegate install` names, the user of the gate's own connections.
+DO $$
+DECLARE gate_user constant text := nullif(current_setting('fencegate.new_gate_user', true), '');
+BEGIN
+  IF gate_user IS NOT NULL AND NOT pg_has_role(gate_user, 'fencegate_gate', 'USAGE') THEN
+    BEGIN
+      EXECUTE format('GRANT fencegate_gate TO %I', gate_user);
+    EXCEPTION WHEN insufficient_privilege THEN
+      RAISE EXCEPTION 'role % may not grant fencegate_gate', current_user USING ERRCODE = 'insufficient_privilege',
+        HINT = format('As a superuser: GRANT fencegate_gate TO %I;', gate_user);
+    END;
+  END IF;
+  IF current_setting('fencegate.joined') = 'yes' THEN
+    EXECUTE format('REVOKE fencegate_owner FROM %I', current_user);
+  END IF;
+END $$;
+COMMIT;

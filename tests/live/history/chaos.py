@@ -9,11 +9,13 @@ from collections import Counter
 
 
 class Chaos:
-    """`gates`: each with its `back` proxy towards Redis, or None, and its `front` proxy towards writers, or None.
-    `script_flush`: also runs SCRIPT FLUSH against Redis all the time."""
+    """`gates`: each with its `back` proxy towards the backend, or None, and its `front` proxy towards writers, or None.
+    `always`: called at each step, returns what it did. `more`: further actions, chaos → done or not, with their weights."""
 
-    def __init__(self, random, gates, writers, redis, script_flush=False):
-        self.random, self.gates, self.writers, self.redis, self.script_flush = random, gates, writers, redis, script_flush
+    def __init__(self, random, gates, writers, always=None, more=None):
+        self.random, self.gates, self.writers, self.always = random, gates, writers, always
+        self.actions = {Chaos.freeze_gate: 35, Chaos.hold_back: 20, Chaos.hold_front: 8, Chaos.freeze_writer: 15,
+                        Chaos.cut_back: 7, Chaos.cut_front: 7, Chaos.kill_writer: 3, Chaos.kill_gate: 3} | (more or {})
         self.done = Counter()
         self._later = []  # (time, number, undo)
         self._number = itertools.count()
@@ -27,16 +29,13 @@ class Chaos:
         now = time.monotonic()
         while self._later and self._later[0][0] <= now:
             heapq.heappop(self._later)[2]()
-        if self.script_flush:
-            self.redis.cli.call("SCRIPT", "FLUSH", "SYNC")
-            self.done["scripts flushed"] += 1
+        if self.always:
+            self.done[self.always()] += 1
         if now < self._next:
             return
         self._next = now + self.random.uniform(0.02, 0.12)
-        actions = {self.freeze_gate: 35, self.hold_back: 20, self.hold_front: 8, self.freeze_writer: 15, self.cut_back: 7,
-                   self.cut_front: 7, self.kill_writer: 3, self.kill_gate: 3}
-        action = self.random.choices(list(actions), actions.values())[0]
-        if action():
+        action = self.random.choices(list(self.actions), self.actions.values())[0]
+        if action(self):
             self.done[action.__name__] += 1
 
     def finish(self):
@@ -46,14 +45,14 @@ class Chaos:
 
     def freeze_gate(self):
         gate = self.random.choice(self.gates)
-        return self._freeze(gate, gate.stop_process, gate.continue_process, 0.03, 0.4)
+        return self.freeze_for_a_while(gate, gate.stop_process, gate.continue_process, 0.03, 0.4)
 
     def freeze_writer(self):
         writer = self.random.choice(self.writers)
-        return self._freeze(writer, writer.stop_process, writer.continue_process, 0.05, 0.6)
+        return self.freeze_for_a_while(writer, writer.stop_process, writer.continue_process, 0.05, 0.6)
 
     def hold_back(self):
-        """Between a gate and Redis: what was sent before a takeover arrives after it."""
+        """Between a gate and its backend: what was sent before a takeover arrives after it."""
         return self._hold([gate.back for gate in self.gates if gate.back])
 
     def hold_front(self):
@@ -61,7 +60,7 @@ class Chaos:
 
     def _hold(self, proxies):
         proxy = self.random.choice(proxies)
-        return self._freeze(proxy, proxy.freeze, proxy.thaw, 0.03, 0.4)
+        return self.freeze_for_a_while(proxy, proxy.freeze, proxy.thaw, 0.03, 0.4)
 
     def cut_back(self):
         return self.random.choice([gate.back for gate in self.gates if gate.back]).cut_all() > 0
@@ -81,7 +80,7 @@ class Chaos:
         gate.start()
         return True
 
-    def _freeze(self, target, freeze, thaw, shortest, longest):
+    def freeze_for_a_while(self, target, freeze, thaw, shortest, longest):
         if target in self._frozen:
             return False
         self._frozen.add(target)

@@ -1,14 +1,17 @@
 """Judges a history: what the writers saw, against what the server kept. Pure, so that it can be tested itself.
 
-The claims, per resource (each entry of its list is `TOKEN:WRITER:SEQ`):
-  stale       once a holder bound token t and read the list's length, no entry behind it has a token below t; and
-              tokens never decrease along the list
+The claims, per resource (each entry of its list is `TOKEN:WRITER:SEQ` or `TOKEN:WRITER:SEQ:REMARK`):
+  stale       once a holder bound token t and read the list's length, no entry behind it has a token below t; once the
+              mark was t, neither; and tokens never decrease along the list
   lost        an acknowledged write is there
   repeated    no write is there twice
   phantom     a rejected write is not there, nor one that nobody sent
   order       writes of one connection are there in the order they were sent
   unexpected  no answer but an acknowledgement or a rejection
-(run.py adds the kind `gate`: a figure of a gate that is wrong when all is over.)
+and where the server's log shows the marks too:
+  mark        marks never fall
+  unarmed     nothing is written before the mark has risen to its token
+(rig.py adds the kind `gate`: a figure of a gate that is wrong when all is over.)
 """
 
 from collections import Counter, defaultdict
@@ -21,6 +24,7 @@ class Verdict:
     examples: list = field(default_factory=list)  # texts, a few per kind
     outcomes: Counter = field(default_factory=Counter)
     codes: Counter = field(default_factory=Counter)  # error code of rejections → how many
+    noted: Counter = field(default_factory=Counter)  # what writers saw happen → how often
     takeovers: int = 0  # changes of the token along the lists
 
     def add(self, kind, text):
@@ -35,9 +39,14 @@ def around(entries, index, width=6):
     return "".join(f"\n    {'>' if first + i == index else ' '} {first + i:7} {entry}" for i, entry in enumerate(window))
 
 
-def check(lists, histories):
-    """`lists`: resource → entries as text. `histories`: of all writers."""
+def check(lists, histories, marks=None):
+    """`lists`: resource → entries as text. `histories`: of all writers; `bound` as lengths of the list. `marks`, where they
+    are known: resource → [(mark, length of the list when it was set)], in their order."""
     verdict = Verdict()
+    for history in histories:
+        verdict.noted += history.noted
+        for text in history.wrong:
+            verdict.add("unexpected", f"{history.writer}: {text}")
     sent = {(h.writer, seq): (h, write) for h in histories for seq, write in h.writes.items()}
     for _, write in sent.values():
         verdict.outcomes[write.outcome] += 1
@@ -47,21 +56,24 @@ def check(lists, histories):
     for resource, entries in lists.items():
         tokens = []
         for index, entry in enumerate(entries):
-            token, writer, seq = entry.split(":")
+            token, writer, seq, *_ = entry.split(":", 3)
             tokens.append(int(token))
             places[writer, int(seq)].append((resource, index))
-        _check_tokens(verdict, resource, entries, tokens, [h for h in histories if h.resource == resource])
+        raised = [] if marks is None else marks.get(resource, [])
+        bound = [one for history in histories if history.resource == resource for one in history.bound]
+        _check_tokens(verdict, resource, entries, tokens, bound + raised)
+        if marks is not None:
+            _check_marks(verdict, resource, entries, tokens, raised)
     _check_outcomes(verdict, lists, sent, places)
     _check_order(verdict, lists, sent, places)
     return verdict
 
 
-def _check_tokens(verdict, resource, entries, tokens, histories):
+def _check_tokens(verdict, resource, entries, tokens, bound):
     # floor[i]: the highest token that some holder had bound when the list had i entries.
     floor = Counter()
-    for history in histories:
-        for token, length in history.bound:
-            floor[length] = max(floor[length], token)
+    for token, length in bound:
+        floor[length] = max(floor[length], token)
     lowest = 0
     for index, token in enumerate(tokens):
         lowest = max(lowest, floor[index])
@@ -71,6 +83,18 @@ def _check_tokens(verdict, resource, entries, tokens, histories):
         if index and token != tokens[index - 1]:
             verdict.takeovers += 1
         lowest = max(lowest, token)
+
+
+def _check_marks(verdict, resource, entries, tokens, raised):
+    for (before, _), (after, length) in zip(raised, raised[1:]):
+        if after < before:
+            verdict.add("mark", f"{resource}: {before} fell to {after} behind entry {length}{around(entries, length)}")
+    coming, mark = list(reversed(raised)), -1
+    for index, token in enumerate(tokens):
+        while coming and coming[-1][1] <= index:
+            mark = coming.pop()[0]
+        if token > mark:
+            verdict.add("unarmed", f"{resource}: token {token} was applied under mark {mark}{around(entries, index)}")
 
 
 def _check_outcomes(verdict, lists, sent, places):

@@ -4,11 +4,15 @@ it is sent, its outcome when the answer was read. A write without an outcome may
     s SEQ CONNECTION TOKEN    about to be sent
     a SEQ                     acknowledged
     r SEQ CODE                rejected: the answer promises that it was not applied
+    u SEQ CODE                the answer says that it may or may not have been applied
     e SEQ TEXT                any other answer
-    b TOKEN LENGTH            bound to TOKEN, and read afterwards: the list has LENGTH entries
+    b TOKEN POSITION          bound to TOKEN, and read afterwards: how long the list is, how far the server's log has come
+    n WHAT                    it happened
+    x TEXT                    an answer that nobody may get, to something that is no write
 """
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 
 
@@ -27,7 +31,9 @@ class History:
     writer: str
     resource: str
     writes: dict = field(default_factory=dict)  # seq → Write
-    bound: list = field(default_factory=list)  # (token, length)
+    bound: list = field(default_factory=list)  # (token, position)
+    noted: Counter = field(default_factory=Counter)  # what happened → how often
+    wrong: list = field(default_factory=list)  # texts of answers that nobody may get
 
 
 class Recorder:
@@ -39,7 +45,7 @@ class Recorder:
             os.write(self._file, "".join(" ".join(map(str, line)) + "\n" for line in lines).encode())
 
 
-_outcomes = {"a": "acknowledged", "r": "rejected", "e": "unexpected"}
+_outcomes = {"a": "acknowledged", "r": "rejected", "u": "unknown", "e": "unexpected"}
 
 
 def read_history(path, writer, resource):
@@ -53,6 +59,10 @@ def read_history(path, writer, resource):
                 history.writes[int(rest[0])] = Write(token=int(rest[2]), connection=int(rest[1]))
             elif kind == "b":
                 history.bound.append((int(rest[0]), int(rest[1])))
+            elif kind == "n":
+                history.noted[rest[0]] += 1
+            elif kind == "x":
+                history.wrong.append(" ".join(rest))
             else:
                 write = history.writes[int(rest[0])]
                 write.outcome = _outcomes[kind]

@@ -1,74 +1,26 @@
-"""One writer: gets a lease, writes under it as fast as it can through some gate, does not notice that it lost it until
-it was told so a few times, and gets the next. It is frozen and killed from outside. Started by run.py.
+"""One writer to Redis. Started by run.py.
 
-    writer.py NAME RESOURCE DATABASE SEED ISSUER_PORT RECORDS GATE_PORT…"""
+    writer.py NAME RESOURCE SEED ISSUER_PORT RECORDS DATABASE GATE_PORT…"""
 
-import random
-import socket
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from history.records import Recorder
-from support import LOOPBACK, Resp, RespError, encode
+from history.holder import Holder
+from support import Resp, RespError, encode
 
 PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
 # An argument that nobody looks at: makes a command too large for the gate to hold it whole.
 PADDING = b"x" * 300_000
 
 
-class Writer:
-    def __init__(self, name, resource, database, seed, issuer_port, records, gate_ports):
-        self.name, self.resource, self.database, self.gate_ports = name, resource, database, gate_ports
+class Writer(Holder):
+    def __init__(self, name, resource, seed, issuer_port, records, database, gate_ports):
+        super().__init__(name, resource, seed, issuer_port, records)
+        self.database, self.gate_ports = database, gate_ports
         self.key = f"log:{resource}"
-        self.random = random.Random(f"{seed}/{name}")
-        self.recorder = Recorder(records)
-        self.issuer = socket.create_connection((LOOPBACK, issuer_port)).makefile("rw")
-        self.seq = self.connections = 0
-        self.client = None
-
-    def run(self):
-        while (token := self.ask("acquire", self.resource)) != "stop":
-            self.hold(int(token))
-
-    def ask(self, *words):
-        self.issuer.write(" ".join(words) + "\n")
-        self.issuer.flush()
-        return self.issuer.readline().strip()
-
-    def hold(self, token):
-        """Until the lease was long enough, or until this writer believes that it lost it."""
-        end = time.monotonic() + self.random.expovariate(1 / 0.25)
-        disbelief = self.random.randint(2, 30)  # answers "stale" that are ignored: old holders keep trying
-        doubts, landed = 0, False
-        self.disconnect()
-        while (now := time.monotonic()) < end or (doubts and now < end + 1):
-            try:
-                if self.client is None:
-                    self.connect(token)
-                acknowledged, stale = self.write_some(token)
-            except OSError:
-                self.disconnect()
-                time.sleep(self.random.uniform(0, 0.02))
-                continue
-            if acknowledged and not landed:
-                landed = True
-                self.issuer.write(f"landed {self.resource} {token}\n")
-                self.issuer.flush()
-            doubts += stale
-            if doubts > disbelief:
-                return
-            if self.random.random() < 0.02:
-                self.disconnect()
-            if self.random.random() < 0.1:
-                time.sleep(self.random.uniform(0, 0.01))
-
-    def disconnect(self):
-        if self.client is not None:
-            self.client.close()
-            self.client = None
 
     def connect(self, token):
         port, way = self.random.choice(self.gate_ports), self.random.random()
@@ -120,14 +72,12 @@ class Writer:
     def pushes(self, values):
         return [("RPUSH", self.key, value) for value in values]
 
-    def announce(self, token, count):
-        seqs = list(range(self.seq, self.seq + count))
-        self.seq += count
-        self.recorder.note([("s", seq, self.connections, token) for seq in seqs])
+    def announce_values(self, token, count):
+        seqs = self.announce(token, count)
         return seqs, [f"{token}:{self.name}:{seq}" for seq in seqs]
 
     def send_batch(self, token, count, commands_for):
-        seqs, values = self.announce(token, count)
+        seqs, values = self.announce_values(token, count)
         self.client.send(b"".join(encode(*command) for command in commands_for(values)))
         notes = []
         try:
@@ -138,7 +88,7 @@ class Writer:
         return self.count(notes)
 
     def send_transaction(self, token, count, before):
-        seqs, values = self.announce(token, count)
+        seqs, values = self.announce_values(token, count)
         commands = [*before, ("MULTI",), *self.pushes(values)]
         self.client.send(b"".join(encode(*command) for command in commands))
         if self.random.random() < 0.3:  # paused inside its transaction
@@ -168,5 +118,5 @@ class Writer:
 
 
 if __name__ == "__main__":
-    me, lease, number, seed_text, port_text, path, *ports = sys.argv[1:]
-    Writer(me, lease, int(number), seed_text, int(port_text), path, list(map(int, ports))).run()
+    me, lease, seed_text, port_text, path, number, *ports = sys.argv[1:]
+    Writer(me, lease, seed_text, int(port_text), path, int(number), list(map(int, ports))).run()

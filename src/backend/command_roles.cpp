@@ -1,5 +1,6 @@
 #include "backend/command_roles.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace fencegate::backend {
@@ -206,6 +207,14 @@ std::optional<command_role> role_by_name(std::string_view lower_name) {
   const auto found = roles().find(lower_name);
   if (found == roles().end()) return std::nullopt;
   return found->second;
+}
+
+std::vector<std::string_view> refused_commands() {
+  std::vector<std::string_view> out;
+  for (const auto& [name, role] : roles())
+    if (role == refused) out.push_back(name);
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 }  // namespace fencegate::backend

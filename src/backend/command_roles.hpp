@@ -5,10 +5,14 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace fencegate::backend {
 
 // nullopt: not in the table; the server's flags decide.
 [[nodiscard]] std::optional<command_role> role_by_name(std::string_view lower_name);
+
+// What is refused unless an operator allows it, sorted: "config|set" for a subcommand.
+[[nodiscard]] std::vector<std::string_view> refused_commands();
 
 }  // namespace fencegate::backend

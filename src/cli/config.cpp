@@ -76,7 +76,7 @@ void read_process(report& to, const YAML::Node& root, settings::process& out) {
   }
   if (const auto node = process.node("stores")) read_stores(to, *node, out.stores);
   process.require("gates");
-  if (const auto node = process.node("gates")) out.redis_gates = read_gates(to, *node, listeners);
+  if (const auto node = process.node("gates")) read_gates(to, *node, listeners, out);
 }
 
 // Control characters, and bytes that UTF-8 never has: with them yaml-cpp would guess at another encoding, in which this is

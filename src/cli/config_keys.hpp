@@ -15,9 +15,9 @@ inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "lo
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 1> store{"url"};
-inline constexpr std::array<std::string_view, 11> gate{"name",           "protocol", "listen",         "upstream",
-                                                       "password_file",  "policy",   "resources",      "unmatched",
-                                                       "allow_commands", "timeouts", "connections_max"};
+inline constexpr std::array<std::string_view, 13> gate{
+    "name",      "protocol",       "listen", "upstream",    "password_file", "policy",         "resources",
+    "unmatched", "allow_commands", "guard",  "cut_timeout", "timeouts",      "connections_max"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
@@ -69,6 +69,16 @@ inline constexpr std::array<word<fence::reads>, 2> reads{
     {{"pass", fence::reads::pass}, {"fence", fence::reads::fence}}};
 inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
+inline constexpr std::array<word<settings::guard>, 2> guard{
+    {{"session", settings::guard::session}, {"transaction", settings::guard::transaction}}};
 }  // namespace words
+
+// Keys of a gate that only gates of one protocol have.
+inline constexpr std::array<word<protocol>, 6> keys_of_one_protocol{{{"resources", protocol::redis},
+                                                                     {"unmatched", protocol::redis},
+                                                                     {"allow_commands", protocol::redis},
+                                                                     {"guard", protocol::postgres},
+                                                                     {"cut_timeout", protocol::postgres},
+                                                                     {"routes", protocol::http}}};
 
 }  // namespace fencegate::cli

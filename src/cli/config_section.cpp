@@ -96,7 +96,8 @@ std::optional<std::string> section::url(std::string_view key) {
   return value ? text_of(report_, *value, key, expand_url) : std::nullopt;
 }
 
-void section::duration(std::string_view key, std::chrono::milliseconds& out, std::chrono::milliseconds least) {
+void section::duration(std::string_view key, std::chrono::milliseconds& out, std::chrono::milliseconds least,
+                       std::chrono::milliseconds most) {
   const auto value = text(key);
   if (!value) return;
   const auto parsed = parse_duration(*value);
@@ -104,6 +105,8 @@ void section::duration(std::string_view key, std::chrono::milliseconds& out, std
     complain(key, std::string(key) + ": " + parsed.error().message);
   } else if (*parsed < least) {
     complain(key, std::string(key) + " must be " + std::to_string(least.count()) + "ms or longer");
+  } else if (*parsed > most) {
+    complain(key, std::string(key) + " must be " + std::to_string(most.count()) + "ms or shorter");
   } else {
     out = *parsed;
   }

@@ -55,13 +55,15 @@ class section {
   std::optional<std::string> text(std::string_view key);
   // The same for a URL.
   std::optional<std::string> url(std::string_view key);
-  void duration(std::string_view key, std::chrono::milliseconds& out, std::chrono::milliseconds least);
+  void duration(std::string_view key, std::chrono::milliseconds& out, std::chrono::milliseconds least,
+                std::chrono::milliseconds most = std::chrono::milliseconds::max());
   template <class Integer>
   void count(std::string_view key, Integer& out, std::int64_t least, std::int64_t most) {
     if (const auto value = whole_number(key, least, most)) out = static_cast<Integer>(*value);
   }
-  template <class Enum, std::size_t n>
-  void choice(std::string_view key, Enum& out, const std::array<word<Enum>, n>& words);
+  // `out`: the enum, or an optional of it.
+  template <class Out, class Enum, std::size_t n>
+  void choice(std::string_view key, Out& out, const std::array<word<Enum>, n>& words);
   std::optional<settings::address> address(std::string_view key);
 
   struct entry {
@@ -91,8 +93,8 @@ using expansion = result<std::string>(std::string_view text, const variable_look
 std::optional<std::string> text_of(report& to, const YAML::Node& node, std::string_view what,
                                    expansion* expanded_by = expand);
 
-template <class Enum, std::size_t n>
-void section::choice(std::string_view key, Enum& out, const std::array<word<Enum>, n>& words) {
+template <class Out, class Enum, std::size_t n>
+void section::choice(std::string_view key, Out& out, const std::array<word<Enum>, n>& words) {
   const auto value = text(key);
   if (!value) return;
   std::vector<std::string_view> names;

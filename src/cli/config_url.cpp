@@ -6,37 +6,115 @@
 #include <boost/url/src.hpp>
 #include <boost/url/url_view.hpp>
 
+#include <limits>
+#include <optional>
 #include <string>
 
 namespace fencegate::cli {
 namespace {
 
 constexpr std::uint16_t redis_port = 6379;
-constexpr std::string_view shape = "write redis://host:port or unix:///path";
+constexpr std::uint16_t postgres_port = 5432;
+constexpr std::string_view redis_shape = "write redis://host:port or unix:///path";
+constexpr std::string_view postgres_shape =
+    "write postgres://host:port/database, or postgres:///database?host=/directory for a unix socket";
+constexpr std::string_view store_shape = "write redis://host:port or postgres://host:port/database";
+constexpr std::string_view port_range = "the port must be a number from 1 to 65535";
 
 error tls_unsupported() {
   return error{"TLS to the backend is not supported yet: use redis:// on a trusted network or through a local tunnel"};
 }
 
-result<boost::urls::url_view> parse(std::string_view text) {
+result<boost::urls::url_view> parse(std::string_view text, std::string_view shape) {
   const auto url = boost::urls::parse_uri({text.data(), text.size()});
   if (!url || !url->has_authority()) return error{"not a URL; " + std::string(shape)};
-  if (url->has_port() && url->port_number() == 0) return error{"the port must be a number from 1 to 65535"};
+  if (url->has_port() && url->port_number() == 0) return error{std::string(port_range)};
   return *url;
 }
 
 // The host of a TCP URL. Names are taken as written: a percent sign in one has no meaning.
-result<std::string> host_of(const boost::urls::url_view& url) {
+result<std::string> host_of(const boost::urls::url_view& url, std::string_view shape) {
   std::string host(url.encoded_host_address().begin(), url.encoded_host_address().end());
   if (host.empty()) return error{"the host is missing; " + std::string(shape)};
   if (!is_host(host)) return error{"the host is neither an IP address nor a name"};
   return {boost::system::in_place_value, std::move(host)};
 }
 
+// What may stand behind the "?" of a postgres URL.
+struct postgres_parameters {
+  std::optional<std::string> host, port, sslmode;
+};
+
+result<postgres_parameters> parameters_of(const boost::urls::url_view& url) {
+  postgres_parameters out;
+  boost::urls::encoding_opts plus_is_plus;
+  plus_is_plus.space_as_plus = false;
+  for (const auto& one : url.params(plus_is_plus)) {
+    auto* place = one.key == "host" ? &out.host : one.key == "port" ? &out.port : nullptr;
+    if (one.key == "sslmode") place = &out.sslmode;
+    if (place == nullptr) return error{"only host, port and sslmode may stand behind the question mark"};
+    if (place->has_value()) return error{"a parameter was given twice"};
+    *place = one.value;
+  }
+  if (out.sslmode && *out.sslmode != "disable")
+    return error{
+        "only sslmode=disable is served: there is no TLS between gate and server yet, so they must share a host or a "
+        "private network"};
+  return out;
+}
+
+// Libpq and the protocol take what stands in front of a NUL for the whole.
+bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
+result<std::string> database_of(const boost::urls::url_view& url, const std::string& user) {
+  constexpr std::size_t name_bytes_max = 63;  // the server cuts what is longer
+  const std::string_view written(url.encoded_path().data(), url.encoded_path().size());
+  if (written.find('/', 1) != std::string_view::npos)
+    return error{"the path is one name, that of the database; a slash in it is written %2F"};
+  std::string name = url.path();
+  if (!name.empty()) name.erase(0, 1);
+  if (name.empty()) name = user.empty() ? "postgres" : user;
+  if (has_nul(name) || name.size() > name_bytes_max)
+    return error{"the name of the database has a NUL byte in it, or more than 63 bytes"};
+  return {boost::system::in_place_value, std::move(name)};
+}
+
+result<std::uint16_t> postgres_port_of(const boost::urls::url_view& url, const postgres_parameters& given) {
+  if (url.has_port() && given.port) return error{"the port was given twice"};
+  if (url.has_port()) return url.port_number();
+  if (!given.port) return postgres_port;
+  const auto port = parse_count(*given.port, 1, std::numeric_limits<std::uint16_t>::max());
+  if (!port) return error{std::string(port_range)};
+  return static_cast<std::uint16_t>(*port);
+}
+
+result<settings::address> postgres_address(const boost::urls::url_view& url, const postgres_parameters& given) {
+  const auto port = postgres_port_of(url, given);
+  if (!port) return port.error();
+  settings::address out;
+  if (!given.host) {
+    auto host = host_of(url, postgres_shape);
+    if (!host) return host.error();
+    out.host = std::move(*host);
+    out.port = *port;
+    return out;
+  }
+  if (!url.host().empty()) return error{"the host was given twice"};
+  if (!given.host->starts_with('/'))
+    return error{"host= is the directory of a unix socket, such as host=/var/run/postgresql; " +
+                 std::string(postgres_shape)};
+  std::string directory = *given.host;
+  while (directory.ends_with('/')) directory.pop_back();
+  auto socket_path = checked_socket_path(directory + "/.s.PGSQL." + std::to_string(*port));
+  if (!socket_path) return socket_path.error();
+  out.path = std::move(*socket_path);
+  return out;
+}
+
 }  // namespace
 
 result<upstream> parse_redis_url(std::string_view text) {
-  const auto parsed = parse(text);
+  const auto parsed = parse(text, redis_shape);
   if (!parsed) return parsed.error();
   const auto& url = *parsed;
 
@@ -45,7 +123,7 @@ result<upstream> parse_redis_url(std::string_view text) {
   const std::string scheme = url.scheme();
   if (scheme == "rediss") return tls_unsupported();
   if (url.has_query() || url.has_fragment())
-    return error{"a query or fragment has no meaning here; " + std::string(shape)};
+    return error{"a query or fragment has no meaning here; " + std::string(redis_shape)};
   const std::string path = url.path();
   if (scheme == "unix") {
     if (!url.host().empty() || url.has_port())
@@ -58,21 +136,42 @@ result<upstream> parse_redis_url(std::string_view text) {
   if (scheme != "redis") return error{"the scheme must be redis:// or unix://"};
   if (!path.empty() && path != "/")
     return error{"a database number has no meaning here: each client selects its own, and marks live in database 0"};
-  auto host = host_of(url);
+  auto host = host_of(url, redis_shape);
   if (!host) return host.error();
   out.where.host = std::move(*host);
   out.where.port = url.has_port() ? url.port_number() : redis_port;
   return out;
 }
 
+result<upstream> parse_postgres_url(std::string_view text) {
+  const auto url = parse(text, postgres_shape);
+  if (!url) return url.error();
+  const std::string scheme = url->scheme();
+  if (scheme != "postgres" && scheme != "postgresql") return error{"the scheme must be postgres://"};
+  if (url->has_fragment()) return error{"a fragment has no meaning here; " + std::string(postgres_shape)};
+  const auto given = parameters_of(*url);
+  if (!given) return given.error();
+  upstream out;
+  out.control = {url->user(), url->password()};
+  if (has_nul(out.control.user) || has_nul(out.control.password))
+    return error{"the user or the password has a NUL byte in it"};
+  auto where = postgres_address(*url, *given);
+  if (!where) return where.error();
+  auto database = database_of(*url, out.control.user);
+  if (!database) return database.error();
+  out.where = std::move(*where);
+  out.database = std::move(*database);
+  return out;
+}
+
 result<void> check_store_url(std::string_view text) {
-  const auto url = parse(text);
+  const auto url = parse(text, store_shape);
   if (!url) return url.error();
   const std::string scheme = url->scheme();
   if (scheme == "rediss") return tls_unsupported();
   if (scheme != "redis" && scheme != "postgres" && scheme != "postgresql")
     return error{"a store is redis:// or postgres://"};
-  const auto host = host_of(*url);
+  const auto host = host_of(*url, store_shape);
   if (!host) return host.error();
   return {};
 }

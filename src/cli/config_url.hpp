@@ -6,6 +6,7 @@
 #include "base/settings.hpp"
 #include "fence/gate_settings.hpp"
 
+#include <string>
 #include <string_view>
 
 namespace fencegate::cli {
@@ -13,11 +14,18 @@ namespace fencegate::cli {
 struct upstream {
   settings::address where;
   settings::credentials control;
+  std::string database;  // "" for redis
 };
 
 // "redis://[[user]:password@]host[:port]" (port 6379 when left out) or "unix://[[user]:password@]/path". A user without
 // a password is let through: the password may come from a file.
 [[nodiscard]] result<upstream> parse_redis_url(std::string_view text);
+
+// "postgres://[user[:password]@]host[:port][/database]", or for a unix socket
+// "postgres://[user[:password]@]/[database]?host=/directory[&port=…]", whose path is then that of the socket itself,
+// "/directory/.s.PGSQL.5432". Port 5432 when left out; the database is by default named as the user, or "postgres" where
+// there is none. `sslmode=disable` may be said. A user without a password is fine: the server decides what it asks for.
+[[nodiscard]] result<upstream> parse_postgres_url(std::string_view text);
 
 // Errors: not the shape of a URL that a store can have (redis:// or postgres://, with a host).
 [[nodiscard]] result<void> check_store_url(std::string_view text);

@@ -103,6 +103,7 @@ int serve(const settings::process& config) {
     log::write(log::level::error, "cannot start", {{"detail", message}});
     return 1;
   };
+  if (!config.postgres_gates.empty()) return fail("this version checks postgres gates, but does not serve them yet");
   for (std::size_t i = 0; i < config.redis_gates.size(); ++i) {
     gates.push_back(gate::make_redis_server(workers, config.redis_gates[i], *figures.gates[i], rejections));
     if (const auto started = gates.back()->start(); started.has_error()) return fail(started.error().message);

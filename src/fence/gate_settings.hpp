@@ -48,7 +48,7 @@ enum class guard : std::uint8_t {
 struct postgres_gate {
   std::string name;
   address listen;
-  address upstream;
+  address upstream;              // a unix socket's path is that of the socket itself, "/…/.s.PGSQL.5432"
   credentials control;           // from the upstream URL: for the gate's own connections
   std::string control_database;  // where the gate's own connection looks after the server; marks live in each database
   fence::policy policy;          // equal is always `accept`, read always `pass`

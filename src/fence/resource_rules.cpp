@@ -254,6 +254,13 @@ bool key_rule::can_name(std::string_view resource) const {
   return reached[resource.size()];
 }
 
+bool key_rule::can_name_all_of(const key_rule& other) const {
+  // For a capture a byte that no literal has, so that only a capture of this rule can take it in.
+  std::string any;
+  for (const part& p : other.resource_) any += p.what == part::kind::capture ? "*" : p.text;
+  return can_name(any);
+}
+
 std::optional<rule_match> first_match(std::span<const key_rule> rules, std::string_view key) {
   for (const key_rule& rule : rules) {
     if (auto resource = rule.match(key)) return rule_match{&rule, std::move(*resource)};

@@ -35,6 +35,8 @@ class key_rule {
   [[nodiscard]] std::optional<std::string> match(std::string_view key) const;
   // True when some key could be matched to this resource: whose policy is it?
   [[nodiscard]] bool can_name(std::string_view resource) const;
+  // True when can_name() holds for every resource that `other` names, whatever its captures are.
+  [[nodiscard]] bool can_name_all_of(const key_rule& other) const;
   [[nodiscard]] const policy& rules() const { return policy_; }
 
  private:

@@ -32,10 +32,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                       }};
   const auto config = cli::read_config(text, "f", surroundings);
   if (config) {
-    require(!config->redis_gates.empty());
+    require(!config->redis_gates.empty() || !config->postgres_gates.empty());
     for (const auto& gate : config->redis_gates) {
       require(!gate.name.empty() && gate.listen != settings::address{} && gate.upstream != settings::address{});
       require(gate.connections_max > 0 && gate.limits_time.connect.count() > 0 && gate.policy.max_step >= 0);
+    }
+    for (const auto& gate : config->postgres_gates) {
+      require(!gate.name.empty() && gate.listen != settings::address{} && gate.upstream != settings::address{});
+      require(gate.connections_max > 0 && gate.limits_time.connect.count() > 0 && gate.policy.max_step >= 0);
+      require(gate.cut_timeout.count() > 0 && gate.cut_timeout <= std::chrono::minutes(10));
+      require(!gate.control_database.empty() && gate.control_database.find('\0') == std::string::npos);
+      require(gate.policy.equal == fence::equal_token::accept && gate.policy.read == fence::reads::pass);
     }
     return 0;
   }

@@ -54,7 +54,7 @@ std::string with_everything_on(const std::string& text) {
 TEST_F(ConfigTest, TheExplainedConfigurationLoads) { (void)settings_of(contents(root / "config/fencegate.yaml")); }
 
 TEST_F(ConfigTest, TheExplainedConfigurationNamesEveryKeyAndLoadsWithAllOfThem) {
-  files = {{"/run/secrets/redis-password", "x"}};
+  files = {{"/run/secrets/redis-password", "x"}, {"/run/secrets/postgres-password", "x"}};
   const auto text = with_everything_on(contents(root / "config/fencegate.yaml"));
   EXPECT_THAT(errors_of(text), IsEmpty());
   std::set<std::string> named;
@@ -80,17 +80,28 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   EXPECT_EQ(gate.limits_time.head, gate_defaults.limits_time.head);
   EXPECT_EQ(gate.limits_time.idle, gate_defaults.limits_time.idle);
   EXPECT_EQ(gate.limits_time.write, gate_defaults.limits_time.write);
+  ASSERT_EQ(shown.postgres_gates.size(), 1u);
+  const auto& db = shown.postgres_gates[0];
+  const settings::postgres_gate db_defaults;
+  EXPECT_EQ(db.policy, db_defaults.policy);
+  EXPECT_EQ(db.kept_by, db_defaults.kept_by);
+  EXPECT_EQ(db.cut_timeout, db_defaults.cut_timeout);
+  EXPECT_EQ(db.connections_max, db_defaults.connections_max);
+  EXPECT_EQ(db.limits_time.connect, db_defaults.limits_time.connect);
+  EXPECT_EQ(db.limits_time.head, db_defaults.limits_time.head);
+  EXPECT_EQ(db.limits_time.idle, db_defaults.limits_time.idle);
+  EXPECT_EQ(db.limits_time.write, db_defaults.limits_time.write);
 }
 
 TEST_F(ConfigTest, EveryExampleLoads) {
-  files = {{"/run/secrets/redis-password", "x"}};
+  files = {{"/run/secrets/redis-password", "x"}, {"/run/secrets/postgres-password", "x"}};
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(root / "config/examples")) {
     SCOPED_TRACE(entry.path());
     (void)settings_of(contents(entry.path()));
     ++examples;
   }
-  EXPECT_GE(examples, 2);
+  EXPECT_GE(examples, 3);
 }
 
 // Every "properties" of a JSON schema, `$ref` followed, in the notation of collect_keys.
@@ -142,7 +153,8 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
   std::map<std::string, std::vector<std::string>> expected{{"log.level", names_of(words::level)},
                                                            {"log.format", names_of(words::format)},
                                                            {"gates[].protocol", names_of(words::protocols)},
-                                                           {"gates[].unmatched", names_of(words::unmatched)}};
+                                                           {"gates[].unmatched", names_of(words::unmatched)},
+                                                           {"gates[].guard", names_of(words::guard)}};
   for (const std::string policy : {"gates[].policy.", "gates[].resources[].policy."}) {
     expected[policy + "mode"] = names_of(words::mode);
     expected[policy + "missing_token"] = names_of(words::missing_token);

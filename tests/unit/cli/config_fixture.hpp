@@ -60,11 +60,26 @@ class ConfigTest : public testing::Test {
     return out.append(upstream).append("\n");
   }
 
+  // The same two for a postgres gate.
+  [[nodiscard]] static std::string postgres_with(std::string_view keys) {
+    return postgres_at("postgres://127.0.0.1").append("    ").append(keys).append("\n");
+  }
+  [[nodiscard]] static std::string postgres_at(std::string_view upstream) {
+    std::string out = "gates:\n  - name: db\n    protocol: postgres\n    listen: 127.0.0.1:6432\n    upstream: ";
+    return out.append(upstream).append("\n");
+  }
+
   // The first gate of a configuration that is accepted.
   [[nodiscard]] settings::redis_gate gate_of(std::string_view yaml) const {
     const auto all = settings_of(yaml);
     if (all.redis_gates.size() == 1) return all.redis_gates[0];
     ADD_FAILURE() << "not one gate but " << all.redis_gates.size();
+    return {};
+  }
+  [[nodiscard]] settings::postgres_gate postgres_of(std::string_view yaml) const {
+    const auto all = settings_of(yaml);
+    if (all.postgres_gates.size() == 1) return all.postgres_gates[0];
+    ADD_FAILURE() << "not one gate but " << all.postgres_gates.size();
     return {};
   }
 };

@@ -89,6 +89,35 @@ TEST_F(ConfigTest, RejectsUnmatchedThatLeavesNothingToFence) {
   EXPECT_THAT(errors_of(gate_with("unmatched: tag")), IsEmpty());
 }
 
+TEST_F(ConfigTest, AResourceHasOnePolicy) {
+  const auto rules = [](const std::string& first, const std::string& second) {
+    return gate_with("resources:\n      - " + first + "\n      - " + second);
+  };
+  EXPECT_THAT(
+      errors_of(rules("{ keys: \"a:*\", resource: r }", "{ keys: \"b:*\", resource: r, policy: { max_step: 1 } }")),
+      ElementsAre("8:34: the rule on line 7 names this resource, with another policy: give both the same policy"));
+  EXPECT_THAT(errors_of(rules("{ keys: \"a:{x}\", resource: \"r:{x}\" }",
+                              "{ keys: \"b:{y}\", resource: \"r:{y}\", policy: { mode: monitor } }")),
+              ElementsAre(HasSubstr("8:36: the rule on line 7 names this resource, with another policy")));
+  EXPECT_THAT(errors_of(rules("{ keys: \"a:{x}\", resource: \"r:{x}\" }",
+                              "{ keys: \"b:*\", resource: \"r:7\", policy: { mode: monitor } }")),
+              ElementsAre(HasSubstr("8:34: the rule on line 7 can name this resource too, with another policy: put")));
+  EXPECT_THAT(errors_of(rules("{ keys: \"b:*\", resource: \"r:7\", policy: { mode: monitor } }",
+                              "{ keys: \"a:{x}\", resource: \"r:{x}\" }")),
+              IsEmpty());
+  EXPECT_THAT(errors_of(rules("{ keys: \"a:*\", resource: r, policy: { max_step: 1 } }",
+                              "{ keys: \"b:*\", resource: r, policy: { max_step: 1 } }")),
+              IsEmpty());
+}
+
+TEST_F(ConfigTest, OnlyWhatIsRefusedCanBeAllowed) {
+  EXPECT_THAT(errors_of(gate_with("allow_commands: [get, flushal, config|sett, config, \"script|flush\"]")),
+              ElementsAre("6:22: not a command that is refused",
+                          "6:27: not a command that is refused (did you mean \"flushall\"?)",
+                          "6:36: not a command that is refused (did you mean \"config|set\"?)",
+                          "6:49: not a command that is refused: name the subcommand, such as \"config|rewrite\""));
+}
+
 TEST_F(ConfigTest, LowersAllowedCommandsAndRejectsWhatIsNone) {
   EXPECT_THAT(gate_of(gate_with("allow_commands: [FLUSHALL, Config|Set]")).allow_commands,
               ElementsAre("flushall", "config|set"));
@@ -161,14 +190,30 @@ TEST_F(ConfigTest, RequiresTheKeysThatHaveNoDefault) {
                                     "2:5: gate needs the key \"name\"", "2:5: gate needs the key \"protocol\""));
 }
 
-TEST_F(ConfigTest, SaysThatOtherProtocolsAreNotServed) {
+TEST_F(ConfigTest, SaysThatHttpIsNotServed) {
+  variables = {{"P", "http"}};
   EXPECT_THAT(
-      errors_of("gates:\n  - { name: db, protocol: postgres, listen: \":1\", guard: session, cut_timeout: 5s }\n"
-                "  - { name: api, protocol: http, routes: [] }\n  - { protocol: reds, name: x, listen: \":2\", "
-                "upstream: \"redis://h\" }\n"),
-      ElementsAre("2:27: this version serves redis gates only, not postgres",
-                  "3:28: this version serves redis gates only, not http",
-                  "4:17: protocol must be one of redis, postgres, http (did you mean \"redis\"?)"));
+      errors_of("gates:\n  - { name: api, protocol: http, routes: [] }\n"
+                "  - { name: x, protocol: \"${P}\", listen: \":1\", upstream: \"redis://h\" }\n"
+                "  - { protocol: reds, name: y, listen: \":2\", upstream: \"redis://h\", connections_max: 0 }\n"),
+      ElementsAre("2:28: this version serves redis and postgres gates only, not http",
+                  "3:26: this version serves redis and postgres gates only, not http",
+                  "4:17: protocol must be one of redis, postgres, http (did you mean \"redis\"?)",
+                  HasSubstr("4:86: connections_max must be")));
+}
+
+TEST_F(ConfigTest, SaysToWhichProtocolAKeyBelongs) {
+  EXPECT_THAT(errors_of(gate_with("guard: session\n    cut_timeout: 5s\n    routes: []")),
+              ElementsAre("6:5: a redis gate has no key \"guard\": it belongs to postgres gates",
+                          "7:5: a redis gate has no key \"cut_timeout\": it belongs to postgres gates",
+                          "8:5: a redis gate has no key \"routes\": it belongs to http gates"));
+  EXPECT_THAT(
+      errors_of(postgres_with("resources: []\n    unmatched: x\n    allow_commands: x\n    routes: []\n    guards: x")),
+      ElementsAre("6:5: a postgres gate has no key \"resources\": it belongs to redis gates",
+                  "7:5: a postgres gate has no key \"unmatched\": it belongs to redis gates",
+                  "8:5: a postgres gate has no key \"allow_commands\": it belongs to redis gates",
+                  "9:5: a postgres gate has no key \"routes\": it belongs to http gates",
+                  "10:5: unknown key \"guards\" in gate (did you mean \"guard\"?)"));
 }
 
 TEST_F(ConfigTest, RejectsGatesThatGetIntoEachOthersWay) {

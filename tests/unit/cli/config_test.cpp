@@ -134,13 +134,16 @@ TEST_F(ConfigTest, AVariableCannotAddStructure) {
 
 TEST_F(ConfigTest, NoMessageContainsASecret) {
   variables = {{"SECRET", "hunter2"}};
+  const auto rest_of = [](const std::string& text) { return text.substr(std::string_view("gates:\n").size()); };
   const auto errors = errors_of(
       "threads: ${SECRET}\ndrain_timeout: ${SECRET}\nlog: { level: \"${SECRET}\" }\nadmin: { listen: \"${SECRET}\" }\n"
       "stores: { a: { url: \"${SECRET}\" } }\n"
-      "gates:\n  - name: \"${SECRET} \"\n    protocol: \"${SECRET}\"\n    listen: \"${SECRET}\"\n    upstream: "
-      "\"${SECRET}\"\n"
-      "    allow_commands: [\"${SECRET}$$\"]\n    resources: \"${SECRET}\"\n");
-  EXPECT_THAT(errors, SizeIs(11));
+      "gates:\n  - { name: \"${SECRET} \", protocol: \"${SECRET}\", listen: \"${SECRET}\" }\n" +
+      rest_of(gate_at("\"${SECRET}\"")) +
+      "    allow_commands: [\"${SECRET}$$\", \"${SECRET}\"]\n    resources: \"${SECRET}\"\n" +
+      rest_of(postgres_at("\"postgres://h/?${SECRET}\"")) +
+      "    guard: \"${SECRET}\"\n    password_file: \"${SECRET}\"\n");
+  EXPECT_THAT(errors, SizeIs(16));
   EXPECT_THAT(errors, testing::Each(testing::Not(HasSubstr("hunter2"))));
 }
 

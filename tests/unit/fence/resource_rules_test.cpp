@@ -269,6 +269,19 @@ TEST(KeyRule, AgreesWithBacktrackingOnSmallKeys) {
   EXPECT_GT(matched, 2'000);
 }
 
+TEST(KeyRule, KnowsWhichRulesNameOnlyWhatItCanName) {
+  const auto all = rule("k:{x}", "r:{x}");
+  EXPECT_TRUE(all.can_name_all_of(rule("l:{y}:m", "r:{y}")));
+  EXPECT_TRUE(all.can_name_all_of(rule("l:*", "r:7")));
+  EXPECT_TRUE(all.can_name_all_of(rule("l:{y}:m", "r:{y}:7")));
+  EXPECT_FALSE(all.can_name_all_of(rule("l:*", "r:")));
+  EXPECT_FALSE(all.can_name_all_of(rule("l:{y}", "{y}")));
+  EXPECT_FALSE(rule("l:*", "r:7").can_name_all_of(all));
+  EXPECT_TRUE(rule("a", "r").can_name_all_of(rule("b", "r")));
+  const std::string longest(199, 'x');
+  EXPECT_TRUE(rule("a{i}", longest + "{i}").can_name_all_of(rule("b{j}", longest + "{j}")));
+}
+
 std::chrono::duration<double> time_of(const key_rule& r, std::string_view key) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_FALSE(r.match(key));

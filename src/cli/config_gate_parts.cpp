@@ -1,0 +1,67 @@
+#include "cli/config_gate_parts.hpp"
+
+#include <limits>
+#include <string>
+
+namespace fencegate::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::optional<std::string> read_secret(report& to, section& in, std::string_view key) {
+  constexpr std::size_t secret_bytes_max = 64 * 1024;
+  const auto path = in.text(key);
+  if (!path) return std::nullopt;
+  auto secret = to.from.file(*path);
+  if (!secret) {
+    in.complain(key, std::string(key) + ": cannot read the file: " + secret.error().message);
+    return std::nullopt;
+  }
+  // Editors and `echo` end a file with a line end that is no part of the secret.
+  if (secret->ends_with('\n')) secret->pop_back();
+  if (secret->ends_with('\r')) secret->pop_back();
+  if (!secret->empty() && secret->size() <= secret_bytes_max) return std::move(*secret);
+  in.complain(key, std::string(key) + ": the file " + (secret->empty() ? "is empty" : "is too long for a secret"));
+  return std::nullopt;
+}
+
+}  // namespace
+
+void read_policy(section& policy, fence::policy& out) {
+  policy.choice("mode", out.mode, words::mode);
+  policy.choice("missing_token", out.missing, words::missing_token);
+  policy.choice("equal_token", out.equal, words::equal_token);
+  policy.choice("reads", out.read, words::reads);
+  policy.count("max_step", out.max_step, 0, std::numeric_limits<std::int64_t>::max());
+}
+
+void read_timeouts(report& to, const YAML::Node& node, settings::timeouts& out) {
+  section timeouts(to, node, "timeouts", keys::timeouts);
+  timeouts.duration("connect", out.connect, milliseconds(1));
+  timeouts.duration("head", out.head, milliseconds(0));
+  timeouts.duration("idle", out.idle, milliseconds(0));
+  timeouts.duration("write", out.write, milliseconds(0));
+}
+
+std::optional<upstream> read_upstream(report& to, section& gate, url_parser* parse) {
+  const auto text = gate.url("upstream");
+  const auto password = read_secret(to, gate, "password_file");
+  if (!text) return std::nullopt;
+  auto url = parse(*text);
+  if (!url) {
+    gate.complain("upstream", "upstream: " + url.error().message);
+    return std::nullopt;
+  }
+  if (gate.has("password_file") && !url->control.password.empty())
+    gate.complain("password_file", "upstream has a password already: give one of them");
+  if (password) url->control.password = *password;
+  return std::move(*url);
+}
+
+bool is_list(report& to, const YAML::Node& node, std::string_view what) {
+  if (node.IsSequence()) return true;
+  to.add(node.Mark(), std::string(what) + " must be a list");
+  return false;
+}
+
+}  // namespace fencegate::cli

@@ -72,6 +72,14 @@ claim_mask claims::held() const {
   return mask;
 }
 
+claim_mask claims::armable() const {
+  claim_mask mask = held();
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].status == claim_status::used && items_[i].rules.read == fence::reads::fence)
+      mask |= claim_mask{1} << i;
+  return mask;
+}
+
 void claims::learn_from_memory() {
   for (auto& one : items_) {
     const auto seen = one.cell->seen();
@@ -103,6 +111,13 @@ std::optional<rejection> claims::refusal(claim_mask mask) const {
   return std::nullopt;
 }
 
+std::optional<rejection> claims::refusal_to_read(claim_mask mask) const {
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    if ((mask >> i & 1) != 0 && items_[i].status != claim_status::used)
+      if (auto why = refusal_of(items_[i])) return why;
+  return std::nullopt;
+}
+
 void claims::reject(const fence::policy& rules, rejection why, verdict& out) const {
   auto& place = rules.mode == fence::enforcement::monitor ? out.would_be : out.rejected;
   if (!place) place = std::move(why);
@@ -113,10 +128,12 @@ void claims::need_resource(const std::string& resource, const fence::policy& rul
   if (malformed_) return reject(rules, {reason::malformed, resource, {}, {}, *malformed_}, out);
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].cell->resource != resource) continue;
+    const claim_mask mask = claim_mask{1} << i;
     // An unraised claim is raised before the command goes on; that is the engine's work.
-    const auto why = items_[i].status == claim_status::unraised ? std::nullopt : refusal_of(items_[i]);
+    const bool raise_first = items_[i].status == claim_status::unraised;
+    const auto why = raise_first ? std::nullopt : read ? refusal_to_read(mask) : refusal(mask);
     if (why) return reject(rules, *why, out);
-    if (rules.mode == fence::enforcement::enforce) out.required |= claim_mask{1} << i;
+    if (rules.mode == fence::enforcement::enforce) out.required |= mask;
     return;
   }
   if (read || rules.missing == fence::missing_token::allow) return;

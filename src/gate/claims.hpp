@@ -22,7 +22,7 @@ enum class claim_status : std::uint8_t {
   unraised,  // the mark was not raised yet, or that could not be done
   held,      // the mark was equal to the token when last looked at (equal_token: reject: it was lower)
   stale,     // the mark is higher; final, since marks only rise
-  used,      // equal_token: reject, and the mark has reached the token; final
+  used,      // equal_token: reject, and the mark has reached the token: no more writes
   jump,      // too far ahead of the mark when it was presented
 };
 
@@ -56,12 +56,15 @@ class claims {
   [[nodiscard]] bool bound() const { return malformed_.has_value() || !items_.empty(); }
   [[nodiscard]] std::vector<bound_claim>& items() { return items_; }
   [[nodiscard]] const std::vector<bound_claim>& items() const { return items_; }
-  // Claims that an arm can cover.
+  // Claims under which a command may be sent: `held`; with reads: fence also `used`, which reads go on under.
   [[nodiscard]] claim_mask held() const;
+  [[nodiscard]] claim_mask armable() const;
   // A claim whose token is below what this process has seen needs no backend to be stale.
   void learn_from_memory();
   // Why the first claim of the mask may not be used; nullopt when all may.
   [[nodiscard]] std::optional<fence::rejection> refusal(claim_mask mask) const;
+  // As refusal(), for a read: it uses nothing up, so a used token is as good as any other that equals the mark.
+  [[nodiscard]] std::optional<fence::rejection> refusal_to_read(claim_mask mask) const;
   [[nodiscard]] std::optional<fence::rejection> refusal_of(const bound_claim& one) const;
 
   struct verdict {

@@ -326,7 +326,8 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
   };
   if (!host_.picture().ready) return answer({reason::unavailable, {}, {}, {}, host_.picture().problem});
   if (raise_pending(required)) return block();
-  if (const auto why = claims_.refusal(required)) return answer(*why);
+  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
+  if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) return answer(*why);
   if (client_watching_) {
     if (spec.noscript || spec.role == command_role::blocking_write)
       return answer(
@@ -350,7 +351,7 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
   if (spec.role == command_role::blocking_write) return step_poll(r, spec, required);
   if (batch_full(r)) return block();
   add_to_batch(r, spec, true);
-  if (spec.role == command_role::write) batch_.required |= required;  // a read uses no token up
+  if (writes) batch_.required |= required;  // a read uses no token up
   count(metrics::request_class::write);
   return progress::taken;
 }
@@ -435,7 +436,7 @@ redis_engine::progress redis_engine::step_replayed(const wire::request& r, const
     required = verdict.required;
   }
   if (required == 0) return step_unfenced(r, false);
-  if (const auto why = claims_.refusal(required)) {
+  if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) {
     reject(*why, spec.name);
     return progress::taken;
   }

@@ -31,7 +31,7 @@ void redis_engine::start_arm() {
   ++tries_;
   arm_started_ = host_.now();
 #ifdef FENCEGATE_BROKEN_ENVELOPE
-  arm_mask_ = armed_mask_ = claims_.held();
+  arm_mask_ = armed_mask_ = claims_.armable();
   phase_ = phase::armed;
   return;
 #endif
@@ -40,7 +40,7 @@ void redis_engine::start_arm() {
     to_backend += "*1\r\n$7\r\nUNWATCH\r\n";
     expectations_.push_back({awaits::unwatch});
   }
-  append_arm_tail(claims_.held());
+  append_arm_tail(claims_.armable());
   phase_ = phase::arming;
 }
 
@@ -125,7 +125,9 @@ void redis_engine::marks_reply(std::string_view raw) {
     if (at >= value.elements.size()) return unexpected("MGET answered too few marks");
     const auto& found = value.elements[at++];
     if (!found.null && found.text == items[i].digits) {
-      if (items[i].rules.equal == fence::equal_token::reject) {
+      // Used by somebody since the claim was looked at. Only what was known as used is proven, for reads.
+      if (items[i].rules.equal == fence::equal_token::reject && items[i].status != claim_status::used) {
+        items[i].cell->saw(items[i].presented);
         items[i].status = claim_status::used;
         items[i].mark = items[i].presented;
         all_equal = false;
@@ -244,7 +246,7 @@ void redis_engine::send_exec() {
   to_backend += "*1\r\n$4\r\nEXEC\r\n";
   expectations_.push_back({awaits::exec});
   arm_started_ = host_.now();
-  append_arm_tail(claims_.held());
+  append_arm_tail(claims_.armable());
   phase_ = phase::batch;
 }
 

@@ -229,12 +229,13 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, claim_
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
     if ((required >> i & 1) == 0) continue;
     under.push_back(&claims_.items()[i]);
-    if (under.back()->rules.equal == fence::equal_token::reject) {
+    // Only reads come here under a used token.
+    if (under.back()->rules.equal == fence::equal_token::reject && under.back()->status != claim_status::used) {
       reject({reason::refused,
               under.back()->cell->resource,
               under.back()->presented,
               {},
-              "with equal_token: reject a write cannot stand here; put it behind MULTI"},
+              "with equal_token: reject this command cannot stand here; put it behind MULTI"},
              r.name());
       return progress::taken;
     }

@@ -20,7 +20,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   const auto enforced = [](const bound_claim& one) { return one.rules.mode == fence::enforcement::enforce; };
   if (host_.picture().ready && std::any_of(claims_.items().begin(), claims_.items().end(), enforced)) {
     if (raise_pending(~claim_mask{0})) return block();
-    const claim_mask held = claims_.held();
+    const claim_mask held = claims_.armable();
     if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
     why_not = std::exchange(arm_error_, {});
     if (held != 0 && why_not.empty() && tries_ <= limits::batch_attempts_max) {
@@ -127,7 +127,7 @@ void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arg
   if (tx_.rejected) return;
   tx_.rejected = verdict.rejected;
   if (!tx_.rejected && (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) != 0) {
-    tx_.rejected = claims_.refusal(verdict.required);
+    tx_.rejected = writes ? claims_.refusal(verdict.required) : claims_.refusal_to_read(verdict.required);
     if (!tx_.rejected) tx_.rejected = rejection{reason::unavailable, {}, {}, {}, tx_.why_not};
   }
   tx_.last_command = spec.name;
@@ -151,7 +151,8 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
   tx_.muted = muted_;
   tx_.client_watched = client_watching_;
   claims_.learn_from_memory();
-  if (!tx_.rejected) tx_.rejected = claims_.refusal(tx_.required);
+  if (!tx_.rejected) tx_.rejected = claims_.refusal(tx_.written);
+  if (!tx_.rejected) tx_.rejected = claims_.refusal_to_read(tx_.required);
   if (!tx_.rejected && !tx_.selects.empty())
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
       if ((tx_.written >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
@@ -176,7 +177,7 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
   tx_.tailed = tx_.adopted && tx_.selects.empty();
   if (tx_.tailed) {
     arm_started_ = host_.now();
-    append_arm_tail(claims_.held());
+    append_arm_tail(claims_.armable());
   } else {
     link_watching_ = false;
   }
@@ -197,7 +198,8 @@ void redis_engine::finish_transaction() {
   }
   if (done.nil) {
     // Nobody but us knows whose watch was touched: the marks behind the EXEC tell.
-    auto why = claims_.refusal(done.required != 0 ? done.required : done.armed);
+    auto why = claims_.refusal(done.written);
+    if (!why) why = claims_.refusal_to_read(done.required != 0 ? done.required : done.armed);
     if (!why && (!arm_gone_back_.empty() || arm_epoch_moved_))
       why = rejection{reason::unavailable, {}, {}, {}, "the backend lost a mark; it is being put back"};
     if (!why && !done.client_watched)

@@ -47,6 +47,20 @@ TEST(Claims, WithoutATokenAWriteIsMissing) {
   EXPECT_EQ(b.set("k"), "missing");
 }
 
+TEST(Claims, AUsedTokenStillReads) {
+  bench b;
+  b.settings.policy.read = fence::reads::fence;
+  b.settings.policy.equal = fence::equal_token::reject;
+  b.bind("orders=34");
+  b.bound.items()[0].status = claim_status::used;
+  EXPECT_EQ(b.set("k"), "equal orders");
+  EXPECT_EQ(b.get("k"), "fenced 1");
+  EXPECT_EQ(b.bound.armable(), 1u);
+  b.bound.items()[0].status = claim_status::stale;
+  EXPECT_EQ(b.get("k"), "stale orders");
+  EXPECT_EQ(b.bound.armable(), 0u);
+}
+
 TEST(Claims, WithoutRulesTheWholeTagFencesEveryWrite) {
   bench b;
   b.bind("orders=34,payments=12");

@@ -294,5 +294,72 @@ TEST(EngineFence, FencedReadsOfAStaleReaderAreRejected) {
   EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
 }
 
+// A token is used up by writes; reads only look, and go on while the mark is still the token.
+struct read_after_use : engine_rig {
+  read_after_use()
+      : engine_rig(with_policy([](auto& p) {
+          p.equal = fence::equal_token::reject;
+          p.read = fence::reads::fence;
+        })) {
+    mark_is("orders", 34);
+    client("CLIENT SETNAME fence:orders=34");
+    backend("+OK");
+    EXPECT_THAT(answers(), StartsWith("-FENCEUSED "));
+    sent();
+  }
+  // An answered read, which leaves the link armed.
+  void read() {
+    client("GET k");
+    ASSERT_THAT(sent(), ElementsAre(watch, mget, "MULTI"));
+    backend("+OK", marks("34"), "+OK");
+    ASSERT_THAT(sent(), ElementsAre("GET k", "EXEC", watch, mget, "MULTI"));
+    backend("+QUEUED", "*1|$1|v", "+OK", marks("34"), "+OK");
+    ASSERT_EQ(answers(), "$1|v|");
+  }
+};
+
+TEST(EngineFence, AFencedReadGoesOnUnderAUsedToken) {
+  read_after_use rig;
+  rig.read();
+  rig.client("SET k w");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEUSED "));
+  rig.client("GET k");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET k", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*-1", "+OK", marks("35"), "+OK");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
+}
+
+TEST(EngineFence, AReadBehindTheWriteThatUsedTheTokenIsAdmitted) {
+  engine_rig rig(with_policy([](auto& p) {
+    p.equal = fence::equal_token::reject;
+    p.read = fence::reads::fence;
+  }));
+  rig.mark_is("orders", 33);
+  rig.bind("orders=34");
+  rig.client("SET a 1");
+  rig.backend("+OK", marks("33"), "+OK");
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  rig.backend("+OK");
+  rig.sent();
+  rig.client("GET a");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+TEST(EngineFence, ATransactionThatOnlyReadsGoesOnUnderAUsedToken) {
+  read_after_use rig;
+  rig.read();
+  rig.client("MULTI", "GET k", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET k", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|$1|v", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+QUEUED|*1|$1|v|");
+  rig.client("MULTI", "GET k", "SET k w", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET k", "SET k w", "DISCARD"));
+  rig.backend("+QUEUED", "+QUEUED", "+OK");
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("+OK|+QUEUED|+QUEUED|-FENCEUSED ")));
+}
+
 }  // namespace
 }  // namespace fencegate::test

@@ -115,12 +115,20 @@ const command_spec& redis_engine::find_spec(const wire::request& r) {
   return spec;
 }
 
+// What a command is counted as: FENCE CALL as the command that it carries.
+const command_spec& redis_engine::wrapped_spec(const wire::request& r, const command_spec& spec) const {
+  const auto& a = r.arguments;
+  if (spec.role != command_role::fence || a.size() < 5 || !wire::iequals(a[1], "CALL")) return spec;
+  return host_.picture().commands->find(a[4], a.size() > 5 ? a[5] : std::string_view{});
+}
+
 redis_engine::progress redis_engine::step(const wire::request& r) {
   const auto& spec = find_spec(r);
   muted_ = reply_off_ || skip_next_;
   if (!replay_.empty()) muted_ = replay_.front().muted;
   const bool was_caching = std::exchange(caching_, false);
   const bool skipping = skip_next_;
+  const bool counted = !replay_.empty();
   progress p = progress::blocked;
   if (phase_ == phase::monitor) {
     p = step_in_monitor(r, spec);
@@ -135,6 +143,7 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
     caching_ = was_caching;
     return p;
   }
+  if (!counted) count(wrapped_spec(r, spec));
   if (skipping && spec.role != command_role::client_reply) skip_next_ = false;
   if (!replay_.empty()) replay_.pop_front();
   from_client.consume(consumed_);
@@ -176,7 +185,6 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     case blocking_read: return step_blocking_read(r, spec);
     case other: {
       if (const auto p = check_keys(r, spec)) return *p;
-      count(metrics::request_class::other);
       return step_unfenced(r, false);
     }
     case refused:
@@ -261,10 +269,8 @@ redis_engine::progress redis_engine::step_read(const wire::request& r, const com
   if (phase_ == phase::armed && (!batch_.commands.empty() || reads_in_a_row_ < reads_in_a_row_max)) {
     if (batch_full(r)) return block();
     add_to_batch(r, spec, false);
-    count(metrics::request_class::read);
     return progress::taken;
   }
-  count(metrics::request_class::read);
   return step_unfenced(r, false);
 }
 
@@ -285,7 +291,6 @@ redis_engine::progress redis_engine::step_blocking_read(const wire::request& r, 
     }
     if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
   }
-  count(metrics::request_class::other);
   return step_unfenced(r, false);
 }
 
@@ -308,7 +313,6 @@ redis_engine::progress redis_engine::step_write(const wire::request& r, const co
   if (monitored && batch_.commands.empty()) peek_marks();
   const auto p = step_unfenced(r, spec.role == command_role::write);
   if (p == progress::taken) {
-    count(metrics::request_class::write);
     if (verdict.would_be)
       host_.report(*verdict.would_be, spec.name, true);
     else if (monitored)
@@ -352,7 +356,6 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
   if (batch_full(r)) return block();
   add_to_batch(r, spec, true);
   if (writes) batch_.required |= required;  // a read uses no token up
-  count(metrics::request_class::write);
   return progress::taken;
 }
 
@@ -391,7 +394,6 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
   add_to_batch(r, spec, true);
   batch_.required |= required;
   batch_.polled = poll_timeout_ && (poll_timeout_->count() == 0 || now - *poll_since_ < *poll_timeout_);
-  if (poll_delay_.count() == 0) count(metrics::request_class::write);
   if (!batch_.polled) poll_since_.reset();
   poll_batch_ = true;
   return progress::taken;
@@ -487,7 +489,16 @@ void redis_engine::reject(const rejection& why, std::string_view command) {
   reply_local(fence::redis_error(why));
 }
 
-void redis_engine::count(metrics::request_class c) { figures_.requests(c).add(); }
+void redis_engine::count(const command_spec& spec) {
+  using enum command_role;
+  const bool writes = spec.role == write || spec.role == blocking_write;
+  const bool reads = spec.role == read || spec.role == blocking_read;
+  figures_
+      .requests(writes  ? metrics::request_class::write
+                : reads ? metrics::request_class::read
+                        : metrics::request_class::other)
+      .add();
+}
 
 bool redis_engine::quiet() {
   if (!batch_.commands.empty()) return false;
@@ -523,10 +534,12 @@ void redis_engine::fail_all(std::string_view detail) {
   muted_ = false;
   while (!from_client.empty()) {
     const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
-    if (decoded.status == wire::request_status::complete)
+    if (decoded.status == wire::request_status::complete) {
+      count(wrapped_spec(request_, find_spec(request_)));
       to_client += fence::redis_error({reason::unavailable, {}, {}, {}, std::string(detail)});
-    else if (decoded.status != wire::request_status::empty)
+    } else if (decoded.status != wire::request_status::empty) {
       break;
+    }
     from_client.consume(decoded.consumed);
   }
   if (to_client.empty()) to_client += fence::redis_error({reason::unavailable, {}, {}, {}, std::string(detail)});

@@ -211,6 +211,7 @@ class redis_engine {
     std::size_t inspected = 0;  // bytes at the front of from_client that were inspected, not yet sent
     std::size_t sent = 0;
     bool complete = false;
+    bool counted = false;
     bool muted = false;
     std::shared_ptr<const backend::command_table> table;  // keeps spec alive
   };
@@ -237,7 +238,9 @@ class redis_engine {
   [[nodiscard]] bool batch_full(const wire::request& r) const;
   void reply_local(std::string text);
   void reject(const fence::rejection& why, std::string_view command);
-  void count(metrics::request_class c);
+  void count(const backend::command_spec& spec);
+  [[nodiscard]] const backend::command_spec& wrapped_spec(const wire::request& r,
+                                                          const backend::command_spec& spec) const;
   [[nodiscard]] progress block();
   // True: the link is outside MULTI and nothing is in flight. False: on the way there.
   [[nodiscard]] bool quiet();

@@ -41,13 +41,11 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
       if (const auto p = check_keys(r, spec)) return *p;
       if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
       client_watching_ = true;
-      count(metrics::request_class::other);
       return progress::taken;
     case unwatch:
       if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
       client_watching_ = watch_lost_ = false;
       link_watching_ = false;
-      count(metrics::request_class::other);
       return progress::taken;
     case subscribe:
     case unsubscribe: return step_subscribe(r, spec);
@@ -77,7 +75,6 @@ redis_engine::progress redis_engine::step_barrier(const wire::request& r, const 
       }
     }
   }
-  count(metrics::request_class::other);
   phase_ = phase::barrier;
   forward_raw(r, awaits::state_change);
   return progress::taken;
@@ -190,7 +187,6 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
     forward_raw(r);  // an error: wrong number of arguments
     return progress::taken;
   }
-  count(metrics::request_class::other);
   forward_raw(r, awaits::subscription);
   ++subscribing_;
   expectations_.back().n = all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);

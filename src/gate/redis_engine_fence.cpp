@@ -28,7 +28,6 @@ rejection malformed(std::string detail) { return {reason::malformed, {}, {}, {},
 
 redis_engine::progress redis_engine::step_fence(const wire::request& r) {
   if (!quiet()) return block();
-  count(metrics::request_class::other);
   const std::string_view what = r.arguments.size() > 1 ? r.arguments[1] : std::string_view{};
   if (wire::iequals(what, "SET")) return fence_set(r);
   if (wire::iequals(what, "GET")) return fence_get(r);
@@ -240,7 +239,6 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, claim_
       return progress::taken;
     }
   }
-  count(metrics::request_class::write);
   wrap(r.arguments, under, r);
   return progress::taken;
 }

@@ -30,7 +30,9 @@ bool redis_engine::continue_large() {
   l.inspected += step.consumed;
   l.complete = step.what == wire::large_request::status::complete;
   if (l.how == large::route::undecided && !decide_large()) return false;
-  if (large_ == nullptr || closing_) return false;
+  if (closing_ || input_over_) return false;
+  if (!l.counted) count(*l.spec);
+  l.counted = true;
   if (l.inspected == 0 && !l.complete) return false;
   // What must not run is known before its last byte is sent.
   if (l.complete && l.how != large::route::swallow && !late_check()) return false;
@@ -194,16 +196,12 @@ void redis_engine::finish_large() {
       else
         reply_local(done->answer);
       break;
-    case large::route::bare:
-      count(done->spec->role == command_role::write ? metrics::request_class::write : metrics::request_class::read);
-      expectations_.push_back({awaits::relay, muted_});
-      break;
+    case large::route::bare: expectations_.push_back({awaits::relay, muted_}); break;
     case large::route::transaction:
       ++tx_.commands;
       expectations_.push_back({awaits::tx_queued, muted_});
       break;
     case large::route::fenced:
-      count(metrics::request_class::write);
       batch_.streamed = true;
       batch_.muted = muted_;
       batch_.commands.push_back({0, true, muted_, done->spec->denyoom, {}});

@@ -57,7 +57,6 @@ void redis_engine::begin_transaction(bool adopted, std::string why_not) {
   tx_.adopted = adopted;
   tx_.why_not = std::move(why_not);
   phase_ = phase::transaction;
-  count(metrics::request_class::other);
 }
 
 redis_engine::progress redis_engine::step_in_transaction(const wire::request& r, const command_spec& spec) {
@@ -114,7 +113,6 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
 // What would be rejected outside spoils the transaction: it is queued natively, and EXEC answers with the rejection.
 void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arguments, const command_spec& spec) {
   const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
-  count(writes ? metrics::request_class::write : metrics::request_class::read);
   if (!writes && !claims_.reads_may_be_fenced()) return;
   // Without the server's table nobody knows which keys a command touches.
   if (writes && host_.picture().commands == backend::command_table::empty() && !tx_.rejected)

@@ -522,11 +522,16 @@ void redis_engine::protocol_error(std::string_view message) {
   figures_.protocol_errors(metrics::side::client).add();
   muted_ = false;
   reply_local("-ERR Protocol error: " + std::string(message) + "\r\n");
+  end_input();
+  from_client = byte_queue{};
+}
+
+// Nothing more is read from the client; the connection ends when all that was asked before is answered.
+void redis_engine::end_input() {
   if (expectations_.empty())
     closing_ = true;
   else
     expectations_.push_back({awaits::close});
-  from_client = byte_queue{};
   input_over_ = true;
 }
 

@@ -246,6 +246,7 @@ class redis_engine {
   [[nodiscard]] bool quiet();
   void leave_armed();
   void protocol_error(std::string_view message);
+  void end_input();
 
   // ── arming, batches, raising (redis_engine_arm.cpp)
   void start_arm();

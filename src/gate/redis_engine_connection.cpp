@@ -25,11 +25,7 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
     case quit:
       if (!batch_.commands.empty()) return block();
       reply_local("+OK\r\n");
-      if (expectations_.empty())
-        closing_ = true;
-      else
-        expectations_.push_back({awaits::close});
-      input_over_ = true;
+      end_input();
       return progress::taken;
     case client_reply: return step_client_reply(r);
     case client_caching:

@@ -24,7 +24,6 @@ bool redis_engine::continue_large() {
                                : l.request.advance(view.substr(l.inspected));
   if (step.what == wire::large_request::status::malformed) {
     protocol_error(step.message);
-    closing_ = closing_ || l.sent != 0;
     return false;
   }
   l.inspected += step.consumed;
@@ -141,7 +140,7 @@ bool redis_engine::decide_large_write() {
   return true;
 }
 
-// All keys are known now. False: the command is never completed, and both connections end.
+// All keys are known now. False: the command is never completed, and both connections end behind earlier answers.
 bool redis_engine::late_check() {
   large& l = *large_;
   const auto arguments = large_arguments();
@@ -173,11 +172,16 @@ bool redis_engine::late_check() {
   }
   if (!why) return true;
   host_.report(*why, l.spec->name, false);
-  // Behind an arm nothing of the client's is in flight: it gets the answer before the end.
-  if (l.how == large::route::fenced && !muted_) to_client += fence::redis_error(*why);
-  if (l.how != large::route::fenced) reply_local(fence::redis_error(*why));
+  muted_ = l.muted;
+  // Behind an arm nothing of the client's is in flight: it gets the answer at once.
+  if (l.how == large::route::fenced && !expectations_.empty()) {
+    if (!muted_) to_client += fence::redis_error(*why);
+    closing_ = true;
+  } else {
+    reply_local(fence::redis_error(*why));
+    end_input();
+  }
   batch_ = batch{};
-  closing_ = true;
   return false;
 }
 

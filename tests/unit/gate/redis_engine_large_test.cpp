@@ -75,6 +75,50 @@ TEST(EngineLarge, AReservedKeyThatComesLateIsNeverCompleted) {
   EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY "));
 }
 
+// Not fenced, so it goes out while answers of earlier commands are still under way: these come first.
+TEST(EngineLarge, WhatIsRefusedLateKeepsEarlierAnswers) {
+  engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+  std::string mset;
+  wire::append_command_of(mset, std::string_view("MSET"), std::string_view("k"), std::string(large_bytes, 'x'),
+                          std::string_view("fencegate:mark:{orders}"), std::string_view("1"));
+  rig.client_bytes(command("GET a") + mset + command("SET b 1"));
+  EXPECT_THAT(rig.engine.to_backend, StartsWith(command("GET a")));
+  EXPECT_LT(rig.engine.to_backend.size(), command("GET a").size() + mset.size());
+  EXPECT_THAT(rig.engine.to_backend, testing::Not(HasSubstr(command("SET b 1"))));
+  EXPECT_EQ(rig.answers(), "");
+  EXPECT_FALSE(rig.engine.closing());
+  rig.backend("$1|v");
+  EXPECT_THAT(rig.answers(), StartsWith("$1|v|-FENCEDENY "));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(EngineLarge, WhatIsRefusedLateInATransactionKeepsEarlierAnswers) {
+  engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+  rig.client("MULTI");
+  rig.backend("+OK");
+  std::string mset;
+  wire::append_command_of(mset, std::string_view("MSET"), std::string_view("k"), std::string(large_bytes, 'x'),
+                          std::string_view("fencegate:mark:{orders}"), std::string_view("1"));
+  rig.client_bytes(command("GET a") + mset + command("EXEC"));
+  EXPECT_THAT(rig.engine.to_backend, testing::Not(HasSubstr("EXEC\r\n")));
+  EXPECT_EQ(rig.answers(), "+OK|");
+  rig.backend("+QUEUED");
+  EXPECT_THAT(rig.answers(), StartsWith("+QUEUED|-FENCEDENY "));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(EngineLarge, ABrokenValueKeepsEarlierAnswers) {
+  engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+  std::string set = large_set("k");
+  set[set.size() - 2] = 'x';  // no CRLF behind the value
+  rig.client_bytes(command("GET a") + set.substr(0, 100'000));
+  rig.client_bytes(set.substr(100'000));
+  EXPECT_FALSE(rig.engine.closing());
+  rig.backend("$1|v");
+  EXPECT_THAT(rig.answers(), StartsWith("$1|v|-ERR Protocol error"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
 // The token becomes stale while the value is on its way: EXEC drops it.
 TEST(EngineLarge, NilIsSaidAndNothingIsSentAgain) {
   for (const auto& [mark, code] : std::map<std::string, std::string>{{"35", "-FENCED "}, {"34", "-FENCEDOWN "}}) {

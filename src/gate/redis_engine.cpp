@@ -156,13 +156,21 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
 }
 
 redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, const command_spec& spec) {
+  // What RESET makes of the connection is known when it is answered.
+  if (monitor_ends_) return block();
+  if (r.name().size() == 4 && wire::iequals(r.name(), "PING")) {
+    wire::append_command(to_backend, r.arguments);
+    ++monitor_replies_;
+    return progress::taken;
+  }
+  if (monitor_replies_ > 0) return block();
   if (spec.role == command_role::quit) {
     reply_local("+OK\r\n");
     closing_ = true;
-  } else if (spec.role == command_role::reset) {
+  } else if (spec.role == command_role::reset && r.arguments.size() == 1) {
     to_backend += "*1\r\n$5\r\nRESET\r\n";
-  } else if (r.name().size() == 4 && wire::iequals(r.name(), "PING")) {
-    wire::append_command(to_backend, r.arguments);
+    ++monitor_replies_;
+    monitor_ends_ = true;
   } else {
     reply_local("-ERR only PING, RESET and QUIT are allowed while MONITOR runs\r\n");
   }

@@ -366,6 +366,8 @@ class redis_engine {
   bool watch_lost_ = false;  // a DISCARD of ours ended the client's watches: its EXEC answers nil
   bool authenticated_ = false;
   bool caching_ = false;
+  std::size_t monitor_replies_ = 0;  // PING and RESET behind MONITOR that were not answered yet
+  bool monitor_ends_ = false;        // RESET is the last of them
   std::int64_t subscriptions_ = 0;
   int subscribing_ = 0;  // (un)subscriptions that were not confirmed yet
   pubsub::subscription_counts channels_;

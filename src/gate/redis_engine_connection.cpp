@@ -142,6 +142,8 @@ void redis_engine::reset_state() {
   client_watching_ = link_watching_ = watch_lost_ = false;
   authenticated_ = false;
   caching_ = false;
+  monitor_replies_ = 0;
+  monitor_ends_ = false;
   subscriptions_ = 0;
   subscribing_ = 0;
   channels_.clear();

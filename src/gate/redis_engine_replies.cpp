@@ -118,7 +118,11 @@ bool redis_engine::start_value(const wire::reply_head& head, std::string_view vi
     return true;
   }
   if (phase_ == phase::monitor) {
-    if (head.type == '+' && head.line == "RESET") reset_state();
+    // Its lines begin with the time; everything else answers a command.
+    const bool line = head.type == '+' && !head.line.empty() && head.line[0] >= '0' && head.line[0] <= '9';
+    if (!line && monitor_replies_ > 0) --monitor_replies_;
+    const bool ends = !line && monitor_replies_ == 0 && std::exchange(monitor_ends_, false);
+    if (ends && head.type == '+' && head.line == "RESET") reset_state();
     begin(head, sink::client);
     return true;
   }

@@ -160,6 +160,40 @@ TEST(EngineConnection, MonitorPassesLinesAndNothingElse) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
+TEST(EngineConnection, WhatStandsBehindTheResetOfAMonitorWaitsForIt) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("MONITOR");
+  rig.backend("+OK");
+  rig.sent();
+  rig.answers();
+  rig.client("PING", "RESET", "GET k", "SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("PING"));
+  rig.backend("+2 [0 x] \"RESET\"", "+PONG");
+  EXPECT_THAT(rig.sent(), ElementsAre("RESET"));
+  rig.backend("+3 [0 x] \"RESET\"");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.backend("+RESET");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET k"));
+  rig.backend("$1|v");
+  EXPECT_THAT(rig.answers(),
+              testing::StartsWith("+2 [0 x] \"RESET\"|+PONG|+3 [0 x] \"RESET\"|+RESET|$1|v|-FENCEMISSING "));
+  EXPECT_FALSE(rig.engine.closing());
+}
+
+TEST(EngineConnection, AnswersDuringMonitorKeepTheirOrder) {
+  engine_rig rig;
+  rig.client("MONITOR");
+  rig.backend("+OK");
+  rig.answers();
+  rig.client("PING", "GET k", "RESET x", "QUIT");
+  EXPECT_EQ(rig.answers(), "");
+  rig.backend("+PONG");
+  const std::string no = "-ERR only PING, RESET and QUIT are allowed while MONITOR runs|";
+  EXPECT_EQ(rig.answers(), "+PONG|" + no + no + "+OK|");
+  EXPECT_TRUE(rig.engine.closing());
+}
+
 // ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 std::string confirm(std::string_view kind, std::string_view channel, int count) {

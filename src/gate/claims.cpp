@@ -40,14 +40,14 @@ void claims::bind(const std::vector<fence::claim>& tag, backend::mark_memory& ma
   for (const auto& one : tag) items_.push_back(make(one, marks));
 }
 
-void claims::bind_malformed(std::string detail) {
+void claims::bind_unusable(reason why, std::string detail) {
   clear();
-  malformed_ = std::move(detail);
+  unusable_ = rejection{why, {}, {}, {}, std::move(detail)};
 }
 
 bool claims::set(const fence::claim& one, backend::mark_memory& marks) {
   ++generation_;
-  malformed_.reset();
+  unusable_.reset();
   const auto same = [&](const bound_claim& c) { return c.cell->resource == one.resource; };
   const auto found = std::find_if(items_.begin(), items_.end(), same);
   if (found != items_.end()) {
@@ -62,7 +62,7 @@ bool claims::set(const fence::claim& one, backend::mark_memory& marks) {
 void claims::clear() {
   ++generation_;
   items_.clear();
-  malformed_.reset();
+  unusable_.reset();
 }
 
 claim_mask claims::held() const {
@@ -125,7 +125,7 @@ void claims::reject(const fence::policy& rules, rejection why, verdict& out) con
 
 void claims::need_resource(const std::string& resource, const fence::policy& rules, bool read, verdict& out) const {
   if (read && rules.read == fence::reads::pass) return;
-  if (malformed_) return reject(rules, {reason::malformed, resource, {}, {}, *malformed_}, out);
+  if (unusable_) return reject(rules, {unusable_->why, resource, {}, {}, unusable_->detail}, out);
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].cell->resource != resource) continue;
     const claim_mask mask = claim_mask{1} << i;
@@ -143,7 +143,7 @@ void claims::need_resource(const std::string& resource, const fence::policy& rul
 void claims::need_tag(bool read, verdict& out) const {
   const fence::policy& rules = gate_.policy;
   if (read && rules.read == fence::reads::pass) return;
-  if (malformed_) return reject(rules, {reason::malformed, {}, {}, {}, *malformed_}, out);
+  if (unusable_) return reject(rules, *unusable_, out);
   if (items_.empty()) {
     if (read || rules.missing == fence::missing_token::allow) return;
     return reject(rules, {reason::missing, {}, {}, {}, {}}, out);

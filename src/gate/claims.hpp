@@ -43,9 +43,10 @@ class claims {
  public:
   explicit claims(const settings::redis_gate& gate) : gate_(gate) {}
 
-  // A tag was read from a client name: it replaces everything. A malformed one binds, too: as malformed.
+  // A tag was read from a client name: it replaces everything. One that cannot be used binds, too: each write is
+  // rejected, and told why.
   void bind(const std::vector<fence::claim>& tag, backend::mark_memory& marks);
-  void bind_malformed(std::string detail);
+  void bind_unusable(fence::reason why, std::string detail);
   // FENCE SET: adds or replaces one. False: too many resources.
   [[nodiscard]] bool set(const fence::claim& one, backend::mark_memory& marks);
   void clear();
@@ -53,7 +54,7 @@ class claims {
   // Changes whenever the items do (not their status).
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
 
-  [[nodiscard]] bool bound() const { return malformed_.has_value() || !items_.empty(); }
+  [[nodiscard]] bool bound() const { return unusable_.has_value() || !items_.empty(); }
   [[nodiscard]] std::vector<bound_claim>& items() { return items_; }
   [[nodiscard]] const std::vector<bound_claim>& items() const { return items_; }
   // Claims under which a command may be sent: `held`; with reads: fence also `used`, which reads go on under.
@@ -79,7 +80,6 @@ class claims {
   [[nodiscard]] verdict judge_read(const std::vector<std::string_view>& arguments,
                                    const std::vector<std::size_t>& keys) const;
   [[nodiscard]] bool reads_may_be_fenced() const { return reads_fenced_ && bound(); }
-  [[nodiscard]] bool malformed() const { return malformed_.has_value(); }
   void note_reads_fenced(bool yes) { reads_fenced_ = yes; }
   [[nodiscard]] fence::policy policy_of(std::string_view resource) const;
 
@@ -93,7 +93,7 @@ class claims {
 
   const settings::redis_gate& gate_;
   std::vector<bound_claim> items_;
-  std::optional<std::string> malformed_;
+  std::optional<fence::rejection> unusable_;
   std::uint64_t generation_ = 1;
   bool reads_fenced_ = false;
 };

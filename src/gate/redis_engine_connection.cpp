@@ -17,6 +17,12 @@ bool to_int(std::string_view text, int& out) {
   return ec == std::errc{} && end == text.data() + text.size();
 }
 
+// "-NOPERM no\r\n" without what frames it.
+std::string_view error_text(std::string_view reply) {
+  if (reply.starts_with('-')) reply.remove_prefix(1);
+  return reply.substr(0, reply.find("\r\n"));
+}
+
 }  // namespace
 
 redis_engine::progress redis_engine::step_connection(const wire::request& r, const command_spec& spec) {
@@ -100,9 +106,11 @@ void redis_engine::on_state_reply() {
     const auto tag = fence::find_tag(*change_.name);
     if (tag && !ok) {
       // Clients that ignore this error go on; their writes must not pass as untagged.
-      claims_.bind_malformed("the server refused the client name that carried the tag");
+      claims_.bind_unusable(reason::missing,
+                            "the server refused the client name with the tag: " + std::string(error_text(held_reply_)) +
+                                "; FENCE SET binds without a name");
     } else if (tag && tag->has_error()) {
-      claims_.bind_malformed(tag->error().message);
+      claims_.bind_unusable(reason::malformed, tag->error().message);
       return answer_binding(rejection{reason::malformed, {}, {}, {}, tag->error().message});
     } else if (tag) {
       claims_.bind(**tag, marks_);

@@ -76,7 +76,7 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
     const auto presented = fence::token::parse(a[i + 1]);
     if (presented.has_error() || !fence::is_resource_name(a[i])) {
       const std::string detail = presented.has_error() ? presented.error().message : "not a resource name";
-      claims_.bind_malformed(detail);
+      claims_.bind_unusable(reason::malformed, detail);
       reject(malformed(detail), "fence|set");
       return progress::taken;
     }

@@ -101,7 +101,7 @@ TEST(Claims, AKeyWhoseResourceCannotBeOneIsMalformed) {
 TEST(Claims, AMalformedTagIsNotAnAbsentOne) {
   bench b;
   b.settings.policy.missing = fence::missing_token::allow;
-  b.bound.bind_malformed("not a tag");
+  b.bound.bind_unusable(reason::malformed, "not a tag");
   EXPECT_EQ(b.set("k"), "malformed");
   EXPECT_EQ(b.get("k"), "pass");
   b.bind("orders=1");

@@ -67,6 +67,13 @@ TEST(EngineFence, ANameThatRedisRefusedStillBindsItsTag) {
   rig.sent();
   rig.client("SET k v");
   EXPECT_THAT(rig.sent(), IsEmpty());
+  // The tag was well formed; it is the token that is missing, and this is why.
+  EXPECT_EQ(rig.answers(),
+            "-FENCEMISSING a write needs a fencing token (the server refused the client name with the tag: NOPERM no; "
+            "FENCE SET binds without a name); not applied|");
+  rig.client("FENCE SET orders 34", "SET k v");
+  rig.backend("+PONG");
+  EXPECT_THAT(rig.sent(), ElementsAre("PING", watch, mget, "MULTI"));
 }
 
 TEST(EngineFence, ARaiseThatFailedIsTriedAgainAtTheFirstWrite) {

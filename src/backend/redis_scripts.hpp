@@ -29,7 +29,8 @@ return {'set'}
 
 // One command behind its check. No KEYS: Redis asks for write access to those, and clients need none to the marks. ARGV:
 // protocol version, database of the client, n, n keys (marks, then the epoch), their n expected values, then the
-// command. A mark that differs answers the error "FENCEGATEMARK"; the command did not run then.
+// command. A mark that differs answers the error "FENCEGATEMARK"; the command did not run then. An error of the command
+// itself is "FENCEGATERAN " and its text; any other error is the script's, and the command did not run.
 inline constexpr std::string_view checked_command = R"lua(
 if ARGV[2] ~= '0' then redis.call('SELECT', 0) end
 local n = tonumber(ARGV[3])
@@ -38,7 +39,9 @@ for i = 4, 3 + n do
 end
 if ARGV[2] ~= '0' then redis.call('SELECT', ARGV[2]) end
 if ARGV[1] == '3' then redis.setresp(3) end
-return redis.pcall(unpack(ARGV, 4 + 2 * n))
+local r = redis.pcall(unpack(ARGV, 4 + 2 * n))
+if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' .. r.err) end
+return r
 )lua";
 
 }  // namespace fencegate::backend

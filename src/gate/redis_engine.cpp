@@ -368,12 +368,16 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
 }
 
 // Errors of the server's own reach the client as they are; what only the gate cares about is `unavailable`.
+bool redis_engine::is_native_error(std::string_view text) {
+  constexpr std::string_view native[] = {"NOAUTH", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN",
+                                         "MOVED",  "ASK",     "OOM",  "MISCONF",  "NOREPLICAS", "TRYAGAIN"};
+  return std::find(std::begin(native), std::end(native), text.substr(0, text.find(' '))) != std::end(native);
+}
+
 redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, const command_spec& spec) {
   if (!batch_.commands.empty()) return block();
   const std::string text = std::exchange(arm_error_, {});
-  for (const std::string_view native : {"NOAUTH", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED",
-                                        "ASK", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"}) {
-    if (!text.starts_with(native) || (text.size() > native.size() && text[native.size()] != ' ')) continue;
+  if (is_native_error(text)) {
     figures_.checks(metrics::check_outcome::unavailable).add();
     reply_local("-" + text + "\r\n");
     return progress::taken;

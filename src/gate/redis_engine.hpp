@@ -201,6 +201,16 @@ class redis_engine {
     bool muted = false;
     std::string last_command;
   };
+  // A command in the wrapper script.
+  struct wrapped {
+    std::string raw;  // as received
+    std::string name;
+    std::vector<std::shared_ptr<backend::mark_cell>> cells;
+    replayed::route how = replayed::route::normal;
+    bool muted = false;
+    bool mark_moved = false;
+    std::string error;  // of the script: the command did not run
+  };
   struct large {
     explicit large(const wire::request_decoder& limits) : request(limits) {}
     wire::large_request request;
@@ -229,6 +239,7 @@ class redis_engine {
   progress step_replayed(const wire::request& r, const backend::command_spec& spec);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_in_monitor(const wire::request& r, const backend::command_spec& spec);
+  [[nodiscard]] static bool is_native_error(std::string_view text);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec);
   std::optional<progress> check_keys(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
@@ -310,6 +321,7 @@ class redis_engine {
   progress wrap_command(const wire::request& r, claim_mask required);
   void wrap(const std::vector<std::string_view>& command, const std::vector<const bound_claim*>& under,
             const wire::request& whole);
+  void start_single(const wire::reply_head& head);
   void single_done();
 
   // ── the client's own transactions (redis_engine_transaction.cpp)
@@ -415,11 +427,7 @@ class redis_engine {
   std::deque<replayed> replay_;
   transaction tx_;
   std::unique_ptr<large> large_;
-  std::string single_raw_;
-  std::vector<std::shared_ptr<backend::mark_cell>> single_cells_;
-  bool single_muted_ = false;
-  bool single_mark_moved_ = false;
-  replayed::route single_route_ = replayed::route::normal;
+  wrapped single_;
   std::unique_ptr<claims> call_;  // of the FENCE CALL at hand
 
   // Polling of a blocking write.

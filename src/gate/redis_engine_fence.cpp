@@ -213,6 +213,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   }
   const auto claim = std::move(call_);
   wrap(command, {&claim->items().front()}, r);
+  single_.name = "fence|call";
   return progress::taken;
 }
 
@@ -257,44 +258,69 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const std:
   eval.push_back(epoch);
   eval.insert(eval.end(), command.begin(), command.end());
   wire::append_command(to_backend, eval);
-  single_raw_.clear();
+  single_ = wrapped{};
   if (whole.inlined)
-    wire::append_command(single_raw_, whole.arguments);
+    wire::append_command(single_.raw, whole.arguments);
   else
-    single_raw_ = std::string(whole.raw);
-  single_cells_.clear();
-  for (const auto* one : under) single_cells_.push_back(one->cell);
-  single_muted_ = muted_;
-  single_route_ = replay_.empty() ? replayed::route::normal : replay_.front().how;
-  single_mark_moved_ = false;
+    single_.raw = std::string(whole.raw);
+  single_.name = std::string(whole.name());
+  for (const auto* one : under) single_.cells.push_back(one->cell);
+  single_.muted = muted_;
+  if (!replay_.empty()) single_.how = replay_.front().how;
   expectations_.push_back({awaits::single, muted_});
   phase_ = phase::single;
 }
 
+// The script says which errors are the command's own; any other means that the command did not run.
+void redis_engine::start_single(const wire::reply_head& head) {
+  constexpr std::string_view ran = "FENCEGATERAN ";
+  if (!head.is_error()) return begin(head, single_.muted ? sink::drop : sink::client);
+  if (head.type == '-' && head.line.starts_with(ran)) {
+    if (!single_.muted) to_client += "-" + std::string(head.line.substr(ran.size())) + "\r\n";
+  } else if (head.type == '-' && head.line.starts_with("FENCEGATEMARK")) {
+    single_.mark_moved = true;
+  } else {
+    single_.error = head.type == '-' ? std::string(head.line) : "an unexpected reply";
+  }
+  begin(head, sink::drop);
+}
+
 void redis_engine::single_done() {
   phase_ = phase::open;
-  if (!single_mark_moved_) {
-    figures_.checks(metrics::check_outcome::admitted).add();
-    single_raw_.clear();
+  if (!single_.mark_moved) {
+    const wrapped done = std::exchange(single_, wrapped{});
     batch_attempts_ = 0;
+    if (done.error.empty()) {
+      figures_.checks(metrics::check_outcome::admitted).add();
+      return;
+    }
+    std::string answer = "-" + done.error + "\r\n";
+    if (is_native_error(done.error)) {
+      figures_.checks(metrics::check_outcome::unavailable).add();
+    } else {
+      const rejection why{reason::unavailable, {}, {}, {}, done.error};
+      host_.report(why, done.name, false);
+      answer = fence::redis_error(why);
+    }
+    if (!done.muted) to_client += answer;
     return;
   }
   // Not applied. The marks are read again (and put right), then the command is judged anew.
-  from_client.prepend(single_raw_);
+  from_client.prepend(single_.raw);
   decoder_.reset_progress();
   const bool give_up = ++batch_attempts_ > limits::batch_attempts_max;
-  replay_.push_front({give_up ? replayed::route::give_up : single_route_, single_muted_,
-                      give_up ? "the marks move all the time" : ""});
+  replay_.push_front(
+      {give_up ? replayed::route::give_up : single_.how, single_.muted, give_up ? "the marks move all the time" : ""});
   if (give_up) batch_attempts_ = 0;
   phase_ = phase::waiting;
-  auto left = std::make_shared<std::size_t>(single_cells_.size() + 1);
+  auto left = std::make_shared<std::size_t>(single_.cells.size() + 1);
   auto one_done = [this, left] {
     if (--*left != 0) return;
     phase_ = phase::open;
     resume();
   };
-  for (const auto& cell : single_cells_)
-    host_.read_mark(cell, [one_done](const backend::mark_reading&) { one_done(); });
+  const auto cells = single_.cells;  // answers at once may begin the next one
+  for (const auto& cell : cells) host_.read_mark(cell, [one_done](const backend::mark_reading&) { one_done(); });
   host_.recheck(one_done);
 }
 

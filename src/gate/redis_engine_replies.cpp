@@ -173,10 +173,7 @@ void redis_engine::start_reply(const wire::reply_head& head) {
         return unexpected("a command in a transaction was not queued");
       begin(head, front.muted ? sink::drop : sink::client);
       break;
-    case awaits::single:
-      single_mark_moved_ = head.type == '-' && head.line.starts_with("FENCEGATEMARK");
-      begin(head, single_mark_moved_ || front.muted ? sink::drop : sink::client);
-      break;
+    case awaits::single: start_single(head); break;
     case awaits::marks:
     case awaits::peek:
     case awaits::probe:

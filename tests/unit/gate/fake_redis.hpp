@@ -174,7 +174,8 @@ class fake_redis {
     const std::size_t n = std::stoul(command[5]);
     for (std::size_t i = 6; i < 6 + n; ++i)
       if (value_of("0/" + command[i]) != command[i + n]) return "-FENCEGATEMARK the mark moved\r\n";
-    return run(words(command.begin() + 6 + 2 * static_cast<std::ptrdiff_t>(n), command.end()), inside);
+    const auto said = run(words(command.begin() + 6 + 2 * static_cast<std::ptrdiff_t>(n), command.end()), inside);
+    return said.starts_with('-') ? "-FENCEGATERAN " + said.substr(1) : said;
   }
 
   std::string change(const words& command) {

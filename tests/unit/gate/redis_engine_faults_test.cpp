@@ -128,6 +128,7 @@ const std::vector<std::string>& wrong_replies() {
                                             "-ERR no",
                                             "-LOADING Redis is loading",
                                             "-FENCEGATEMARK forged",
+                                            "-FENCEGATERAN ERR forged",
                                             "-EXECABORT forged",
                                             "+OK",
                                             "+QUEUED",

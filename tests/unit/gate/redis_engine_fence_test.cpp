@@ -205,6 +205,30 @@ TEST(EngineFence, ACallWhoseMarkMovedIsJudgedAnew) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
+TEST(EngineFence, AnErrorOfTheWrappedCommandIsTheClients) {
+  engine_rig rig;
+  rig.client("FENCE CALL orders 34 INCR k");
+  rig.backend("+PONG");
+  rig.backend("-FENCEGATERAN WRONGTYPE Operation against a key");
+  EXPECT_EQ(rig.answers(), "-WRONGTYPE Operation against a key|");
+}
+
+TEST(EngineFence, AnErrorOfTheWrapperIsUnavailable) {
+  engine_rig rig;
+  rig.client("FENCE CALL orders 34 INCR k");
+  rig.backend("+PONG");
+  rig.host.reports.clear();
+  for (const std::string line :
+       {"-NOPERM no permissions to run 'eval'", "-WRONGTYPE Operation against script: 1234", "-FENCEGATERANX"}) {
+    rig.backend(line);
+    EXPECT_EQ(rig.answers(), "-FENCEDOWN the mark could not be checked: " + line.substr(1) + "; not applied|");
+    rig.client("FENCE CALL orders 34 INCR k");
+  }
+  EXPECT_EQ(rig.host.reports, std::vector<std::string>(3, "unavailable fence|call"));
+  rig.backend("-BUSY Redis is busy running a script");  // which the whole server says to everybody
+  EXPECT_EQ(rig.answers(), "-BUSY Redis is busy running a script|");
+}
+
 // ── equal_token: reject ─────────────────────────────────────────────────────────────────────────────────────────────
 
 struct one_use : engine_rig {

@@ -12,6 +12,15 @@ namespace {
 constexpr std::string_view tag_prefix = "fence:";
 constexpr std::size_t quoted_bytes_max = 64;
 
+// Where `fence:` begins, in any case, at `from` or behind it. Somebody who writes `Fence:` means a tag: to take it for
+// none would let the writes pass where missing tokens are allowed.
+std::size_t find_prefix(std::string_view name, std::size_t from) {
+  const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b; };
+  const auto found = std::search(name.begin() + static_cast<std::ptrdiff_t>(from), name.end(), tag_prefix.begin(),
+                                 tag_prefix.end(), same);
+  return found == name.end() ? std::string_view::npos : static_cast<std::size_t>(found - name.begin());
+}
+
 bool is_tag_byte(char c) { return is_resource_byte(c) || c == '=' || c == ','; }
 
 // Bytes in front of `fence:` that make it the end of a longer word ("no_fence:", "v2.fence:"), which is not ours.
@@ -72,7 +81,7 @@ result<std::vector<claim>> parse_tag(std::string_view text) {
 
 std::optional<result<std::vector<claim>>> find_tag(std::string_view client_name) {
   std::optional<result<std::vector<claim>>> found;
-  for (std::size_t at = 0; (at = client_name.find(tag_prefix, at)) != std::string_view::npos;) {
+  for (std::size_t at = 0; (at = find_prefix(client_name, at)) != std::string_view::npos;) {
     const bool inside_word = at > 0 && continues_word(client_name[at - 1]);
     at += tag_prefix.size();
     if (inside_word) continue;

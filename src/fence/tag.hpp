@@ -23,9 +23,9 @@ struct claim {
 // different tokens (the same token twice is one claim). No blanks are allowed.
 [[nodiscard]] result<std::vector<claim>> parse_tag(std::string_view text);
 
-// Finds the tag in a client name (Redis CLIENT SETNAME, PostgreSQL application_name): the text after `fence:` up to the
-// first byte that cannot be part of a tag. `fence:` counts only at the start of the name or behind a byte outside
-// [A-Za-z0-9_.]. nullopt: the name carries no tag. An error: it carries one that is malformed, or two that differ.
+// Finds the tag in a client name (Redis CLIENT SETNAME, PostgreSQL application_name): the text after `fence:` (in any
+// case) up to the first byte that cannot be part of a tag. `fence:` counts only at the start of the name or behind a byte
+// outside [A-Za-z0-9_.]. nullopt: the name carries no tag. An error: it carries one that is malformed, or two that differ.
 [[nodiscard]] std::optional<result<std::vector<claim>>> find_tag(std::string_view client_name);
 
 }  // namespace fencegate::fence

@@ -67,8 +67,8 @@ void rejection_log::report(std::string_view gate, const fence::rejection& why, s
       take_due(now, lines);
     } else {
       take_due(now, lines);
-      if (by_age_.size() == kinds_max) forget_oldest(lines);
-      lines.push_back(latest);
+      if (by_age_.size() == kinds_max) forget_oldest(now, lines);
+      show(latest, now, lines);
       by_age_.push_back({std::move(key), std::move(latest), now});
       by_key_.emplace(by_age_.back().key, std::prev(by_age_.end()));
     }
@@ -94,35 +94,65 @@ void rejection_log::flush(clock::time_point now) {
       const auto here = next++;  // take_count moves it to the end
       if (here->latest.repeated > 0) take_count(here, now, lines);
     }
+    take_suppressed(lines);
   }
   for (const line& l : lines) write(l);
 }
 
 void rejection_log::take_due(clock::time_point now, std::vector<line>& lines) {
+  turn_second(now, lines);
   while (!by_age_.empty() && now - by_age_.front().written >= line_interval) {
     if (by_age_.front().latest.repeated > 0) {
       take_count(by_age_.begin(), now, lines);
     } else {
-      forget_oldest(lines);
+      forget_oldest(now, lines);
     }
   }
 }
 
+void rejection_log::show(line one, clock::time_point now, std::vector<line>& lines) {
+  turn_second(now, lines);
+  if (shown_this_second_ == lines_per_second_max) {
+    suppressed_ += std::max<std::uint64_t>(1, one.repeated);
+    return;
+  }
+  ++shown_this_second_;
+  lines.push_back(std::move(one));
+}
+
+void rejection_log::turn_second(clock::time_point now, std::vector<line>& lines) {
+  if (now - second_began_ < std::chrono::seconds(1)) return;
+  second_began_ = now;
+  shown_this_second_ = 0;
+  take_suppressed(lines);
+}
+
+void rejection_log::take_suppressed(std::vector<line>& lines) {
+  if (suppressed_ == 0) return;
+  line sum;
+  sum.repeated = std::exchange(suppressed_, 0);
+  sum.of_many_kinds = true;
+  lines.push_back(std::move(sum));
+}
+
 void rejection_log::take_count(kinds::iterator of, clock::time_point now, std::vector<line>& lines) {
-  lines.push_back(of->latest);
+  show(of->latest, now, lines);
   of->latest.repeated = 0;
   of->written = now;
   by_age_.splice(by_age_.end(), by_age_, of);
 }
 
-void rejection_log::forget_oldest(std::vector<line>& lines) {
+void rejection_log::forget_oldest(clock::time_point now, std::vector<line>& lines) {
   kind& oldest = by_age_.front();
-  if (oldest.latest.repeated > 0) lines.push_back(std::move(oldest.latest));
+  if (oldest.latest.repeated > 0) show(std::move(oldest.latest), now, lines);
   by_key_.erase(oldest.key);
   by_age_.pop_front();
 }
 
 void rejection_log::write(const line& l) {
+  if (l.of_many_kinds)
+    return log::write(log::level::warn, "more rejections than the log takes; see checks_total",
+                      {{"repeated", static_cast<std::int64_t>(l.repeated)}});
   std::array<log::field, 9> fields;
   std::size_t count = 0;
   const auto add = [&](std::string_view key, auto value) { fields[count++] = {key, value}; };

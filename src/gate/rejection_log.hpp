@@ -2,7 +2,8 @@
 // count. A kind is gate, mode, reason, resource and the client's address without its port.
 //
 // A line for more than the first carries `repeated`: how many there were since the line before, the shown one included.
-// So the lines without it plus the sum of `repeated` are all rejections; what is still outstanding, flush() writes.
+// A storm over many kinds is cut off at lines_per_second_max, and one more line says how many rejections had none of
+// their own. So the lines without `repeated` plus its sum are all rejections; what is still outstanding, flush() writes.
 #pragma once
 
 #include "fence/rejection.hpp"
@@ -29,6 +30,8 @@ class rejection_log {
   // Kinds remembered, some 2 KB each at most; for one more, the oldest is written out and forgotten.
   static constexpr std::size_t kinds_max = 1024;
   static constexpr std::size_t command_bytes_max = 64;
+  // Of all kinds together.
+  static constexpr std::size_t lines_per_second_max = 50;
 
   // `client_address`: "host:port", "[v6]:port", or a name without port. `command`: its name only, never arguments.
   // `monitor`: the request was let through all the same. `now` may differ a little between threads.
@@ -49,6 +52,7 @@ class rejection_log {
     std::string command;
     bool monitor = false;
     std::uint64_t repeated = 0;  // 0: the first of its kind
+    bool of_many_kinds = false;  // shows nothing but how many were suppressed
   };
   struct kind {
     std::string key;
@@ -60,10 +64,18 @@ class rejection_log {
   void take_due(clock::time_point now, std::vector<line>& lines);
   // The kind counts anew from `now` on, as the youngest.
   void take_count(kinds::iterator of, clock::time_point now, std::vector<line>& lines);
-  void forget_oldest(std::vector<line>& lines);
+  void forget_oldest(clock::time_point now, std::vector<line>& lines);
+  // Keeps the line if this second has room for it; otherwise it counts as suppressed.
+  void show(line one, clock::time_point now, std::vector<line>& lines);
+  // Begins the next second, with a line about what the last one suppressed.
+  void turn_second(clock::time_point now, std::vector<line>& lines);
+  void take_suppressed(std::vector<line>& lines);
   static void write(const line& l);
 
   std::mutex mutex_;
+  clock::time_point second_began_{};
+  std::size_t shown_this_second_ = 0;
+  std::uint64_t suppressed_ = 0;
   kinds by_age_;                                                  // by `written`, oldest first
   std::unordered_map<std::string_view, kinds::iterator> by_key_;  // views of kind::key
 };

@@ -224,17 +224,45 @@ TEST_F(RejectionLog, WhenFullTheOldestIsWrittenOutAndForgotten) {
   }
   report(stale("r0"), 2s);
   report(stale("r0"), 2s);
-  ASSERT_THAT(lines, SizeIs(rejection_log::kinds_max));
+  const auto before = lines.size();
 
   report(stale("one-more"), 3s);
-  ASSERT_THAT(lines, SizeIs(rejection_log::kinds_max + 2));
-  EXPECT_EQ(lines[rejection_log::kinds_max].at("resource"), "r0");
-  EXPECT_EQ(lines[rejection_log::kinds_max].at("repeated"), "2");
+  ASSERT_THAT(lines, SizeIs(before + 2));
+  EXPECT_EQ(lines[before].at("resource"), "r0");
+  EXPECT_EQ(lines[before].at("repeated"), "2");
 
   report(stale("r0"), 3s);  // a first one again; "r1", the oldest now, had nothing outstanding
   EXPECT_EQ(lines.back().at("repeated"), "(none)");
   report(stale("r2"), 3s);  // still remembered
-  EXPECT_THAT(lines, SizeIs(rejection_log::kinds_max + 3));
+  EXPECT_THAT(lines, SizeIs(before + 3));
+  log_.flush(start_ + 4s);
+  EXPECT_EQ(told(), static_cast<std::int64_t>(rejection_log::kinds_max) + 5);
+}
+
+TEST_F(RejectionLog, AStormOverManyKindsIsCutOffAndCounted) {
+  constexpr auto cap = static_cast<std::int64_t>(rejection_log::lines_per_second_max);
+  constexpr int reports = 9'000;
+  for (int i = 0; i < reports; ++i) report(stale("r" + std::to_string(i)), std::chrono::milliseconds(i / 10));
+  EXPECT_THAT(lines, SizeIs(cap));
+  log_.write_due(start_ + 999ms);
+  EXPECT_THAT(lines, SizeIs(cap));
+  log_.write_due(start_ + 1s);
+  ASSERT_THAT(lines, SizeIs(cap + 1));
+  EXPECT_EQ(lines.back().message, "more rejections than the log takes; see checks_total");
+  EXPECT_THAT(lines.back().fields, ElementsAre(Pair("repeated", std::to_string(reports - cap))));
+  EXPECT_EQ(told(), reports);
+  report(stale("later"), 1s);  // the next second has room again
+  EXPECT_EQ(lines.back().at("resource"), "later");
+}
+
+TEST_F(RejectionLog, CountsThatAreDueAreCutOffAsWell) {
+  constexpr int kinds = 1000, reports = 3 * kinds;
+  for (int i = 0; i < reports; ++i) report(stale("r" + std::to_string(i % kinds)), 0s);
+  const auto before = lines.size();
+  log_.write_due(start_ + 10s);
+  EXPECT_THAT(lines, SizeIs(before + 1 + rejection_log::lines_per_second_max));
+  log_.flush(start_ + 10s);
+  EXPECT_EQ(told(), reports);
 }
 
 TEST_F(RejectionLog, NothingIsLostAmongManyKinds) {

@@ -81,7 +81,7 @@ class PostgresServer(Process):
         self.unix = unix
         self.hba = list(hba)
         self.conf = {"max_connections": 100, "shared_buffers": "16MB", "wal_level": "replica", "min_wal_size": "2MB",
-                     "max_wal_size": "64MB", "max_prepared_transactions": 0, "log_line_prefix": "%m [%p] %u@%d "} | conf
+                     "max_wal_size": "512MB", "max_prepared_transactions": 0, "log_line_prefix": "%m [%p] %u@%d "} | conf
         self._cli = None
 
     @property

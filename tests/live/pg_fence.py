@@ -1,0 +1,213 @@
+"""The vocabulary of the tests of the SQL: fenced databases (also with a part of the mechanism taken out), writers, what
+they were told, and statements that run in the background.
+
+    def attack(test, base):                 # True: the fence did not hold
+        old, new = base.armed(33), base.writer()
+        ...
+"""
+
+import itertools
+import json
+import threading
+
+import psycopg2
+
+from postgres import PostgresServer, run_sql
+from support import LiveTest, eventually
+
+_names = itertools.count()
+
+
+class Rejected:
+    """What a statement failed with. `state` is None when the connection was lost without a word."""
+
+    def __init__(self, error):
+        self.state = error.pgcode
+        self.text = str(error)
+        self.message = (error.diag.message_primary or "") if error.diag else ""
+        self.detail = error.diag.message_detail if error.diag else None
+        self.hint = error.diag.message_hint if error.diag else None
+
+    def json(self):
+        return json.loads(self.detail)
+
+    def __repr__(self):
+        return f"Rejected({self.state}, {self.text!r})"
+
+
+class Client:
+    """A session. Methods return rows, None, or Rejected: most tests want to look at it."""
+
+    def __init__(self, base, user, options=""):
+        self.base = base
+        # A test that would hang fails instead.
+        self.connection = base.server.connect(user, base.name, options=f"-c statement_timeout=30s {options}")
+        self.pid = self.connection.get_backend_pid()
+        base.clients.append(self)
+
+    def run(self, text, *values):
+        try:
+            return run_sql(self.connection, text, *values)
+        except psycopg2.Error as error:
+            return Rejected(error)
+
+    def arm(self, token, resource="orders"):
+        return self.run("SELECT fencegate.arm(%s, %s)", resource, token)
+
+    def write(self, note="a stale write"):
+        """INSERT; True when it went through."""
+        return self.run("INSERT INTO writes (pid, note) VALUES (pg_backend_pid(), %s)", note) is None
+
+    def begin(self, how=""):
+        assert self.run("BEGIN " + how) is None
+
+    def in_background(self, text, *values):
+        return Background(self, text, *values)
+
+    def alive(self):
+        return not isinstance(self.run("SELECT 1"), Rejected)
+
+    def close(self):
+        self.connection.close()
+
+
+class Background:
+    """A statement that runs in a thread of its own."""
+
+    def __init__(self, client, text, *values):
+        self.client = client
+        self._outcome = None
+        self._thread = threading.Thread(target=self._run, args=(text, values), daemon=True)
+        self._thread.start()
+
+    def _run(self, text, values):
+        self._outcome = self.client.run(text, *values)
+
+    def done(self):
+        return not self._thread.is_alive()
+
+    def wait_until_blocked(self, kind="Lock"):
+        """Returns when it waits for a lock, or for another kind of event. False when it ended instead."""
+        return eventually(lambda: self.done() or self.client.base.waits_for(self.client.pid) == kind) and not self.done()
+
+    def outcome(self, deadline=30):
+        self._thread.join(deadline)
+        if self._thread.is_alive():
+            raise AssertionError("the statement did not end")
+        return self._outcome
+
+
+class Base:
+    """A database of its own with the fence, a table `writes`, and a mark of 33 for "orders"."""
+
+    def __init__(self, server, mutate=None, **install):
+        self.server = server
+        self.name = f"base{next(_names)}"
+        self.clients = []
+        self.closed = False
+        server.sql(f"CREATE DATABASE {self.name}")
+        server.install(self.name, mutate=mutate, **install)
+        self.owner = Client(self, "postgres")
+        self.sql("CREATE TABLE writes (pid integer, note text)")
+        self.sql("GRANT ALL ON writes TO PUBLIC")
+        self.sql("INSERT INTO fencegate.marks (resource, mark) VALUES ('orders', 33)")
+
+    def sql(self, text, *values):
+        return run_sql(self.owner.connection, text, *values)
+
+    def value(self, text, *values):
+        rows = self.sql(text, *values)
+        return rows[0][0] if rows else None
+
+    def writer(self, user="alice", options=""):
+        return Client(self, user, options)
+
+    def armed(self, token, user="alice"):
+        client = self.writer(user)
+        armed = client.arm(token)
+        assert armed == [(token,)], armed
+        return client
+
+    def mark(self, resource="orders"):
+        return self.value("SELECT mark FROM fencegate.marks WHERE resource = %s", resource)
+
+    def writes(self):
+        return [note for (note,) in self.sql("SELECT note FROM writes")]
+
+    def waits_for(self, pid):
+        return self.value("SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", pid)
+
+    def gone(self, pid):
+        return self.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) == 0
+
+    def close(self):
+        for client in self.clients:
+            client.close()
+
+
+class FenceTest(LiveTest):
+    """One server for all tests of a class, whose settings are `conf`; users alice and bob."""
+
+    conf = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = PostgresServer(max_prepared_transactions=2, **cls.conf)
+        cls.enterClassContext(cls.server)
+        for name in ("alice", "bob"):
+            cls.server.user(name)
+
+    def base(self, mutate=None, **install):
+        base = Base(self.server, mutate, **install)
+        self.addCleanup(base.close)
+        return base
+
+    def assert_rejected(self, outcome, state, *words):
+        self.assertIsInstance(outcome, Rejected)
+        self.assertEqual(outcome.state, state, outcome)
+        for word in words:
+            self.assertIn(word, outcome.message)
+        if state is not None:
+            self.assertTrue(outcome.message.endswith("; not applied"), outcome)
+            self.assertEqual(outcome.json()["applied"], "no")
+
+    def freeze(self, pid):
+        self.addCleanup(self._thaw, pid)
+        self.server.freeze(pid)
+
+    def _thaw(self, pid):
+        try:
+            self.server.thaw(pid)
+        except ProcessLookupError:
+            pass
+
+
+def without(*texts, instead=""):
+    """A mutation: each text, which must be there exactly once, is taken out (or replaced)."""
+    def mutate(schema):
+        for text in texts:
+            if schema.count(text) != 1:
+                raise AssertionError(f"{schema.count(text)} times in the schema: {text}")
+            schema = schema.replace(text, instead)
+        return schema
+    return mutate
+
+
+def within(function, old, new=""):
+    """A mutation of one function's text."""
+    def mutate(schema):
+        start = schema.index(f"CREATE OR REPLACE FUNCTION fencegate.{function}(")
+        end = schema.find("CREATE OR REPLACE FUNCTION", start + 1)
+        body = schema[start:end]
+        if body.count(old) != 1:
+            raise AssertionError(f"{body.count(old)} times in {function}: {old}")
+        return schema[:start] + body.replace(old, new) + schema[end:]
+    return mutate
+
+
+def everywhere(old, new=""):
+    def mutate(schema):
+        if old not in schema:
+            raise AssertionError(f"not in the schema: {old}")
+        return schema.replace(old, new)
+    return mutate

@@ -1,0 +1,298 @@
+"""Each part of the mechanism in PostgreSQL has an attack that fails, and that succeeds when the part is taken out."""
+
+import support
+from pg_fence import FenceTest, Rejected, everywhere, within, without
+
+
+def raise_with_an_old_snapshot(base):
+    new = base.writer("bob")
+    new.begin("ISOLATION LEVEL REPEATABLE READ")
+    new.run("SELECT count(*) FROM writes")
+    old = base.armed(33)  # invisible to that snapshot
+    new.arm(34)
+    new.run("COMMIT")
+    return base.mark() == 34 and old.write()
+
+
+def raise_with_an_old_list_of_sessions(base):
+    new = base.writer("bob")
+    new.begin()
+    new.run("SELECT count(*) FROM pg_stat_activity")  # cached until the transaction ends
+    old = base.armed(33)
+    new.arm(34)
+    new.run("COMMIT")
+    return base.mark() == 34 and old.write()
+
+
+def raise_over_a_frozen_session(base):
+    old = base.armed(33)
+    old.begin()
+    old.write()
+    base.server.freeze(old.pid)
+    try:
+        base.writer("bob").run("SELECT * FROM fencegate.arm_all('{orders}', '{34}', 300)")
+        return base.mark() == 34  # while it lives
+    finally:
+        base.server.thaw(old.pid)
+
+
+def arm_while_a_raise_is_under_way(base):
+    """The arm sees mark 33 = token 33, and must notice what the raise in front of it commits."""
+    new, old = base.writer("bob"), base.writer()
+    new.begin()
+    new.arm(34)
+    arming = old.in_background("SELECT fencegate.arm('orders', 33)")
+    arming.wait_until_blocked()
+    new.run("COMMIT")
+    arming.outcome()
+    return base.mark() == 34 and not isinstance(arming.outcome(), Rejected) and old.write()
+
+
+def raise_while_an_arm_is_under_way(base):
+    """The arm's registration is not visible yet."""
+    old = base.writer()
+    old.begin()
+    old.arm(33)
+    base.writer("bob").arm(34)
+    old.run("COMMIT")
+    return base.mark() == 34 and old.write()
+
+
+def raise_past_another_raise(base):
+    """Both see mark 33; the lower one comes second."""
+    high, low = base.writer("bob"), base.writer()
+    high.begin()
+    high.arm(40)
+    arming = low.in_background("SELECT fencegate.arm('orders', 34)")
+    arming.wait_until_blocked()
+    high.run("COMMIT")
+    return not isinstance(arming.outcome(), Rejected) and base.mark() == 40 and low.write()
+
+
+def commit_prepared_under_an_old_token(base):
+    old = base.armed(33)
+    old.begin()
+    old.write()
+    prepared = old.run("PREPARE TRANSACTION 'orphan'")
+    assert prepared is None, prepared
+    base.writer("bob").arm(34)
+    raised = base.mark() == 34
+    base.writer().run("COMMIT PREPARED 'orphan'")
+    return raised and "a stale write" in base.writes()
+
+
+def commit_prepared_with_a_forged_catalog(base):
+    """pg_temp comes first for tables unless it is named last."""
+    old = base.armed(33)
+    old.begin()
+    old.write()
+    old.run("PREPARE TRANSACTION 'orphan'")
+    new = base.writer("bob")
+    new.run("CREATE TEMP TABLE pg_database (oid oid, datname name)")
+    new.run("GRANT ALL ON pg_temp.pg_database TO PUBLIC")
+    new.arm(34)
+    raised = base.mark() == 34
+    base.writer().run("COMMIT PREPARED 'orphan'")
+    return raised and "a stale write" in base.writes()
+
+
+def call_a_hostile_function(base):
+    """Unqualified names must not be looked up where the caller says."""
+    base.sql("GRANT CREATE ON DATABASE " + base.name + " TO alice")
+    evil = base.writer()
+    for text in ("CREATE SCHEMA evil", "GRANT USAGE ON SCHEMA evil TO PUBLIC",
+                 "CREATE FUNCTION evil.pg_try_advisory_xact_lock_shared(bigint) RETURNS boolean LANGUAGE plpgsql AS "
+                 "$$ BEGIN INSERT INTO fencegate.marks VALUES ('forged', 7); RETURN true; END $$",
+                 "SET search_path = evil, pg_catalog"):
+        outcome = evil.run(text)
+        assert outcome is None, outcome
+    evil.arm(33)
+    return base.mark("forged") is not None
+
+
+def jump_far(base):
+    outcome = base.writer().run("SELECT * FROM fencegate.arm_all('{orders}', '{1000}', 5000, 100)")
+    return not isinstance(outcome, Rejected)
+
+
+def jump_past_the_database(base):
+    """The caller asks for more than the database allows."""
+    outcomes = [base.writer().run("SELECT * FROM fencegate.arm_all('{orders}', '{1000}', 5000, %s)", step)
+                for step in (0, -1, 10_000, None)]
+    return not all(isinstance(outcome, Rejected) for outcome in outcomes)
+
+
+def wait_longer_than_the_database_allows(base):
+    """Whoever asks to wait for an hour would hold the lock for as long."""
+    old = base.armed(33)
+    base.server.freeze(old.pid)
+    try:
+        raising = base.writer("bob").in_background("SELECT * FROM fencegate.arm_all('{orders}', '{34}', 3600000)")
+        try:
+            support.eventually(raising.done, 5)
+            return False
+        except AssertionError:
+            return True
+    finally:
+        base.server.thaw(old.pid)
+        raising.outcome()
+
+
+def arm_a_superuser(base):
+    return not isinstance(base.owner.arm(33), Rejected)
+
+
+def survive_ones_own_raise(base):
+    """Who raises without arming does not end itself."""
+    base.sql("GRANT fencegate_gate TO alice")
+    old = base.armed(33)
+    old.run("SELECT fencegate.raise('orders', 34)")
+    return base.mark() == 34 and old.write()
+
+
+def commit_a_raise_asynchronously(base):
+    new = base.writer()
+    new.run("SET synchronous_commit = off")
+    new.begin()
+    new.arm(34)
+    return new.run("SHOW synchronous_commit") == [("off",)]
+
+
+def arm_behind_a_write(base):
+    """Two arms in one transaction would take their locks in any order."""
+    client = base.writer()
+    client.begin()
+    client.write()
+    return not isinstance(client.arm(34), Rejected)
+
+
+def sit_on_the_lock(base):
+    """An older session that stays in its arming transaction, or just takes the lock, keeps the successor out."""
+    for token, how in ((34, "SELECT fencegate.arm('orders', 33)"),
+                       (35, "SELECT pg_advisory_lock(fencegate_key)"), (36, "SELECT pg_advisory_lock_shared(fencegate_key)")):
+        key = base.value("SELECT fencegate.lock_key('orders')")
+        old = base.writer()
+        if "arm" in how:
+            old.begin()
+        old.run(how.replace("fencegate_key", str(key)))
+        if isinstance(base.writer("bob").arm(token), Rejected):
+            return True
+    return False
+
+
+def guard_with_an_old_snapshot(base):
+    """REPEATABLE READ: the mark as it was before the raise."""
+    old = base.writer()
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT count(*) FROM writes")
+    base.writer("bob").arm(34)
+    old.run("SELECT fencegate.guard('{orders}', '{33}')")
+    old.write()
+    old.run("COMMIT")
+    return base.mark() == 34 and "a stale write" in base.writes()
+
+
+def guard_while_a_raise_is_under_way(base):
+    new, old = base.writer("bob"), base.writer()
+    new.begin()
+    new.arm(34)
+    old.begin()
+    guarding = old.in_background("SELECT fencegate.guard('{orders}', '{33}')")
+    guarding.wait_until_blocked()
+    new.run("COMMIT")
+    guarding.outcome()
+    old.write()
+    old.run("COMMIT")
+    return base.mark() == 34 and "a stale write" in base.writes()
+
+
+def guard_and_stay(base):
+    old = base.writer()
+    old.begin()
+    old.run("SELECT fencegate.guard('{orders}', '{33}')")
+    old.write()
+    base.writer("bob").arm(34)
+    old.run("COMMIT")
+    return base.mark() == 34 and "a stale write" in base.writes()
+
+
+# what is taken out: (the mutation, the attack that then succeeds, how the database is set up)
+TABLE = {
+    "READ COMMITTED only": (
+        without("IF current_setting('transaction_isolation') <> 'read committed' THEN\n    PERFORM fencegate.malformed(NULL, "
+                "NULL,\n      'this needs", instead="IF false THEN PERFORM fencegate.malformed(NULL, NULL, 'this needs"),
+        raise_with_an_old_snapshot, {}),
+    "a new list of sessions for each look": (
+        within("cut_once", "PERFORM pg_stat_clear_snapshot();"), raise_with_an_old_list_of_sessions, {}),
+    "waiting until older sessions are gone": (
+        within("cut", "WHILE ups[i] AND", "WHILE false AND"), raise_over_a_frozen_session, {}),
+    "ending older sessions": (
+        within("take", "counts := fencegate.cut(names, toks, ups, deadline);", "counts := array_fill(0, ARRAY[32]);"),
+        lambda base: [old := base.armed(33), base.writer("bob").arm(34)] and base.mark() == 34 and old.write(), {}),
+    "reading the mark again behind a raise": (
+        within("hold_equal", "IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;\n  IF m IS DISTINCT FROM t THEN",
+               "IF false THEN"), arm_while_a_raise_is_under_way, {}),
+    "the lock of an equal arm": (
+        within("hold_equal", "PERFORM fencegate.lock_shared(r, t, k, deadline);"), arm_while_a_raise_is_under_way, {}),
+    "the lock of a raise": (
+        within("raise_one", "PERFORM fencegate.lock_exclusive(r, t, k, deadline);"), raise_while_an_arm_is_under_way, {}),
+    "reading the mark again under the lock of a raise": (
+        within("raise_one", "IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;"), raise_past_another_raise, {}),
+    "ending who sits on the lock": (
+        within("lock_exclusive", "PERFORM fencegate.end_idle_holders(k);"), sit_on_the_lock, {"cut_ms": 1000}),
+    "ending who holds the lock of a raise and does nothing": (
+        within("idle_holders", "OR a.state LIKE 'idle%'"), sit_on_the_lock, {"cut_ms": 1000}),
+    "prepared transactions": (
+        within("take", "IF true = ANY (ups) THEN PERFORM", "IF false THEN PERFORM"), commit_prepared_under_an_old_token, {}),
+    "pg_temp last": (
+        everywhere("SET search_path = pg_catalog, pg_temp AS", "SET search_path = pg_catalog AS"),
+        commit_prepared_with_a_forged_catalog, {}),
+    "a fixed search_path": (
+        everywhere("SET search_path = pg_catalog, pg_temp AS", "AS"), call_a_hostile_function, {}),
+    "max_step of the caller": (within("raise_one", "IF t - m > max_step", "IF false"), jump_far, {}),
+    "max_step of the database": (
+        within("take", ", CASE WHEN s.max_step > 0 THEN s.max_step END)", ")"), jump_past_the_database, {"max_step": 100}),
+    "the longest wait of the database": (
+        within("take", "least(greatest(coalesce($3, s.cut_ms), 1), s.cut_ms)", "coalesce($3, s.cut_ms)"),
+        wait_longer_than_the_database_allows, {"cut_ms": 500}),
+    "superusers": (within("check_session", "IF registers AND super", "IF false AND super"), arm_a_superuser, {}),
+    "the raiser's own registration": (
+        within("take", "IF NOT registers AND EXISTS", "IF false AND EXISTS"), survive_ones_own_raise, {}),
+    "durable raises": (
+        within("take", "PERFORM set_config('synchronous_commit', 'on', true);", "NULL;"), commit_a_raise_asynchronously, {}),
+    "an arm comes first": (
+        within("check_transaction", "IF pg_current_xact_id_if_assigned() IS NOT NULL", "IF false"), arm_behind_a_write, {}),
+    "guard: the row's lock": (
+        within("guarded_mark", "PERFORM FROM fencegate.marks x WHERE x.resource = r FOR SHARE;", "NULL;"),
+        guard_with_an_old_snapshot, {}),
+    "guard: the lock": (
+        within("guard", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"), guard_and_stay, {}),
+    "guard: the mark is read behind the lock": (
+        within("guard", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
+               "    m := fencegate.guarded_mark(r, t);",
+               "m := fencegate.guarded_mark(r, t); PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"),
+        guard_while_a_raise_is_under_way, {}),
+}
+
+
+class Mutations(FenceTest):
+    pass
+
+
+def _add(name, mutate, attack, install):
+    def holds(self):
+        self.assertFalse(attack(self.base(**install)), "the attack succeeded")
+
+    def is_needed(self):
+        self.assertTrue(attack(self.base(mutate, **install)), "the attack fails without it, too")
+
+    words = name.replace(" ", "_").replace(":", "").replace("'", "")
+    setattr(Mutations, f"test_{words}_holds", holds)
+    setattr(Mutations, f"test_{words}_is_needed", is_needed)
+
+
+for _name, _entry in TABLE.items():
+    _add(_name, *_entry)
+
+if __name__ == "__main__":
+    support.main()

@@ -1,5 +1,5 @@
-// The pieces that PostgreSQL's messages are made of: numbers in network order and NUL-terminated strings. Reads never go
-// beyond the text they were given, and compare before they add: a declared length can be anything.
+// The pieces that PostgreSQL's messages are made of: numbers in network order and NUL-terminated strings. Reads never
+// go beyond the text they were given, and compare before they add: a declared length can be anything.
 #pragma once
 
 #include <cstddef>

@@ -41,6 +41,14 @@ inline constexpr int raise_attempts_max = 32;
 // Marks remembered by one gate (local memory; only ever a reason to reject).
 inline constexpr std::size_t marks_remembered_max = 100'000;
 
+// PostgreSQL: answers of a client to the server's questions during authentication (the server's own limit,
+// PG_MAX_AUTH_TOKEN_LENGTH, is 65535).
+inline constexpr std::size_t pg_authentication_bytes_max = 64 * 1024;
+// Messages of a server that are read, not only moved: errors, completions, parameters.
+inline constexpr std::size_t pg_inspected_bytes_max = 64 * 1024;
+// A statement up to this size is held whole until it was read; a larger one is read as it streams by.
+inline constexpr std::size_t pg_statement_buffered_bytes_max = 256 * 1024;
+
 // Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
 inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;
 inline constexpr std::size_t admin_connections_max = 16;

@@ -1,0 +1,83 @@
+// Which tokens a PostgreSQL connection brings, and the texts by which a session is armed with them. Pure.
+#pragma once
+
+#include "base/result.hpp"
+#include "fence/rejection.hpp"
+#include "fence/tag.hpp"
+#include "wire/pg_message.hpp"
+#include "wire/pg_opening.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+using claims_list = std::vector<fence::claim>;
+
+// The claims of a start-up packet: `fencing.tokens` in `options` or as a parameter of its own, and a tag in
+// `application_name`. Empty: there is none. An error: one is malformed, or two differ.
+[[nodiscard]] result<claims_list> claims_of(const wire::pg_opening& opening);
+
+// The claims in the tags of one statement's comments; an error as above.
+[[nodiscard]] result<claims_list> claims_of(const std::vector<std::string>& comment_tags);
+
+// What `wanted` has that `bound` has not, or has with another token.
+[[nodiscard]] claims_list claims_beyond(const claims_list& bound, const claims_list& wanted);
+// `added` over `bound`: a resource of both takes the token of `added`.
+void bind_claims(claims_list& bound, const claims_list& added);
+
+// One simple Query, an implicit transaction of its own: READ COMMITTED, READ WRITE, no statement_timeout, no JIT, then
+// fencegate.arm_all. All names are schema-qualified: the client chose this session's search_path.
+[[nodiscard]] std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout,
+                                    std::int64_t max_step);
+
+// Reads the replies to arm_query. Success must enable: armed only when every claim's row came back with its own token as
+// mark, no error came, and the session stands outside a transaction again.
+class arm_reading {
+ public:
+  struct outcome {
+    bool armed = false;
+    bool raised = false;    // a mark rose
+    std::uint64_t cut = 0;  // older sessions that were ended
+    // Not armed: why. `resource` and numbers from the server's DETAIL where it gave them.
+    fence::rejection why;
+  };
+
+  arm_reading() = default;
+  explicit arm_reading(claims_list claims) : claims_(std::move(claims)) {}
+
+  // One reply; true: it was ReadyForQuery, the last one.
+  bool take(char type, std::string_view body);
+  [[nodiscard]] outcome judge() const;
+  // The session stands outside a transaction, as before: at worst nothing has changed.
+  [[nodiscard]] bool left_session_idle() const { return status_ == 'I' || status_ == 0; }
+
+ private:
+  void take_row(std::string_view body);
+  void fail(std::string why);
+
+  claims_list claims_;
+  std::vector<bool> proven_;
+  bool raised_ = false;
+  std::uint64_t cut_ = 0;
+  char status_ = 0;
+  std::optional<wire::pg_error> error_;
+  std::string problem_;
+};
+
+// What of the session's last statements is certain when its token was superseded.
+enum class applied : std::uint8_t { no, unknown };
+
+// ErrorResponse for a rejection; `severity` FATAL when the connection ends with it, ERROR otherwise.
+[[nodiscard]] wire::pg_error pg_error_of(const fence::rejection& why, std::string_view severity,
+                                         applied certain = applied::no);
+
+// A statement that fails with this error and does nothing else. Sent in place of a client's statement, so that the server's
+// own transaction state follows from it.
+[[nodiscard]] std::string failing_statement(const wire::pg_error& e);
+
+}  // namespace fencegate::gate

@@ -1,0 +1,209 @@
+// One PostgreSQL client's session as an I/O-free machine: bytes in, bytes out. It reads the start of the connection, has the
+// session armed before the client may use it, and from then on frames messages and moves them.
+//
+// Rule kept: no statement of a client whose connection carries a tag reaches the server before the server has answered,
+// for each claim, that this very session is registered under its token (gate/pg_binding.hpp, arm_reading). From then on
+// it is the server that ends the session when a higher token arrives; nothing here needs to be awake for that.
+#pragma once
+
+#include "backend/mark_memory.hpp"
+#include "base/byte_queue.hpp"
+#include "base/metrics.hpp"
+#include "fence/gate_settings.hpp"
+#include "gate/pg_binding.hpp"
+#include "gate/pg_flight.hpp"
+#include "wire/sql_scanner.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+// A registration of a session that the server has ended.
+struct ended_registration {
+  fence::claim held;
+  std::optional<fence::token> mark;  // now
+  bool raising = false;              // a raise is under way: the mark may still rise
+};
+
+// What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
+// come before the call returns.
+class pg_host {
+ public:
+  virtual ~pg_host() = default;
+  // on_connected() or on_unreachable() follows.
+  virtual void connect() = 0;
+  // What the session with this process id was registered for; nullopt: it cannot be asked now.
+  virtual void ended(const std::string& database, std::int32_t pid,
+                     std::function<void(std::optional<std::vector<ended_registration>>)> done) = 0;
+  // The marks as they are; nullopt: they cannot be read now. What has no mark is left out.
+  virtual void look(const std::string& database, const claims_list& claims,
+                    std::function<void(std::optional<claims_list>)> done) = 0;
+  // What this process has seen of the marks of this database.
+  virtual backend::mark_memory& marks(const std::string& database) = 0;
+  // on_timer() comes once, after the delay; a later call replaces an earlier one.
+  virtual void set_timer(std::chrono::milliseconds delay) = 0;
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
+  // One line in the log, and counted.
+  virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
+  // The server ended this session because of a higher token.
+  virtual void report_cut(const fence::rejection& why, applied certain) = 0;
+};
+
+class pg_engine {
+ public:
+  pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures);
+
+  byte_queue from_client;
+  byte_queue from_backend;
+  std::string to_client;
+  std::string to_backend;
+
+  void on_client_bytes() { resume(); }
+  void on_backend_bytes();
+  void on_connected();
+  void on_unreachable(std::string_view why);
+  // The server has closed the connection; its last bytes were read.
+  void on_backend_end();
+  void on_timer();
+  // The world outside has moved (an answer, room in a buffer): go on where it stopped.
+  void resume();
+  // At the next boundary the client is told that the gate is going, and the connection ends.
+  void drain();
+
+  // Nothing more will be read or sent but to_client and to_backend; then the connection ends.
+  [[nodiscard]] bool closing() const { return phase_ == phase::closing; }
+  // The next client bytes cannot be used before something else happens.
+  [[nodiscard]] bool blocked() const;
+  // Nothing is in flight or half-said; the connection may be closed without loss.
+  [[nodiscard]] bool at_rest() const;
+  // The client's opening or authentication is not finished.
+  [[nodiscard]] bool opening() const { return phase_ < phase::arming; }
+  // The client is served, and may be silent as long as it likes.
+  [[nodiscard]] bool relaying() const { return phase_ == phase::relaying; }
+
+ private:
+  enum class phase : std::uint8_t {
+    opening,     // the client's first packet is awaited
+    connecting,  // the link is being opened
+    cancelling,  // a CancelRequest was sent on; the server answers by closing
+    starting,    // authentication, up to the first ReadyForQuery, which is held back
+    arming,      // the replies to an arm_query are being read
+    looking,     // monitor: the marks are being read
+    relaying,
+    judging,  // the server has ended the session: why?
+    closing,
+  };
+
+  // ── opening and arming (pg_engine.cpp)
+  bool step_opening();
+  void open(const wire::pg_opening& opening);
+  bool step_starting_client();
+  bool step_starting_backend();
+  void on_first_ready(std::string_view message);
+  void serve();
+  void begin_arming(claims_list claims);
+  bool step_arming();
+  void on_arming_failed(const fence::rejection& why);
+  void watch_only(const claims_list& claims);
+  [[nodiscard]] std::optional<fence::rejection> refused_by_memory(const claims_list& claims);
+
+  // ── the client's messages (pg_engine_client.cpp)
+  bool step_client();
+  bool step_statement(const wire::pg_head& head);
+  bool step_bind(const wire::pg_head& head);
+  bool step_large_statement();
+  bool step_passing();
+  // Sends on what is there of the message in front; the rest follows in step_passing().
+  void forward(const wire::pg_head& head);
+  struct judged {
+    enum class verdict : std::uint8_t { forward, wait, arm, refuse } what = verdict::forward;
+    claims_list claims;  // arm: for these
+    fence::rejection why;
+  };
+  judged judge(const wire::sql_scanner::findings& found);
+  judged judge_claims(const claims_list& wanted);
+  bool obey(const judged& j, const wire::pg_head& head, std::string_view command);
+  void refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
+  void remember_statement(std::string_view name, const wire::sql_scanner::findings& found);
+
+  // ── the server's messages (pg_engine_backend.cpp)
+  bool step_backend();
+  enum class passage : std::uint8_t {
+    through,
+    dropped,    // it answers a message of the gate's
+    held_back,  // the server ends the session; what the client is told depends on why
+    stopped,    // the connection ends
+  };
+  passage inspect(const wire::pg_head& head, std::string_view message);
+  void on_parameter(std::string_view body);
+  void on_terminated(bool with_error);
+  void ask_why();
+  void on_why(const std::optional<std::vector<ended_registration>>& answer);
+  void end_as_superseded(const fence::rejection& why);
+
+  void reject(const fence::rejection& why, std::string_view command);
+  void close_with(const wire::pg_error& e);
+  void protocol_error(metrics::side whose, std::string_view what);
+  [[nodiscard]] bool enforces() const { return gate_.policy.mode == fence::enforcement::enforce; }
+
+  pg_host& host_;
+  const settings::postgres_gate& gate_;
+  metrics::gate& figures_;
+  phase phase_ = phase::opening;
+
+  // The connection.
+  int encryption_asked_ = 0;
+  std::string first_packet_;  // what goes to the server first
+  std::string database_;
+  std::int32_t pid_ = 0;
+  bool cancels_ = false;  // the first packet is a CancelRequest
+  bool authenticated_ = false;
+  bool terminated_ = false;  // the client has said Terminate
+
+  // The fence.
+  claims_list bound_;             // armed for, or monitored
+  claims_list wanted_;            // from a changed application_name: to be armed before the next statement
+  std::string wanted_malformed_;  // the same, but it is no tag
+  std::string application_name_;  // as the server reported it when the session began
+  claims_list arming_for_;
+  arm_reading arm_;
+  std::string held_ready_;  // the first ReadyForQuery, for the client once it is armed; empty: the client has it
+  std::chrono::steady_clock::time_point arm_sent_;
+  std::optional<fence::rejection> statement_refused_;  // by the arm in front of it
+
+  // What passes.
+  pg_flight flight_;
+  bool waits_for_boundary_ = false;  // the statement in front needs an arm, which needs quiet
+  std::size_t client_passing_ = 0;   // bytes of a message whose head went through
+  std::size_t backend_passing_ = 0;  // the same, towards the client
+  std::size_t swallowed_ = 0;        // bytes of a refused message that are still to come
+  // A statement larger than the buffer is going through: its text is read before it goes on, hence before it is whole.
+  struct large_statement {
+    wire::sql_scanner text;
+    std::size_t left = 0;  // bytes of the message
+    bool named = false;    // Parse: its name is still to be read
+    bool text_over = false;
+
+    void read(std::string_view body);
+  };
+  std::unique_ptr<large_statement> large_;
+  std::map<std::string, claims_list, std::less<>> tagged_statements_;  // prepared ones, by name
+
+  // The end.
+  bool draining_ = false;
+  bool backend_ended_ = false;
+  bool fatal_seen_ = false;
+  std::string last_words_;  // the server's, to be passed on when nobody superseded this session
+  applied certain_ = applied::unknown;
+  std::chrono::steady_clock::time_point ended_at_;
+};
+
+}  // namespace fencegate::gate

@@ -1,0 +1,203 @@
+// What the server sends to a client that is served: messages are framed and moved; a few are read.
+#include "base/limits.hpp"
+#include "gate/pg_engine.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+namespace {
+
+using fence::reason;
+using std::chrono::milliseconds;
+
+constexpr std::string_view server_message_types = "123ACDEGHIKNRSTVWZcdnst v";
+constexpr std::string_view inspected_types = "12CEGNSWZ";
+constexpr std::string_view admin_shutdown = "57P01";
+
+// A raise that is under way is asked for again after this.
+constexpr milliseconds ask_again{20};
+// How long the server may take to say why it ended a session, on top of a raise's own time.
+constexpr milliseconds ask_allowance{5'000};
+// application_name is cut to NAMEDATALEN - 1 bytes.
+constexpr std::size_t name_bytes_max = 63;
+
+}  // namespace
+
+// Moves whole stretches: up to the next message that has to be read.
+bool pg_engine::step_backend() {
+  const std::string_view input = from_backend.view();
+  std::size_t at = 0;
+  const auto move = [&] {
+    to_client += input.substr(0, at);
+    from_backend.consume(at);
+  };
+  while (at < input.size()) {
+    if (backend_passing_ != 0) {
+      const std::size_t n = std::min(backend_passing_, input.size() - at);
+      at += n;
+      backend_passing_ -= n;
+      continue;
+    }
+    const auto head = wire::decode_pg_head(input.substr(at));
+    if (!head || (*head && server_message_types.find((*head)->type) == std::string_view::npos)) {
+      move();
+      protocol_error(metrics::side::backend, head ? "a message of unknown type" : head.error().message);
+      return false;
+    }
+    if (!*head) break;
+    const std::size_t bytes = wire::pg_head_bytes + (*head)->body_bytes;
+    const bool reads = inspected_types.find((*head)->type) != std::string_view::npos;
+    if (!reads || (*head)->body_bytes > limits::pg_inspected_bytes_max) {
+      if ((*head)->type == 'E') flight_.on_error();
+      backend_passing_ = bytes;
+      continue;
+    }
+    if (input.size() - at < bytes) break;
+    // Those that stay in the stretch are read where they lie.
+    const auto message = input.substr(at, bytes);
+    const auto verdict = inspect(**head, message);
+    if (verdict == passage::through) {
+      at += bytes;
+      continue;
+    }
+    move();
+    if (verdict == passage::stopped) return false;
+    from_backend.consume(bytes);
+    if (verdict == passage::held_back) return phase_ == phase::relaying;
+    return true;
+  }
+  const bool moved = at != 0;
+  move();
+  return moved;
+}
+
+pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_view message) {
+  const auto body = message.substr(wire::pg_head_bytes);
+  const auto wrong = [this](std::string_view what) {
+    protocol_error(metrics::side::backend, what);
+    return passage::stopped;
+  };
+  switch (head.type) {
+    case '1':
+    case '2': return flight_.on_statement_reply(head.type) ? passage::dropped : passage::through;
+    case 'Z': {
+      const auto status = wire::decode_pg_ready(body);
+      if (!status) return wrong(status.error().message);
+      if (!flight_.on_ready(*status)) return wrong("ReadyForQuery that nobody asked for");
+      return passage::through;
+    }
+    case 'C':
+      if (const auto tag = wire::decode_pg_strings(body, 1)) flight_.on_complete((*tag)[0]);
+      return passage::through;
+    case 'G':
+    case 'W': flight_.on_copy_in(); return passage::through;
+    case 'S': on_parameter(body); return passage::through;
+    default: break;
+  }
+  const auto e = wire::decode_pg_error(body);
+  if (!e) return wrong(e.error().message);
+  const bool ends = e->severity == "FATAL" || e->severity == "PANIC";
+  if (e->sqlstate == admin_shutdown && enforces()) {
+    last_words_ += message;
+    if (head.type == 'E' && ends) on_terminated(true);
+    return passage::held_back;
+  }
+  if (head.type == 'E') {
+    flight_.on_error();
+    fatal_seen_ = fatal_seen_ || ends;
+  }
+  return passage::through;
+}
+
+// A changed application_name that carries a tag binds from the next statement on.
+void pg_engine::on_parameter(std::string_view body) {
+  const auto both = wire::decode_pg_strings(body, 2);
+  if (!both || (*both)[0] != "application_name" || (*both)[1] == application_name_) return;
+  application_name_ = (*both)[1];
+  wanted_.clear();
+  wanted_malformed_.clear();
+  const auto tag = fence::find_tag(application_name_);
+  if (!tag) return;
+  if (!*tag)
+    wanted_malformed_ = "application_name: " + tag->error().message;
+  else if (application_name_.size() >= name_bytes_max && fence::is_resource_byte(application_name_.back()))
+    wanted_malformed_ = "the server cut application_name at 63 bytes, perhaps inside the tag";
+  else
+    wanted_ = **tag;
+}
+
+// ── the server has ended the session ────────────────────────────────────────────────────────────────────────────────
+
+// What is certain: a FATAL ErrorResponse inside a transaction that was not committed; or nothing was in flight.
+// Everything else may have been applied: a WARNING and end of file while COMMIT waits for a standby, a bare end of file,
+// inner commits of CALL and DO, autocommit.
+void pg_engine::on_terminated(bool with_error) {
+  const bool quiet = flight_.idle() && flight_.certain() && client_passing_ == 0 && large_ == nullptr;
+  certain_ = quiet || (with_error && flight_.uncommitted()) ? applied::no : applied::unknown;
+  ended_at_ = host_.now();
+  phase_ = phase::judging;
+  ask_why();
+}
+
+void pg_engine::on_backend_end() {
+  backend_ended_ = true;
+  switch (phase_) {
+    case phase::arming: {
+      auto why = arm_.judge().why;
+      on_arming_failed(why);
+      break;
+    }
+    case phase::relaying: {
+      const bool cut_short = backend_passing_ != 0 || !from_backend.empty();
+      if (terminated_ || fatal_seen_ || cut_short || !enforces()) {
+        phase_ = phase::closing;
+        break;
+      }
+      on_terminated(false);
+      break;
+    }
+    case phase::judging: break;
+    default: phase_ = phase::closing; break;
+  }
+}
+
+void pg_engine::ask_why() {
+  host_.ended(database_, pid_, [this](const auto& answer) {
+    if (phase_ == phase::judging) on_why(answer);
+  });
+}
+
+void pg_engine::on_why(const std::optional<std::vector<ended_registration>>& answer) {
+  if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
+  bool raising = false;
+  if (answer) {
+    for (const auto& r : *answer) {
+      if (r.mark && r.held.presented < *r.mark)
+        return end_as_superseded({reason::stale, r.held.resource, r.held.presented, r.mark, {}});
+      raising = raising || r.raising;
+    }
+  }
+  const bool patient = host_.now() - ended_at_ < gate_.cut_timeout + ask_allowance;
+  const bool must_know = !answer && !bound_.empty();
+  if ((raising || must_know) && patient) return host_.set_timer(ask_again);
+  if (!last_words_.empty()) {
+    to_client += last_words_;  // nobody superseded it: an administrator, or the server itself
+    phase_ = phase::closing;
+  } else if (!bound_.empty() || certain_ == applied::unknown) {
+    close_with({"FATAL",
+                "08006",
+                "the server closed the connection; whether the last statements were applied is not known",
+                {},
+                {}});
+  } else {
+    phase_ = phase::closing;
+  }
+}
+
+void pg_engine::end_as_superseded(const fence::rejection& why) {
+  if (why.mark) host_.marks(database_).cell(why.resource)->saw(*why.mark);
+  host_.report_cut(why, certain_);
+  close_with(pg_error_of(why, "FATAL", certain_));
+}
+
+}  // namespace fencegate::gate

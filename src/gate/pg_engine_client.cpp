@@ -1,0 +1,272 @@
+// What the client sends once it is served: messages are framed and moved; of statements, the text is read.
+#include "base/limits.hpp"
+#include "gate/pg_engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::gate {
+namespace {
+
+using fence::reason;
+
+constexpr std::string_view client_message_types = "QPBEDCHSFdcfX";
+
+std::string_view command_of(const wire::sql_scanner::findings& found) {
+  if (found.statements.empty() || found.statements.front().empty()) return "statement";
+  return found.statements.front().front();
+}
+
+// The two strings at the start of Bind's body; nullopt: they are not there yet.
+std::optional<std::pair<std::string_view, std::string_view>> bind_names(std::string_view body) {
+  const auto portal = body.find('\0');
+  if (portal == std::string_view::npos) return std::nullopt;
+  const auto statement = body.find('\0', portal + 1);
+  if (statement == std::string_view::npos) return std::nullopt;
+  return std::pair{body.substr(0, portal), body.substr(portal + 1, statement - portal - 1)};
+}
+
+}  // namespace
+
+bool pg_engine::step_client() {
+  waits_for_boundary_ = false;
+  if (from_client.empty() || flight_.size() > limits::replies_awaited_max) return false;
+  if (swallowed_ != 0 || client_passing_ != 0) return step_passing();
+  if (large_ != nullptr) return step_large_statement();
+  const auto head = wire::decode_pg_head(from_client.view());
+  if (!head) {
+    protocol_error(metrics::side::client, head.error().message);
+    return false;
+  }
+  if (!*head) return false;
+  const char type = (*head)->type;
+  if (terminated_) {
+    from_client.consume(from_client.size());
+    return false;
+  }
+  if (client_message_types.find(type) == std::string_view::npos) {
+    protocol_error(metrics::side::client, "a message of unknown type");
+    return false;
+  }
+  if (type == 'Q' || type == 'P') return step_statement(**head);
+  if (type == 'B' && !tagged_statements_.empty()) return step_bind(**head);
+  if (type == 'E' || type == 'F') figures_.requests(metrics::request_class::other).add();
+  if (type == 'X') terminated_ = true;
+  forward(**head);
+  return true;
+}
+
+bool pg_engine::step_passing() {
+  if (swallowed_ != 0) {
+    const std::size_t n = std::min(swallowed_, from_client.size());
+    from_client.consume(n);
+    swallowed_ -= n;
+    return true;
+  }
+  const std::size_t n = std::min(client_passing_, from_client.size());
+  to_backend += from_client.view().substr(0, n);
+  from_client.consume(n);
+  client_passing_ -= n;
+  return true;
+}
+
+void pg_engine::forward(const wire::pg_head& head) {
+  flight_.on_sent(head.type);
+  client_passing_ = wire::pg_head_bytes + head.body_bytes;
+  step_passing();
+}
+
+// ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+bool pg_engine::step_statement(const wire::pg_head& head) {
+  const std::size_t bytes = wire::pg_head_bytes + head.body_bytes;
+  const bool whole = bytes <= limits::pg_statement_buffered_bytes_max;
+  if (from_client.size() < std::min(bytes, limits::pg_statement_buffered_bytes_max)) return false;
+  auto body = from_client.view().substr(wire::pg_head_bytes);
+  wire::sql_scanner::findings found;
+  std::string name;
+  auto progress = std::make_unique<large_statement>();
+  if (whole) {
+    body = body.substr(0, head.body_bytes);
+    const auto statement = head.type == 'Q' ? wire::decode_pg_query(body) : wire::decode_pg_parse(body);
+    if (!statement) {
+      protocol_error(metrics::side::client, statement.error().message);
+      return false;
+    }
+    name = statement->name;
+    found = wire::scan_sql(statement->sql);
+  } else {
+    // What is there of it is judged before any of it goes on; the rest as it comes.
+    body = body.substr(0, std::min(body.size(), limits::pg_statement_buffered_bytes_max - wire::pg_head_bytes));
+    progress->left = head.body_bytes;
+    progress->named = head.type == 'P';
+    if (head.type == 'P') name = body.substr(0, body.find('\0'));
+    progress->read(body);
+    found = progress->text.found();
+  }
+  if (!obey(judge(found), head, command_of(found))) return !waits_for_boundary_;
+  figures_.requests(metrics::request_class::other).add();
+  if (head.type == 'P') remember_statement(name, found);
+  if (whole) {
+    forward(head);
+    return true;
+  }
+  flight_.on_sent(head.type);
+  const std::size_t inspected = wire::pg_head_bytes + body.size();
+  to_backend += from_client.view().substr(0, inspected);
+  from_client.consume(inspected);
+  progress->left -= body.size();
+  large_ = std::move(progress);
+  return true;
+}
+
+// Of a message's body: a Parse's name is passed over, and what comes behind the text is no text.
+void pg_engine::large_statement::read(std::string_view body) {
+  if (named) {
+    const auto end = body.find('\0');
+    if (end == std::string_view::npos) return;
+    body.remove_prefix(end + 1);
+    named = false;
+  }
+  if (text_over) return;
+  const auto end = body.find('\0');
+  text_over = end != std::string_view::npos;
+  text.feed(body.substr(0, end));
+}
+
+// Its beginning was sent on. The server runs nothing of a message that is not whole: so what turns out to be unfit is
+// stopped by closing before the last bytes.
+bool pg_engine::step_large_statement() {
+  const auto piece = from_client.view().substr(0, std::min(large_->left, from_client.size()));
+  large_->read(piece);
+  const auto verdict = judge(large_->text.found());
+  if (verdict.what != judged::verdict::forward) {
+    fence::rejection why = verdict.why;
+    if (verdict.what != judged::verdict::refuse)
+      why = {reason::malformed, {}, {}, {}, "the tag of a statement this large must stand at its start"};
+    reject(why, "statement");
+    return false;
+  }
+  to_backend += piece;
+  large_->left -= piece.size();
+  from_client.consume(piece.size());
+  if (large_->left == 0) large_.reset();
+  return true;
+}
+
+// A prepared statement carries the tag of its text wherever it is bound: else a later holder on the same connection would
+// lend its token to an earlier one's statement.
+void pg_engine::remember_statement(std::string_view name, const wire::sql_scanner::findings& found) {
+  if (found.tags.empty()) {
+    if (const auto at = tagged_statements_.find(name); at != tagged_statements_.end()) tagged_statements_.erase(at);
+    return;
+  }
+  if (auto claims = claims_of(found.tags)) tagged_statements_.insert_or_assign(std::string(name), std::move(*claims));
+}
+
+bool pg_engine::step_bind(const wire::pg_head& head) {
+  const auto names = bind_names(from_client.view().substr(
+      wire::pg_head_bytes, std::min(head.body_bytes, limits::pg_statement_buffered_bytes_max)));
+  if (!names) {
+    const std::size_t there = from_client.size() - wire::pg_head_bytes;
+    if (there >= head.body_bytes || there >= limits::pg_statement_buffered_bytes_max)
+      protocol_error(metrics::side::client, "Bind without the names it needs");
+    return false;
+  }
+  if (const auto tagged = tagged_statements_.find(names->second); tagged != tagged_statements_.end())
+    if (!obey(judge_claims(tagged->second), head, "BIND")) return !waits_for_boundary_;
+  forward(head);
+  return true;
+}
+
+// ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found) {
+  using verdict = judged::verdict;
+  const auto refuse = [](reason why, std::string detail) {
+    return judged{verdict::refuse, {}, {why, {}, {}, {}, std::move(detail)}};
+  };
+  if (statement_refused_) {
+    judged out{verdict::refuse, {}, *statement_refused_};
+    statement_refused_.reset();
+    return out;
+  }
+  if (found.too_many_tags) return refuse(reason::malformed, "too many fence comments in one message");
+  auto claims = claims_of(found.tags);
+  if (!claims) return refuse(reason::malformed, claims.error().message);
+  const bool fenced = !bound_.empty() || !claims->empty();
+  if (fenced && found.begins_with("PREPARE", "TRANSACTION"))
+    return refuse(reason::refused, "PREPARE TRANSACTION outlives the session and its fence");
+  if (fenced && found.more_statements)
+    return refuse(reason::refused, "so many statements in one message cannot be inspected; send them in several");
+  if (!claims->empty() && found.begins_with("PREPARE"))
+    return refuse(reason::malformed, "a tag in PREPARE would not travel with EXECUTE; give it there");
+  if (!wanted_malformed_.empty()) return refuse(reason::malformed, wanted_malformed_);
+  // The connection's name may have changed; a comment is the more particular of both.
+  claims_list wanted = wanted_;
+  bind_claims(wanted, *claims);
+  return judge_claims(wanted);
+}
+
+pg_engine::judged pg_engine::judge_claims(const claims_list& wanted) {
+  using verdict = judged::verdict;
+  auto beyond = claims_beyond(bound_, wanted);
+  if (beyond.empty()) return {};
+  if (!enforces() || flight_.at_boundary()) return {verdict::arm, std::move(beyond), {}};
+  if (flight_.certain() && !flight_.idle() && !flight_.unsynced()) return {verdict::wait, {}, {}};
+  const char* why = flight_.idle()
+                        ? "a tag with another token cannot come inside a transaction"
+                        : "a tag with another token cannot come in the middle of a pipeline: send Sync first";
+  return {verdict::refuse, {}, {reason::malformed, beyond[0].resource, beyond[0].presented, {}, why}};
+}
+
+// true: the message in front may go on.
+bool pg_engine::obey(const judged& j, const wire::pg_head& head, std::string_view command) {
+  using verdict = judged::verdict;
+  switch (j.what) {
+    case verdict::forward: return true;
+    case verdict::wait: waits_for_boundary_ = true; return false;
+    case verdict::arm:
+      if (enforces())
+        begin_arming(j.claims);
+      else
+        watch_only(j.claims);
+      return false;
+    case verdict::refuse:
+      if (!enforces()) {
+        host_.report(j.why, command, true);
+        return true;
+      }
+      refuse_statement(head, j.why, command);
+      return false;
+  }
+  return false;
+}
+
+// The server itself fails in place of the statement: so the client sees what it would see of any failing statement, and the
+// transaction around it fails with it.
+void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command) {
+  host_.report(why, command, false);
+  const std::string sql = failing_statement(pg_error_of(why, "ERROR"));
+  if (head.type == 'Q') {
+    to_backend += wire::encode_pg_query(sql);
+    flight_.on_sent('Q');
+  } else {
+    using std::string_literals::operator""s;
+    to_backend += wire::encode_pg_message('P', "\0"s + sql + "\0\0\0"s);
+    to_backend += wire::encode_pg_message('B', "\0\0\0\0\0\0\0\0"s);
+    to_backend += wire::encode_pg_message('E', "\0\0\0\0\0"s);
+    flight_.on_sent('P');
+    flight_.on_sent('B');
+    flight_.on_injected_statement();
+    flight_.on_sent('E');
+  }
+  swallowed_ = wire::pg_head_bytes + head.body_bytes;
+}
+
+void pg_engine::reject(const fence::rejection& why, std::string_view command) {
+  host_.report(why, command, !enforces());
+  close_with(pg_error_of(why, "FATAL"));
+}
+
+}  // namespace fencegate::gate

@@ -55,6 +55,13 @@ class mark_memory {
     return slot;
   }
 
+  // Without remembering the name: peers choose it.
+  [[nodiscard]] std::optional<fence::token> seen(std::string_view resource) const {
+    const std::lock_guard lock(mutex_);
+    const auto at = cells_.find(std::string(resource));
+    return at == cells_.end() ? std::nullopt : at->second->seen();
+  }
+
   [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> all() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<mark_cell>> out;

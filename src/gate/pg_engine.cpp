@@ -240,7 +240,7 @@ void pg_engine::serve() {
 
 std::optional<fence::rejection> pg_engine::refused_by_memory(const claims_list& claims) {
   for (const auto& c : claims) {
-    const auto seen = host_.marks(database_).cell(c.resource)->seen();
+    const auto seen = host_.seen(database_, c.resource);
     if (seen && c.presented < *seen) return fence::rejection{reason::stale, c.resource, c.presented, *seen, {}};
   }
   return std::nullopt;
@@ -284,7 +284,7 @@ bool pg_engine::step_arming() {
     figures_.takeover_seconds.observe(host_.now() - arm_sent_);
   }
   figures_.sessions_cut_total.add(outcome.cut);
-  for (const auto& c : arming_for_) host_.marks(database_).cell(c.resource)->saw(c.presented);
+  for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
   bind_claims(bound_, arming_for_);
   if (held_ready_.empty())
     phase_ = phase::relaying;
@@ -296,7 +296,7 @@ bool pg_engine::step_arming() {
 // In front of a statement only this statement fails, if the session is still what it was; else the connection ends.
 void pg_engine::on_arming_failed(const fence::rejection& why) {
   if (why.mark && why.why == reason::stale && fence::is_resource_name(why.resource))
-    host_.marks(database_).cell(why.resource)->saw(*why.mark);
+    host_.saw(database_, why.resource, *why.mark);
   if (held_ready_.empty() && !backend_ended_ && arm_.left_session_idle()) {
     statement_refused_ = why;
     phase_ = phase::relaying;
@@ -311,8 +311,7 @@ void pg_engine::watch_only(const claims_list& claims) {
   phase_ = phase::looking;
   host_.look(database_, claims, [this, claims](const std::optional<claims_list>& found) {
     for (const auto& c : claims) {
-      const auto cell = host_.marks(database_).cell(c.resource);
-      std::optional<fence::token> mark = cell->seen();
+      std::optional<fence::token> mark = host_.seen(database_, c.resource);
       if (found)
         for (const auto& f : *found)
           if (f.resource == c.resource && (!mark || *mark < f.presented)) mark = f.presented;
@@ -324,7 +323,7 @@ void pg_engine::watch_only(const claims_list& claims) {
         host_.report({reason::unavailable, c.resource, c.presented, mark, "the marks cannot be read"}, "startup", true);
       else
         figures_.checks(metrics::check_outcome::admitted).add();
-      cell->saw(c.presented);
+      host_.saw(database_, c.resource, c.presented);
     }
     bind_claims(bound_, claims);
     if (phase_ != phase::looking) return;

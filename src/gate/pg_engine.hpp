@@ -6,7 +6,7 @@
 // it is the server that ends the session when a higher token arrives; nothing here needs to be awake for that.
 #pragma once
 
-#include "backend/mark_memory.hpp"
+#include "backend/ended_registration.hpp"
 #include "base/byte_queue.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
@@ -26,13 +26,6 @@
 
 namespace fencegate::gate {
 
-// A registration of a session that the server has ended.
-struct ended_registration {
-  fence::claim held;
-  std::optional<fence::token> mark;  // now
-  bool raising = false;              // a raise is under way: the mark may still rise
-};
-
 // What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
 // come before the call returns.
 class pg_host {
@@ -42,12 +35,14 @@ class pg_host {
   virtual void connect() = 0;
   // What the session with this process id was registered for; nullopt: it cannot be asked now.
   virtual void ended(const std::string& database, std::int32_t pid,
-                     std::function<void(std::optional<std::vector<ended_registration>>)> done) = 0;
+                     std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) = 0;
   // The marks as they are; nullopt: they cannot be read now. What has no mark is left out.
   virtual void look(const std::string& database, const claims_list& claims,
                     std::function<void(std::optional<claims_list>)> done) = 0;
-  // What this process has seen of the marks of this database.
-  virtual backend::mark_memory& marks(const std::string& database) = 0;
+  // What this process has seen of a mark; and something it now has.
+  [[nodiscard]] virtual std::optional<fence::token> seen(const std::string& database,
+                                                         const std::string& resource) const = 0;
+  virtual void saw(const std::string& database, const std::string& resource, fence::token mark) = 0;
   // on_timer() comes once, after the delay; a later call replaces an earlier one.
   virtual void set_timer(std::chrono::milliseconds delay) = 0;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
@@ -146,7 +141,7 @@ class pg_engine {
   void on_parameter(std::string_view body);
   void on_terminated(bool with_error);
   void ask_why();
-  void on_why(const std::optional<std::vector<ended_registration>>& answer);
+  void on_why(const std::optional<std::vector<backend::ended_registration>>& answer);
   void end_as_superseded(const fence::rejection& why);
 
   void reject(const fence::rejection& why, std::string_view command);

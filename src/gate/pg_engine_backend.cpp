@@ -167,7 +167,7 @@ void pg_engine::ask_why() {
   });
 }
 
-void pg_engine::on_why(const std::optional<std::vector<ended_registration>>& answer) {
+void pg_engine::on_why(const std::optional<std::vector<backend::ended_registration>>& answer) {
   if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
   bool raising = false;
   if (answer) {
@@ -195,7 +195,7 @@ void pg_engine::on_why(const std::optional<std::vector<ended_registration>>& ans
 }
 
 void pg_engine::end_as_superseded(const fence::rejection& why) {
-  if (why.mark) host_.marks(database_).cell(why.resource)->saw(*why.mark);
+  if (why.mark) host_.saw(database_, why.resource, *why.mark);
   host_.report_cut(why, certain_);
   close_with(pg_error_of(why, "FATAL", certain_));
 }

@@ -1,0 +1,16 @@
+// A registration of a PostgreSQL session that the server has ended.
+#pragma once
+
+#include "fence/tag.hpp"
+
+#include <optional>
+
+namespace fencegate::backend {
+
+struct ended_registration {
+  fence::claim held;
+  std::optional<fence::token> mark;  // now
+  bool raising = false;              // a raise is under way: the mark may still rise
+};
+
+}  // namespace fencegate::backend

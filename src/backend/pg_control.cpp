@@ -1,0 +1,289 @@
+#include "backend/pg_control.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+
+namespace fencegate::backend {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds tick_interval{250};
+constexpr milliseconds look_interval{2'000};
+constexpr seconds sweep_interval{60};
+constexpr seconds resolve_interval{30};
+constexpr milliseconds back_off_min{100}, back_off_max{5'000};
+// A raise that heals a mark may have to end sessions first.
+constexpr milliseconds answer_allowance{10'000};
+// Connections to databases of the clients' choice.
+constexpr std::size_t databases_max = 64;
+
+// A text[] literal. Resource names have neither quotes nor backslashes.
+std::string array_of(const std::vector<std::string>& names) {
+  std::string out = "{";
+  for (const auto& name : names) out += (out.size() > 1 ? ",\"" : "\"") + name + "\"";
+  return out + "}";
+}
+
+std::optional<fence::token> token_of(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  const auto value = fence::token::parse(*text);
+  return value ? std::optional(*value) : std::nullopt;
+}
+
+}  // namespace
+
+pg_control::pg_control(asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures)
+    : context_(context), gate_(gate), figures_(figures), resolver_(context), ticker_(context) {}
+
+void pg_control::start() {
+  at(gate_.control_database);
+  resolve();
+  tick();
+}
+
+void pg_control::stop() {
+  stopped_ = true;
+  resolver_.cancel();
+  ticker_.cancel();
+  for (auto& [name, one] : databases_) one.link->close("the gate is stopping");
+}
+
+// ── the server's address ────────────────────────────────────────────────────────────────────────────────────────────
+
+void pg_control::resolve() {
+  next_resolve_ = clock::now() + resolve_interval;
+  if (gate_.upstream.is_unix()) {
+    const std::lock_guard lock(mutex_);
+    endpoints_ = {endpoint(asio::local::stream_protocol::endpoint(gate_.upstream.path))};
+    return;
+  }
+  auto on_resolved = [self = shared_from_this()](const boost::system::error_code& failed,
+                                                 const asio::ip::tcp::resolver::results_type& found) {
+    if (self->stopped_) return;
+    const std::lock_guard lock(self->mutex_);
+    if (failed) {
+      self->unresolved_ = "cannot resolve " + self->gate_.upstream.host + ": " + failed.message();
+      self->next_resolve_ = clock::now() + seconds(1);
+      return;  // what was known stays
+    }
+    self->endpoints_.clear();
+    for (const auto& one : found) self->endpoints_.emplace_back(one.endpoint());
+  };
+  resolver_.async_resolve(gate_.upstream.host, std::to_string(gate_.upstream.port), on_resolved);
+}
+
+std::vector<pg_control::endpoint> pg_control::endpoints() const {
+  const std::lock_guard lock(mutex_);
+  return endpoints_;
+}
+
+std::string pg_control::why_unresolved() const {
+  const std::lock_guard lock(mutex_);
+  return unresolved_;
+}
+
+mark_memory& pg_control::marks(const std::string& database) {
+  const std::lock_guard lock(mutex_);
+  auto& slot = memories_[database];
+  if (slot == nullptr) slot = std::make_unique<mark_memory>();
+  return *slot;
+}
+
+std::optional<fence::token> pg_control::seen(const std::string& database, const std::string& resource) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = memories_.find(database);
+  return at == memories_.end() ? std::nullopt : at->second->seen(resource);
+}
+
+void pg_control::saw(const std::string& database, const std::string& resource, fence::token mark) {
+  marks(database).cell(resource)->saw(mark);
+}
+
+// ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+pg_control::database& pg_control::at(const std::string& name) {
+  auto& one = databases_[name];
+  if (one.link == nullptr) {
+    one.name = name;
+    one.link = std::make_shared<pg_link>(context_, gate_.cut_timeout + answer_allowance);
+  }
+  return one;
+}
+
+void pg_control::connect(database& to) {
+  const auto known = endpoints();
+  if (known.empty() || stopped_) return;
+  to.connecting = true;
+  pg_link::parameters how{{"dbname", to.name},
+                          {"application_name", "fencegate"},
+                          {"sslmode", "disable"},
+                          {"gssencmode", "disable"},
+                          {"client_encoding", "UTF8"}};
+  if (!gate_.control.user.empty()) how.emplace_back("user", gate_.control.user);
+  if (!gate_.control.password.empty()) how.emplace_back("password", gate_.control.password);
+  if (gate_.upstream.is_unix()) {
+    // libpq takes the folder and the port from which the file's name is made: …/.s.PGSQL.5432
+    const auto& path = gate_.upstream.path;
+    how.emplace_back("host", path.substr(0, path.rfind('/')));
+    how.emplace_back("port", path.substr(path.rfind('.') + 1));
+  } else {
+    asio::ip::tcp::endpoint tcp;
+    std::copy_n(static_cast<const char*>(static_cast<const void*>(known[0].data())), known[0].size(),
+                static_cast<char*>(static_cast<void*>(tcp.data())));
+    tcp.resize(known[0].size());
+    how.emplace_back("hostaddr", tcp.address().to_string());
+    how.emplace_back("port", std::to_string(gate_.upstream.port));
+  }
+  auto done = [self = shared_from_this(), &to](const result<void>& outcome) {
+    to.connecting = false;
+    if (outcome) {
+      to.failures = 0;
+      to.next_look = {};
+      return;
+    }
+    const auto back_off = std::min(back_off_max, back_off_min * (1 << std::min(to.failures++, 6)));
+    to.next_try = clock::now() + back_off;
+    self->note_problem(to, outcome.error().message);
+  };
+  to.link->connect(how, std::move(done));
+}
+
+void pg_control::tick() {
+  if (stopped_) return;
+  const auto now = clock::now();
+  if (now >= next_resolve_) resolve();
+  for (auto& [name, one] : databases_) {
+    if (!one.link->connected()) {
+      if (!one.connecting && now >= one.next_try) connect(one);
+      continue;
+    }
+    if (now >= one.next_look) {
+      one.next_look = now + look_interval;
+      look_after(one);
+    }
+  }
+  ticker_.expires_after(tick_interval);
+  auto again = [self = shared_from_this()](const boost::system::error_code& cancelled) {
+    if (!cancelled) self->tick();
+  };
+  ticker_.async_wait(again);
+}
+
+void pg_control::note_problem(database& one, const std::string& problem) {
+  const bool main = one.name == gate_.control_database;
+  if (main) figures_.backend_up.set(problem.empty() ? 1 : 0);
+  if (one.problem == problem) return;
+  if (problem.empty())
+    log::write(log::level::info, "backend up", {{"gate", gate_.name}, {"database", one.name}});
+  else
+    log::write(log::level::warn, "backend not usable",
+               {{"gate", gate_.name}, {"database", one.name}, {"detail", problem}});
+  one.problem = problem.empty() ? " " : problem;
+  if (problem.empty()) one.problem.clear();
+}
+
+// ── looking after a database ────────────────────────────────────────────────────────────────────────────────────────
+
+void pg_control::look_after(database& one) {
+  std::vector<std::string> names;
+  for (const auto& cell : marks(one.name).all())
+    if (cell->seen()) names.push_back(cell->resource);
+  const bool heals = gate_.policy.mode == fence::enforcement::enforce;
+  if (!heals) names.clear();
+  auto on_marks = [self = shared_from_this(), &one](const result<pg_rows>& rows) {
+    if (rows) {
+      self->note_problem(one, "");
+      return self->compare_marks(one, *rows);
+    }
+    const bool no_schema = rows.error().message.find("fencegate") != std::string::npos;
+    self->note_problem(one, rows.error().message + (no_schema ? " (run fencegate install)" : ""));
+  };
+  one.link->query(
+      "SELECT r.name, l.mark FROM pg_catalog.unnest($1::pg_catalog.text[]) r(name) LEFT JOIN "
+      "fencegate.look($1::pg_catalog.text[]) l ON l.resource OPERATOR(pg_catalog.=) r.name",
+      {array_of(names)}, std::move(on_marks));
+  if (clock::now() < one.next_sweep) return;
+  one.next_sweep = clock::now() + sweep_interval;
+  one.link->query("SELECT fencegate.sweep()", {}, [](const result<pg_rows>&) {});
+}
+
+// Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
+void pg_control::compare_marks(database& one, const pg_rows& rows) {
+  for (const auto& row : rows) {
+    if (row.size() != 2 || !row[0]) continue;
+    const auto cell = marks(one.name).cell(*row[0]);
+    const auto found = token_of(row[1]);
+    const auto seen = cell->seen();
+    if (found) cell->saw(*found);
+    if (!seen || (found && *seen <= *found)) continue;
+    figures_.regressions_total.add();
+    log::write(log::level::error, "mark went back; raising it again",
+               {{"gate", gate_.name},
+                {"database", one.name},
+                {"resource", cell->resource},
+                {"seen", seen->to_string()},
+                {"mark", row[1] ? *row[1] : "none"}});
+    one.link->query("SELECT fencegate.raise($1, $2::pg_catalog.int8, $3::pg_catalog.int4)",
+                    {cell->resource, seen->to_string(), std::to_string(gate_.cut_timeout.count())},
+                    [](const result<pg_rows>&) {});
+  }
+}
+
+// ── questions of sessions ───────────────────────────────────────────────────────────────────────────────────────────
+
+void pg_control::ask(const std::string& name, std::string sql, std::vector<std::string> arguments, pg_answer done) {
+  if (stopped_ || (databases_.size() >= databases_max && databases_.find(name) == databases_.end()))
+    return done(error{"no connection of the gate's own to this database"});
+  auto& one = at(name);
+  if (!one.link->connected() && !one.connecting && clock::now() >= one.next_try) connect(one);
+  one.link->query(std::move(sql), std::move(arguments), std::move(done));
+}
+
+void pg_control::ended(asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done) {
+  auto answer = [&reply_to, done = std::move(done)](const result<pg_rows>& rows) {
+    std::optional<std::vector<ended_registration>> out;
+    if (rows) {
+      out.emplace();
+      for (const auto& row : *rows) {
+        if (row.size() != 4 || !row[0]) continue;
+        const auto held = token_of(row[1]);
+        if (held) out->push_back({{*row[0], *held}, token_of(row[2]), row[3] == "t"});
+      }
+    }
+    asio::post(reply_to, [done, out = std::move(out)] { done(out); });
+  };
+  auto begin = [self = shared_from_this(), database, pid, answer = std::move(answer)] {
+    self->ask(database, "SELECT resource, token, mark, raising FROM fencegate.ended($1::pg_catalog.int4)",
+              {std::to_string(pid)}, answer);
+  };
+  asio::post(context_, std::move(begin));
+}
+
+void pg_control::look(asio::io_context& reply_to, const std::string& database, const claims& of, look_callback done) {
+  std::vector<std::string> names;
+  for (const auto& c : of) names.push_back(c.resource);
+  auto answer = [&reply_to, done = std::move(done)](const result<pg_rows>& rows) {
+    std::optional<claims> out;
+    if (rows) {
+      out.emplace();
+      for (const auto& row : *rows)
+        if (row.size() == 2 && row[0])
+          if (const auto mark = token_of(row[1])) out->push_back({*row[0], *mark});
+    }
+    asio::post(reply_to, [done, out = std::move(out)] { done(out); });
+  };
+  auto begin = [self = shared_from_this(), database, names = array_of(names), answer = std::move(answer)] {
+    self->ask(database, "SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {names}, answer);
+  };
+  asio::post(context_, std::move(begin));
+}
+
+}  // namespace fencegate::backend

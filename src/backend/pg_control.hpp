@@ -1,0 +1,90 @@
+// What a PostgreSQL gate knows of its server, and its own connections to it: one to each database that its clients use. It
+// says why a session was ended, reads marks, puts marks right that went back, and sweeps dead registrations.
+//
+// Lives on one thread; the functions marked so may be called from any.
+#pragma once
+
+#include "backend/ended_registration.hpp"
+#include "backend/mark_memory.hpp"
+#include "backend/pg_link.hpp"
+#include "base/metrics.hpp"
+#include "fence/gate_settings.hpp"
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::backend {
+
+class pg_control : public std::enable_shared_from_this<pg_control> {
+ public:
+  using endpoint = boost::asio::generic::stream_protocol::endpoint;
+  using claims = std::vector<fence::claim>;
+  using ended_callback = std::function<void(std::optional<std::vector<ended_registration>>)>;
+  using look_callback = std::function<void(std::optional<claims>)>;
+
+  // REQUIRES: gate and figures live longer.
+  pg_control(boost::asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures);
+
+  void start();
+  void stop();
+
+  // Any thread; the callback runs on the thread of `reply_to`. nullopt: the server cannot be asked.
+  void ended(boost::asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done);
+  void look(boost::asio::io_context& reply_to, const std::string& database, const claims& of, look_callback done);
+  // Any thread. What this process has seen of a mark; and something it now has.
+  [[nodiscard]] std::optional<fence::token> seen(const std::string& database, const std::string& resource) const;
+  void saw(const std::string& database, const std::string& resource, fence::token mark);
+  // Any thread. Of the server; empty until its name was resolved, then why_unresolved() says what is wrong.
+  [[nodiscard]] std::vector<endpoint> endpoints() const;
+  [[nodiscard]] std::string why_unresolved() const;
+
+ private:
+  using clock = std::chrono::steady_clock;
+  struct database {
+    std::string name;
+    std::shared_ptr<pg_link> link;
+    bool connecting = false;
+    int failures = 0;
+    clock::time_point next_try{};
+    clock::time_point next_look{};
+    clock::time_point next_sweep{};
+    std::string problem;  // as it was logged last
+  };
+
+  mark_memory& marks(const std::string& database);
+  void resolve();
+  void tick();
+  database& at(const std::string& name);
+  void connect(database& to);
+  void ask(const std::string& name, std::string sql, std::vector<std::string> arguments, pg_answer done);
+  void look_after(database& one);
+  void compare_marks(database& one, const pg_rows& rows);
+  void note_problem(database& one, const std::string& problem);
+
+  boost::asio::io_context& context_;
+  const settings::postgres_gate& gate_;
+  metrics::gate& figures_;
+  boost::asio::ip::tcp::resolver resolver_;
+  boost::asio::steady_timer ticker_;
+  std::map<std::string, database> databases_;
+  clock::time_point next_resolve_{};
+  bool stopped_ = false;
+
+  mutable std::mutex mutex_;
+  std::vector<endpoint> endpoints_;
+  std::string unresolved_ = "its name was not resolved yet";
+  std::map<std::string, std::unique_ptr<mark_memory>> memories_;
+};
+
+}  // namespace fencegate::backend

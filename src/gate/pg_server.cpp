@@ -1,0 +1,59 @@
+#include "gate/pg_server.hpp"
+
+#include "gate/pg_session.hpp"
+#include "wire/pg_message.hpp"
+
+namespace fencegate::gate {
+namespace {
+
+class pg_sessions final : public protocol_shard {
+ public:
+  // `leads`: this shard's thread is the one of the gate's own connections.
+  pg_sessions(pg_shard common, bool leads) : common_(std::move(common)), leads_(leads) {}
+
+  void start() override {
+    if (leads_) common_.control->start();
+  }
+  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
+    return std::make_shared<pg_session>(common_, std::move(client), std::move(client_address), std::move(ended));
+  }
+  void stop() override {
+    if (leads_) common_.control->stop();
+  }
+
+ private:
+  pg_shard common_;
+  const bool leads_;
+};
+
+class pg_protocol final : public protocol {
+ public:
+  pg_protocol(const settings::postgres_gate& gate, metrics::gate& figures, rejection_log& rejections)
+      : gate_(gate), figures_(figures), rejections_(rejections) {}
+
+  std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
+    const bool leads = control_ == nullptr;
+    if (leads) control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
+    return std::make_unique<pg_sessions>(pg_shard{context, gate_, figures_, rejections_, control_}, leads);
+  }
+  std::string too_many_clients() const override {
+    return wire::encode_pg_error({"FATAL", "53300",
+                                  "too many connections (connections_max of gate " + gate_.name + ")", {}, {}});
+  }
+
+ private:
+  const settings::postgres_gate& gate_;
+  metrics::gate& figures_;
+  rejection_log& rejections_;
+  std::shared_ptr<backend::pg_control> control_;
+};
+
+}  // namespace
+
+std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate, metrics::gate& figures,
+                                       rejection_log& rejections) {
+  return std::make_unique<server>(threads, server::place{gate.name, gate.listen, gate.connections_max},
+                                  std::make_unique<pg_protocol>(gate, figures, rejections), figures, rejections);
+}
+
+}  // namespace fencegate::gate

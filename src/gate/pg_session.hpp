@@ -1,0 +1,92 @@
+// One client connection of a PostgreSQL gate and its link to the server: moves bytes between the sockets and the engine,
+// with limits in both directions. It decides nothing about messages.
+//
+// All of it runs on its shard's thread.
+#pragma once
+
+#include "backend/pg_control.hpp"
+#include "gate/pg_engine.hpp"
+#include "gate/rejection_log.hpp"
+#include "gate/session.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace fencegate::gate {
+
+// What the sessions of one gate on one thread share.
+struct pg_shard {
+  boost::asio::io_context& context;
+  const settings::postgres_gate& gate;
+  metrics::gate& figures;
+  rejection_log& rejections;
+  std::shared_ptr<backend::pg_control> control;
+};
+
+class pg_session final : public session, public pg_host, public std::enable_shared_from_this<pg_session> {
+ public:
+  pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended);
+
+  void start() override;
+  void on_tick(std::chrono::steady_clock::time_point now) override;
+  void drain() override;
+  void close() override;
+
+ private:
+  using time_point = std::chrono::steady_clock::time_point;
+  // One peer: what was read of it, and what it has still to take.
+  struct peer {
+    explicit peer(stream::socket s) : socket(std::move(s)) {}
+    stream::socket socket;
+    std::size_t sent = 0;   // of the engine's buffer
+    bool reading = false;   // a wait for bytes is under way
+    bool writing = false;   // a wait for room is under way
+    bool ended = false;     // it sends nothing more
+    time_point stalled_since{};
+  };
+
+  // pg_host
+  void connect() override;
+  void ended(const std::string& database, std::int32_t pid,
+             std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override;
+  void look(const std::string& database, const claims_list& claims,
+            std::function<void(std::optional<claims_list>)> done) override;
+  std::optional<fence::token> seen(const std::string& database, const std::string& resource) const override;
+  void saw(const std::string& database, const std::string& resource, fence::token mark) override;
+  void set_timer(std::chrono::milliseconds delay) override;
+  time_point now() const override { return std::chrono::steady_clock::now(); }
+  void report(const fence::rejection& why, std::string_view command, bool monitor) override;
+  void report_cut(const fence::rejection& why, applied certain) override;
+
+  void connect_to(std::vector<backend::pg_control::endpoint> targets, std::size_t index);
+  void on_connect_failed(const std::string& why);
+  void read(peer& from);
+  void on_readable(peer& from);
+  void on_end(peer& of);
+  void send(peer& to, std::string& bytes);
+  void after_event();
+  [[nodiscard]] bool wants_client() const;
+  [[nodiscard]] bool wants_backend() const;
+  template <class Call>
+  auto later(Call call);
+
+  pg_shard& shard_;
+  pg_engine engine_;
+  peer client_;
+  peer backend_;
+  const std::string client_address_;
+  session_ended ended_;
+  boost::asio::steady_timer timer_;
+  bool connecting_ = false;
+  bool connected_ = false;
+  bool closed_ = false;
+  time_point began_;
+  time_point last_heard_;
+};
+
+}  // namespace fencegate::gate

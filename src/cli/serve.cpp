@@ -4,6 +4,7 @@
 #include "admin/log_sink.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
+#include "gate/pg_server.hpp"
 #include "gate/redis_server.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/server.hpp"
@@ -93,6 +94,7 @@ int serve(const settings::process& config) {
 
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
+  for (const auto& one : config.postgres_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   gate::rejection_log rejections;
   gate::workers workers(config.threads);
   std::vector<std::unique_ptr<gate::server>> gates;
@@ -103,11 +105,16 @@ int serve(const settings::process& config) {
     log::write(log::level::error, "cannot start", {{"detail", message}});
     return 1;
   };
-  if (!config.postgres_gates.empty()) return fail("this version checks postgres gates, but does not serve them yet");
-  for (std::size_t i = 0; i < config.redis_gates.size(); ++i) {
-    gates.push_back(gate::make_redis_server(workers, config.redis_gates[i], *figures.gates[i], rejections));
-    if (const auto started = gates.back()->start(); started.has_error()) return fail(started.error().message);
-  }
+  for (const auto& one : config.postgres_gates)
+    if (one.kept_by == settings::guard::transaction)
+      return fail("gate " + one.name + ": this version checks guard: transaction, but does not serve it yet");
+  std::size_t next = 0;  // of the figures, which stand in the same order
+  for (const auto& one : config.redis_gates)
+    gates.push_back(gate::make_redis_server(workers, one, *figures.gates[next++], rejections));
+  for (const auto& one : config.postgres_gates)
+    gates.push_back(gate::make_pg_server(workers, one, *figures.gates[next++], rejections));
+  for (const auto& one : gates)
+    if (const auto started = one->start(); started.has_error()) return fail(started.error().message);
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });
   if (config.admin_enabled)
     if (const auto started = admin.start(); started.has_error()) return fail(started.error().message);

@@ -37,8 +37,8 @@ class pg_protocol final : public protocol {
     return std::make_unique<pg_sessions>(pg_shard{context, gate_, figures_, rejections_, control_}, leads);
   }
   std::string too_many_clients() const override {
-    return wire::encode_pg_error({"FATAL", "53300",
-                                  "too many connections (connections_max of gate " + gate_.name + ")", {}, {}});
+    return wire::encode_pg_error(
+        {"FATAL", "53300", "too many connections (connections_max of gate " + gate_.name + ")", {}, {}});
   }
 
  private:

@@ -88,8 +88,7 @@ bool pg_session::wants_client() const {
   if (client_.ended || engine_.closing()) return false;
   if (engine_.to_backend.size() - backend_.sent > limits::output_high_water_bytes) return false;
   // Also while a message waits for something else: so a client that leaves is noticed.
-  const std::size_t most =
-      (engine_.blocked() ? 0 : limits::pg_statement_buffered_bytes_max) + read_ahead_bytes;
+  const std::size_t most = (engine_.blocked() ? 0 : limits::pg_statement_buffered_bytes_max) + read_ahead_bytes;
   return engine_.from_client.size() < most;
 }
 

@@ -19,20 +19,6 @@ constexpr milliseconds finish_after_end{5'000};
 // What a client may send ahead while its earlier commands are under way.
 constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
-metrics::check_outcome outcome_of(fence::reason why) {
-  using enum fence::reason;
-  switch (why) {
-    case stale: return metrics::check_outcome::stale;
-    case missing: return metrics::check_outcome::missing;
-    case malformed: return metrics::check_outcome::malformed;
-    case equal: return metrics::check_outcome::equal;
-    case jump: return metrics::check_outcome::jump;
-    case unavailable: return metrics::check_outcome::unavailable;
-    case refused: return metrics::check_outcome::refused;
-  }
-  return metrics::check_outcome::unavailable;
-}
-
 }  // namespace
 
 redis_session::redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address,

@@ -41,6 +41,20 @@ std::string key_of(std::string_view gate, const fence::rejection& why, std::stri
 
 }  // namespace
 
+metrics::check_outcome outcome_of(fence::reason why) {
+  using enum fence::reason;
+  switch (why) {
+    case stale: return metrics::check_outcome::stale;
+    case missing: return metrics::check_outcome::missing;
+    case malformed: return metrics::check_outcome::malformed;
+    case equal: return metrics::check_outcome::equal;
+    case jump: return metrics::check_outcome::jump;
+    case unavailable: return metrics::check_outcome::unavailable;
+    case refused: return metrics::check_outcome::refused;
+  }
+  return metrics::check_outcome::unavailable;
+}
+
 void rejection_log::report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
                            std::string_view command, clock::time_point now, bool monitor) {
   if (!log::enabled(log::level::warn)) return;

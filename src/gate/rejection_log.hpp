@@ -6,6 +6,7 @@
 // their own. So the lines without `repeated` plus its sum are all rejections; what is still outstanding, flush() writes.
 #pragma once
 
+#include "base/metrics.hpp"
 #include "fence/rejection.hpp"
 
 #include <chrono>
@@ -19,6 +20,9 @@
 #include <vector>
 
 namespace fencegate::gate {
+
+// Under which outcome a rejection is counted.
+[[nodiscard]] metrics::check_outcome outcome_of(fence::reason why);
 
 // Thread safe. Log lines are written outside its lock.
 class rejection_log {

@@ -142,6 +142,7 @@ class pg_engine {
   void on_terminated(bool with_error);
   void ask_why();
   void on_why(const std::optional<std::vector<backend::ended_registration>>& answer);
+  void end_as_told();
   void end_as_superseded(const fence::rejection& why);
 
   void reject(const fence::rejection& why, std::string_view command);

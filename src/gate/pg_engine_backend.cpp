@@ -167,23 +167,37 @@ void pg_engine::ask_why() {
   });
 }
 
+// The server's rows may be gone already, or belong to the next session with this process id: what this session was armed
+// with is compared with the marks themselves. The rows tell of arms that the client made by itself, and of raises.
 void pg_engine::on_why(const std::optional<std::vector<backend::ended_registration>>& answer) {
   if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
   bool raising = false;
   if (answer) {
     for (const auto& r : *answer) {
-      if (r.mark && r.held.presented < *r.mark)
-        return end_as_superseded({reason::stale, r.held.resource, r.held.presented, r.mark, {}});
+      const auto mine = std::find_if(bound_.begin(), bound_.end(),
+                                     [&](const fence::claim& c) { return c.resource == r.held.resource; });
+      const auto held = mine == bound_.end() ? r.held.presented : mine->presented;
+      if (r.mark && held < *r.mark) return end_as_superseded({reason::stale, r.held.resource, held, r.mark, {}});
       raising = raising || r.raising;
     }
   }
   const bool patient = host_.now() - ended_at_ < gate_.cut_timeout + ask_allowance;
-  const bool must_know = !answer && !bound_.empty();
-  if ((raising || must_know) && patient) return host_.set_timer(ask_again);
+  if ((raising || !answer) && patient) return host_.set_timer(ask_again);
+  if (!answer || bound_.empty()) return end_as_told();
+  host_.look(database_, bound_, [this](const std::optional<claims_list>& marks) {
+    if (phase_ != phase::judging) return;
+    for (const auto& m : marks.value_or(claims_list{})) host_.saw(database_, m.resource, m.presented);
+    if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
+    end_as_told();
+  });
+}
+
+// Nobody superseded it: an administrator, or the server itself.
+void pg_engine::end_as_told() {
   if (!last_words_.empty()) {
-    to_client += last_words_;  // nobody superseded it: an administrator, or the server itself
+    to_client += last_words_;
     phase_ = phase::closing;
-  } else if (!bound_.empty() || certain_ == applied::unknown) {
+  } else if (certain_ == applied::unknown) {
     close_with({"FATAL",
                 "08006",
                 "the server closed the connection; whether the last statements were applied is not known",

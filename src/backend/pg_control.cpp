@@ -186,8 +186,7 @@ void pg_control::note_problem(database& one, const std::string& problem) {
   else
     log::write(log::level::warn, "backend not usable",
                {{"gate", gate_.name}, {"database", one.name}, {"detail", problem}});
-  one.problem = problem.empty() ? " " : problem;
-  if (problem.empty()) one.problem.clear();
+  one.problem = problem;
 }
 
 // ── looking after a database ────────────────────────────────────────────────────────────────────────────────────────

@@ -59,7 +59,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
     clock::time_point next_try{};
     clock::time_point next_look{};
     clock::time_point next_sweep{};
-    std::string problem;  // as it was logged last
+    std::optional<std::string> problem;  // as it was logged last, "" = it is up
   };
 
   mark_memory& marks(const std::string& database);

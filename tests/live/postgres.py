@@ -21,11 +21,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import urllib.parse
 
 import psycopg2
 import psycopg2.extensions
 
-from support import LOOPBACK, Process, eventually, free_port
+from support import LOOPBACK, GateProcess, Process, eventually, free_port
 
 SCHEMA_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/backend/schema")
 SUPERUSER = "postgres"
@@ -228,6 +229,41 @@ class PostgresStandby(PostgresServer):
 
     def promote(self):
         self.sql("SELECT pg_promote(true, 30)")
+
+
+class PgGate(GateProcess):
+    """With one PostgreSQL gate called "db". `server`: a PostgresServer or a CutProxy in front of one; the gate's own
+    connections go to `database` as `user`. Further keyword arguments: see GateProcess."""
+
+    name, protocol = "db", "postgres"
+
+    def __init__(self, server, policy=None, guard=None, cut_timeout=None, user=SUPERUSER, password=None,
+                 database="postgres", extra=None, **process):
+        super().__init__({"policy": policy, "guard": guard, "cut_timeout": cut_timeout} | (extra or {}), **process)
+        self.server = server
+        self.login = user + (f":{urllib.parse.quote(password, safe='')}" if password else "")
+        self.database = database
+
+    @property
+    def host(self):
+        return self.folder if self.unix else LOOPBACK
+
+    def socket_name(self):
+        return f".s.PGSQL.{self.port}"
+
+    def upstream_url(self):
+        if getattr(self.server, "unix", False):
+            return f"postgres://{self.login}@:{self.server.port}/{self.database}?host={self.server.host}"
+        return f"postgres://{self.login}@{LOOPBACK}:{self.server.port}/{self.database}"
+
+    def connect(self, tag=None, user=SUPERUSER, database="postgres", autocommit=True, **more):
+        """A psycopg2 connection through the gate, whose tag comes as PGOPTIONS would bring it."""
+        if tag:
+            more["options"] = f"-c fencing.tokens={tag} " + more.get("options", "")
+        connection = psycopg2.connect(host=self.host, port=self.port, user=user, dbname=database, connect_timeout=20,
+                                      **more)
+        connection.autocommit = autocommit
+        return connection
 
 
 def _state_of(pid):

@@ -427,42 +427,43 @@ class RedisServer(Process):
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-class Gate(Process):
-    """`fencegate serve` (the binary named in $FENCEGATE) with one Redis gate called "cache" and an admin listener.
-
-    `redis`: a server or a CutProxy in front of it. `extra`: further keys of the gate. `process`: further top-level keys.
-    With `unix=True` it listens on a unix socket, whose path is then `address`."""
+class GateProcess(Process):
+    """`fencegate serve` (the binary named in $FENCEGATE, or `binary`) with one gate and an admin listener; subclasses say
+    which. `gate`: its keys but name, protocol, listen and upstream; those that are None are left out. `process`: further
+    top-level keys. With `unix=True` it listens on a unix socket, whose path is then `address`."""
 
     title = "fencegate"
+    name = protocol = None  # of the gate
 
-    def __init__(self, redis, policy=None, resources=None, unmatched=None, allow_commands=None, user=None, password=None,
-                 extra=None, threads=2, process=None, unix=False, binary=None):
+    def __init__(self, gate, threads=2, process=None, unix=False, binary=None):
         super().__init__()
-        self.redis = redis
         self.unix = unix
         self.binary = binary
-        self.needs_backend = True  # counts as started when it has reached Redis, too
-        self.credentials = f"{user or ''}:{urllib.parse.quote(password, safe='')}@" if password else ""
-        optional = {"policy": policy, "resources": resources, "unmatched": unmatched, "allow_commands": allow_commands}
-        self.gate = {key: value for key, value in optional.items() if value is not None} | (extra or {})
+        self.needs_backend = True  # counts as started when it has reached its backend, too
+        self.links = 1  # connections of its own to the backend
+        self.gate = {key: value for key, value in gate.items() if value is not None}
         self.process = {"threads": threads, "log": {"level": "info", "format": "json"}} | (process or {})
+
+    def upstream_url(self):
+        raise NotImplementedError
 
     def prepare(self):
         self.binary = os.path.abspath(self.binary or os.environ["FENCEGATE"])
         self.port = free_port()
         self.admin_port = free_port()
-        self.address = os.path.join(self.folder, "gate.sock") if self.unix else self.port
-        upstream = self.redis.address
+        self.address = os.path.join(self.folder, self.socket_name()) if self.unix else self.port
         gate = {
-            "name": "cache",
-            "protocol": "redis",
+            "name": self.name,
+            "protocol": self.protocol,
             "listen": f"unix:{self.address}" if self.unix else f"{LOOPBACK}:{self.port}",
-            "upstream": f"redis://{self.credentials}{LOOPBACK}:{upstream}" if isinstance(upstream, int)
-                        else f"unix://{self.credentials}{upstream}",
+            "upstream": self.upstream_url(),
         }
         config = self.process | {"admin": {"listen": f"{LOOPBACK}:{self.admin_port}"}, "gates": [gate | self.gate]}
         with open(os.path.join(self.folder, "fencegate.yaml"), "w") as file:
             json.dump(config, file, indent=1)  # YAML contains JSON
+
+    def socket_name(self):
+        return "gate.sock"
 
     def command(self):
         return [self.binary, "serve", "-c", os.path.join(self.folder, "fencegate.yaml")]
@@ -472,8 +473,8 @@ class Gate(Process):
         super().start(deadline)
 
     def up(self):
-        # A gate is ready without its backend, but most tests want to begin with both: on each thread, each has a link.
-        return self.http("/readyz")[0] == 200 and (not self.needs_backend or self._links_up() >= self.process["threads"])
+        # A gate is ready without its backend, but most tests want to begin with both.
+        return self.http("/readyz")[0] == 200 and (not self.needs_backend or self._links_up() >= self.links)
 
     def _links_up(self):
         return self.log()[self._log_before :].count('"msg":"backend up"')
@@ -494,7 +495,8 @@ class Gate(Process):
 
     def metric(self, name, **labels):
         """One figure of this gate, 0 when it is not there yet: metric("checks_total", outcome="stale")."""
-        wanted = {f'{key}="{value}"' for key, value in labels.items()} | ({'gate="cache"'} if name != "draining" else set())
+        gate = {f'gate="{self.name}"'} if name != "draining" else set()
+        wanted = {f'{key}="{value}"' for key, value in labels.items()} | gate
         for key, value in self.metrics().items():
             base, _, rest = key.partition("{")
             if base == "fencegate_" + name and wanted <= set(rest.rstrip("}").split(",")):
@@ -507,6 +509,27 @@ class Gate(Process):
             with contextlib.suppress(ValueError):
                 lines.append(json.loads(line))
         return [line for line in lines if isinstance(line, dict)]
+
+
+class Gate(GateProcess):
+    """With one Redis gate called "cache". `redis`: a server or a CutProxy in front of it. `extra`: further keys of the
+    gate."""
+
+    name, protocol = "cache", "redis"
+
+    def __init__(self, redis, policy=None, resources=None, unmatched=None, allow_commands=None, user=None, password=None,
+                 extra=None, **process):
+        gate = {"policy": policy, "resources": resources, "unmatched": unmatched, "allow_commands": allow_commands}
+        super().__init__(gate | (extra or {}), **process)
+        self.redis = redis
+        self.links = self.process["threads"]  # one on each thread
+        self.credentials = f"{user or ''}:{urllib.parse.quote(password, safe='')}@" if password else ""
+
+    def upstream_url(self):
+        upstream = self.redis.address
+        if isinstance(upstream, int):
+            return f"redis://{self.credentials}{LOOPBACK}:{upstream}"
+        return f"unix://{self.credentials}{upstream}"
 
 
 # ------------------------------------------------------------------------------------------------------------- proxy

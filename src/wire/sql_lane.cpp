@@ -11,9 +11,8 @@ namespace {
 
 using namespace sql_limits;
 
-constexpr std::string_view fence_prefix = "fence:";
-constexpr std::uint8_t fence_whole = fence_prefix.size();
-constexpr std::uint8_t fence_none = 0xFF;
+// Whether a backslash escapes matters only where a quote follows it; behind any other byte both ways agree again.
+bool may_part(const char* at, const char* end) { return *at == '\\' && (end - at == 1 || at[1] == '\''); }
 
 }  // namespace
 
@@ -21,7 +20,7 @@ std::size_t sql_lane::read(std::string_view bytes, bool until_parting, sql_findi
   const char* at = bytes.data();
   const char* const end = at + bytes.size();
   while (at != end) {
-    if (until_parting && *at == '\\' && s_.where == mode::literal && s_.kind == literal_kind::plain) {
+    if (until_parting && s_.where == mode::literal && s_.kind == literal_kind::plain && may_part(at, end)) {
       break;
     }
     at = step(at, end, until_parting, out);
@@ -103,6 +102,10 @@ const char* sql_lane::between(const char* at, const char* end, sql_findings& out
       case byte_class::semicolon: end_statement(out); continue;
       case byte_class::word:
         begin_token();
+        if (at + 1 != end && in_word(at[1])) {
+          s_.where = mode::word;
+          return word(at, end);
+        }
         s_.where = mode::letter;
         s_.first = upper(*at);
         if (s_.beginning) {
@@ -111,8 +114,11 @@ const char* sql_lane::between(const char* at, const char* end, sql_findings& out
         return at + 1;
       case byte_class::digit:
         no_word();
-        s_.where = mode::number;
-        return at + 1;
+        while (at + 1 != end && in_number(at[1])) {
+          ++at;
+        }
+        s_.where = at + 1 == end ? mode::number : mode::between;
+        continue;
       case byte_class::quote: open_literal(s_.line_ended ? s_.kind : literal_kind::plain); return at + 1;
       case byte_class::double_quote:
         no_word();
@@ -132,73 +138,6 @@ const char* sql_lane::between(const char* at, const char* end, sql_findings& out
     }
   }
   return at;
-}
-
-const char* sql_lane::comment(const char* at, const char* end) {
-  if (s_.fence == fence_none) {
-    at = skip_to(at, end, '*', '/');
-    if (at == end) {
-      return at;
-    }
-  }
-  comment_byte(*at);
-  if (*at == '*') {
-    s_.where = mode::comment_star;
-  } else if (*at == '/') {
-    s_.where = mode::comment_slash;
-  }
-  return at + 1;
-}
-
-const char* sql_lane::comment_slash(const char* at) {
-  if (*at != '*') {
-    s_.where = mode::comment;
-    return at;
-  }
-  ++s_.depth;
-  comment_byte(*at);
-  s_.where = mode::comment;  // the star of `/*/` ends nothing
-  return at + 1;
-}
-
-const char* sql_lane::comment_star(const char* at, sql_findings& out) {
-  if (*at != '/') {
-    s_.where = mode::comment;
-    return at;
-  }
-  if (--s_.depth > 0) {
-    comment_byte(*at);
-    s_.where = mode::comment;
-    return at + 1;
-  }
-  if (s_.fence == fence_whole) {
-    s_.tag.pop_back();  // the star
-    while (!s_.tag.empty() && is_sql_blank(s_.tag.back())) {
-      s_.tag.pop_back();
-    }
-    out.add_tag(s_.tag);
-  }
-  s_.tag.clear();
-  s_.fence = 0;
-  s_.where = mode::between;
-  return at + 1;
-}
-
-// Only the outermost comment is asked for `fence:`: what stands in it before that, a comment too, says no.
-void sql_lane::comment_byte(char c) {
-  if (s_.fence == fence_none) {
-    return;
-  }
-  if (s_.fence == fence_whole) {
-    // Two more than is allowed, so that it is still too long without its last star.
-    if (s_.tag.size() < tag_bytes_max + 2 && !(s_.tag.empty() && is_sql_blank(c))) {
-      s_.tag += c;
-    }
-  } else if (c == fence_prefix[s_.fence]) {
-    ++s_.fence;
-  } else if (s_.fence != 0 || !is_sql_blank(c)) {
-    s_.fence = fence_none;
-  }
 }
 
 const char* sql_lane::letter(const char* at) {
@@ -250,7 +189,16 @@ const char* sql_lane::u_ampersand(const char* at) {
 const char* sql_lane::literal(const char* at, const char* end, bool until_parting) {
   const bool plain = s_.kind == literal_kind::plain;
   const bool escapes = s_.kind == literal_kind::escape || (plain && backslashes_);
-  at = escapes || (plain && until_parting) ? skip_to(at, end, '\'', '\\') : skip_to(at, end, '\'');
+  if (escapes) {
+    at = skip_to(at, end, '\'', '\\');
+  } else if (plain && until_parting) {
+    at = skip_to(at, end, '\'', '\\');
+    while (at != end && *at == '\\' && !may_part(at, end)) {
+      at = skip_to(at + 2, end, '\'', '\\');
+    }
+  } else {
+    at = skip_to(at, end, '\'');
+  }
   if (at == end) {
     return at;
   }
@@ -333,9 +281,11 @@ void sql_lane::begin_token() {
 
 // A token that is no word, or the end of one.
 void sql_lane::no_word() {
-  begin_token();
-  s_.beginning = false;
-  s_.last_word.clear();
+  if (s_.beginning || s_.continues) {
+    begin_token();
+    s_.beginning = false;
+    s_.last_word.clear();
+  }
   s_.first = 0;
   s_.where = mode::between;
 }

@@ -139,10 +139,11 @@ std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_t
   }
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the token is checked when the session begins, and nobody ends it afterwards.
-  std::string sql = "INSERT INTO fencegate.marks AS m (resource, mark) SELECT * FROM pg_catalog.unnest(ARRAY[" +
-                    resources + "]::pg_catalog.text[], ARRAY[" + tokens +
-                    "]::pg_catalog.int8[]) ON CONFLICT (resource) DO UPDATE SET mark = EXCLUDED.mark"
-                    " WHERE m.mark OPERATOR(pg_catalog.<=) EXCLUDED.mark RETURNING resource, mark, true, 0";
+  std::string sql =
+      "INSERT INTO fencegate.marks AS m (resource, mark) SELECT * FROM ROWS FROM (pg_catalog.unnest(ARRAY[" +
+      resources + "]::pg_catalog.text[]), pg_catalog.unnest(ARRAY[" + tokens +
+      "]::pg_catalog.int8[])) ON CONFLICT (resource) DO UPDATE SET mark = EXCLUDED.mark"
+      " WHERE m.mark OPERATOR(pg_catalog.<=) EXCLUDED.mark RETURNING resource, mark, true, 0";
   return wire::encode_pg_query(sql);
 #endif
   return wire::encode_pg_query(

@@ -259,7 +259,8 @@ class Resp:
 # --------------------------------------------------------------------------------------------------------- processes
 
 
-def _die_with_parent():
+def die_with_parent():
+    """For preexec_fn."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -304,7 +305,7 @@ class Process:
     def start(self, deadline=20):
         with open(self.log_path, "ab") as log:
             self.child = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
-                                          process_group=0, preexec_fn=_die_with_parent)
+                                          process_group=0, preexec_fn=die_with_parent)
         eventually(self._up_or_dead, deadline)
 
     def _up_or_dead(self):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 
-from support import _die_with_parent
+from support import die_with_parent
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -45,7 +45,7 @@ class NodeClient:
 
     def __enter__(self):
         self.child = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                      process_group=0, preexec_fn=_die_with_parent)
+                                      process_group=0, preexec_fn=die_with_parent)
         self.answers = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         return self

@@ -60,7 +60,7 @@ def read_history(path, writer, resource):
             elif kind == "b":
                 history.bound.append((int(rest[0]), int(rest[1])))
             elif kind == "n":
-                history.noted[rest[0]] += 1
+                history.noted[" ".join(rest)] += 1
             elif kind == "x":
                 history.wrong.append(" ".join(rest))
             else:

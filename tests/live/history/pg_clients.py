@@ -1,0 +1,166 @@
+"""Two ways to speak SQL for the writers of the PostgreSQL history test: psycopg2, and psql at the ends of two pipes. Both end
+with `abort`, from another thread, at any moment.
+
+A connection begins outside a transaction and commits by itself; BEGIN and COMMIT are statements as others."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import psycopg2
+
+from support import LOOPBACK, die_with_parent
+
+USER = "writer"
+DATABASE = "postgres"
+
+
+class Failure(Exception):
+    """A statement, or the start of a connection, failed."""
+
+    def __init__(self, text, sqlstate=None, lost=False):
+        super().__init__(text.strip())
+        found = re.search(r'"applied":"(no|unknown)"', text)
+        self.applied = found.group(1) if found else None  # what the answer says about it
+        # An answer to the start of a connection has no code for libpq's users to see.
+        self.sqlstate = sqlstate or ("ZF001" if self.applied and "is below" in text else None)
+        self.lost = lost  # the connection is over
+
+    @property
+    def stale(self):
+        return self.sqlstate == "ZF001"
+
+    @property
+    def bare_end(self):
+        """What a server says to a session that it ends, without a word why: a gate's client must never see that."""
+        return self.applied is None and (self.sqlstate == "57P01" or "administrator command" in str(self))
+
+
+class Psycopg:
+    def __init__(self, port, options, application_name):
+        try:
+            self._connection = psycopg2.connect(host=LOOPBACK, port=port, user=USER, dbname=DATABASE, options=options,
+                                                application_name=application_name, connect_timeout=3)
+        except psycopg2.OperationalError as error:
+            raise Failure(str(error), lost=True) from None
+        self._connection.autocommit = True
+        self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))
+
+    def execute(self, sql):
+        with self._failing():
+            self._cursor().execute(sql)
+
+    def value(self, sql):
+        with self._failing():
+            cursor = self._cursor()
+            cursor.execute(sql)
+            return cursor.fetchone()[0]
+
+    def copy(self, table, lines, pause):
+        """Sleeps `pause` seconds in the middle of the data."""
+        with self._failing():
+            self._cursor().copy_expert(f"COPY {table} FROM STDIN", _Slow(lines, pause))
+
+    def abort(self):
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self._connection.close()
+        self._socket.close()
+
+    def _cursor(self):
+        return self._connection.cursor()
+
+    @contextlib.contextmanager
+    def _failing(self):
+        try:
+            yield
+        except psycopg2.Error as error:
+            diag = error.diag
+            fatal = diag.severity_nonlocalized in ("FATAL", "PANIC")
+            text = "\n".join(filter(None, [str(error), diag.message_detail]))
+            raise Failure(text, error.pgcode, fatal or self._connection.closed != 0 or error.pgcode is None) from None
+
+
+class _Slow:
+    def __init__(self, lines, pause):
+        self._pieces = [line + "\n" for line in lines]
+        self._middle, self._pause = len(lines) // 2, pause
+
+    def read(self, _size):
+        if not self._pieces:
+            return ""
+        if len(self._pieces) == self._middle:
+            time.sleep(self._pause)
+        return self._pieces.pop(0)
+
+
+class Psql:
+    """Each command is followed by a \\warn, which says on stderr how it went; messages come there too, in their order."""
+
+    def __init__(self, port, options, application_name):
+        environment = os.environ | {"PGOPTIONS": options, "PGAPPNAME": application_name, "PGCONNECT_TIMEOUT": "3"}
+        command = ["psql", "-X", "-q", "-A", "-t", "-v", "VERBOSITY=verbose", "-h", LOOPBACK, "-p", str(port), "-U", USER,
+                   "-d", DATABASE]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                       text=True, env=environment, preexec_fn=die_with_parent)
+        try:
+            self._run("")
+        except Failure:
+            self.close()
+            raise
+
+    def execute(self, sql):
+        self._run(f"{sql};\n")
+
+    def value(self, sql):
+        return self._run(f"{sql} AS value \\gset\n", ":value")
+
+    def copy(self, table, lines, pause):
+        middle = len(lines) // 2
+        self._write(f"COPY {table} FROM STDIN;\n" + "".join(line + "\n" for line in lines[:middle]))
+        time.sleep(pause)
+        try:
+            self._run("".join(line + "\n" for line in lines[middle:]) + "\\.\n")
+        except Failure as failure:
+            failure.lost = True  # psql may have taken the rest of the data for commands
+            raise
+
+    def abort(self):
+        with contextlib.suppress(ProcessLookupError):
+            self._child.send_signal(signal.SIGKILL)
+
+    def close(self):
+        for pipe in (self._child.stdin, self._child.stderr):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self.abort()
+        self._child.wait()
+
+    def _write(self, text):
+        try:
+            self._child.stdin.write(text)
+            self._child.stdin.flush()
+        except OSError:
+            self._lost(self._child.stderr.read())
+
+    def _run(self, text, value=""):
+        self._write(f"{text}\\warn =:SQLSTATE={value}\n")
+        said = ""
+        while line := self._child.stderr.readline():
+            if found := re.fullmatch(r"=(\w{5}|:SQLSTATE)=(.*)\n", line):
+                if found[1] not in ("00000", ":SQLSTATE"):  # :SQLSTATE: there was no statement yet
+                    raise Failure(said, found[1], "connection to server was lost" in said)
+                return found[2]
+            said += line
+        return self._lost(said)
+
+    @staticmethod
+    def _lost(said):
+        found = re.search(r"FATAL:  ([0-9A-Z]{5}): ", said)
+        raise Failure(said or "psql ended", found and found[1], lost=True)

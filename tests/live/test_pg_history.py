@@ -56,16 +56,18 @@ class Commits(unittest.TestCase):
         self.assertEqual([commits.length_at("r", position) for position in (99, 100, 299, 300)], [0, 2, 2, 3])
 
     def test_refuses_a_log_that_it_does_not_understand(self):
-        for text in ("table public.writes: DELETE: (no-tuple-data)", "message: transactional: 1", "table fencegate.marks: TRUNCATE:"):
+        for text in ("table public.writes: DELETE: (no-tuple-data)", "table fencegate.marks: TRUNCATE: (no-flags)",
+                     "message: transactional: 1"):
             with self.subTest(text), self.assertRaises(Unreadable):
                 read_commits(log([text]))
 
     def test_accepts_a_correct_log(self):
-        self.assertEqual(self.violations([mark("INSERT", "r", 1)], [write(1, 0)], [mark("UPDATE", "r", 2)], [write(2, 1)],
-                                         bound=[(1, 150), (2, 350)]), {})
+        log_of_two = [mark("INSERT", "r", 1)], [write(1, 0)], [mark("UPDATE", "r", 2)], [write(2, 1)]
+        self.assertEqual(self.violations(*log_of_two, bound=[(1, 150), (2, 350)]), {})
 
     def test_sees_a_stale_commit_behind_the_mark(self):
-        self.assertEqual(self.violations([mark("INSERT", "r", 1)], [mark("UPDATE", "r", 2)], [write(1, 0)]), {"stale": 1})
+        behind = [mark("INSERT", "r", 1)], [mark("UPDATE", "r", 2)], [write(1, 0)]
+        self.assertEqual(self.violations(*behind), {"stale": 1})
 
     def test_sees_a_stale_commit_behind_what_a_holder_read(self):
         self.assertEqual(self.violations([mark("INSERT", "r", 1)], [write(1, 0)], bound=[(2, 150)]), {"stale": 1})
@@ -74,7 +76,8 @@ class Commits(unittest.TestCase):
         self.assertEqual(self.violations([mark("INSERT", "r", 2)], [mark("UPDATE", "r", 1)]), {"mark": 1})
 
     def test_sees_a_write_ahead_of_its_mark(self):
-        self.assertEqual(self.violations([mark("INSERT", "r", 1)], [write(2, 0)], [mark("UPDATE", "r", 2)]), {"unarmed": 1})
+        ahead = [mark("INSERT", "r", 1)], [write(2, 0)], [mark("UPDATE", "r", 2)]
+        self.assertEqual(self.violations(*ahead), {"unarmed": 1})
 
     def test_sees_a_rejected_write_that_was_committed(self):
         self.assertEqual(self.violations([mark("INSERT", "r", 1)], [write(1, 0)], outcome="rejected"), {"phantom": 1})

@@ -1,5 +1,5 @@
-"""The test of the PostgreSQL history test: against a build that checks the token when a session begins, and lets the session
-live when a higher token comes, it must find a stale commit.
+"""The test of the PostgreSQL history test: against a build that checks the token when a session begins, and lets the
+session live when a higher token comes, it must find a stale commit.
 
 $FENCEGATE_CHECK_THEN_FORWARD names the binary. Luck is involved, so several seeds are tried."""
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 class Chaos:
     """`gates`: each with its `back` proxy towards the backend, or None, and its `front` proxy towards writers, or None.
-    `always`: called at each step, returns what it did. `more`: further actions, chaos → done or not, with their weights."""
+    `always`: called at each step, returns what it did. `more`: further actions, chaos → done or not, with weights."""
 
     def __init__(self, random, gates, writers, always=None, more=None):
         self.random, self.gates, self.writers, self.always = random, gates, writers, always

@@ -40,8 +40,8 @@ def around(entries, index, width=6):
 
 
 def check(lists, histories, marks=None):
-    """`lists`: resource → entries as text. `histories`: of all writers; `bound` as lengths of the list. `marks`, where they
-    are known: resource → [(mark, length of the list when it was set)], in their order."""
+    """`lists`: resource → entries as text. `histories`: of all writers; `bound` as lengths of the list. `marks`, where
+    they are known: resource → [(mark, length of the list when it was set)], in their order."""
     verdict = Verdict()
     for history in histories:
         verdict.noted += history.noted

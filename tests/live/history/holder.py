@@ -1,6 +1,6 @@
-"""What every writer of a history test does, whatever it writes to: gets a lease, writes under it as fast as it can through
-some gate, does not notice that it lost it until it was told so a few times, and gets the next. It is frozen and killed from
-outside."""
+"""What every writer of a history test does, whatever it writes to: gets a lease, writes under it as fast as it can
+through some gate, does not notice that it lost it until it was told so a few times, and gets the next. It is frozen and
+killed from outside."""
 
 import random
 import socket

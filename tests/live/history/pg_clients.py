@@ -1,5 +1,5 @@
-"""Two ways to speak SQL for the writers of the PostgreSQL history test: psycopg2, and psql at the ends of two pipes. Both end
-with `abort`, from another thread, at any moment.
+"""Two ways to speak SQL for the writers of the PostgreSQL history test: psycopg2, and psql at the ends of two pipes.
+Both end with `abort`, from another thread, at any moment.
 
 A connection begins outside a transaction and commits by itself; BEGIN and COMMIT are statements as others."""
 
@@ -101,14 +101,14 @@ class _Slow:
 
 
 class Psql:
-    """Each command is followed by a \\warn, which says on stderr how it went; messages come there too, in their order."""
+    """Each command is followed by a \\warn, which says on stderr how it went; messages come there too, in order."""
 
     def __init__(self, port, options, application_name):
         environment = os.environ | {"PGOPTIONS": options, "PGAPPNAME": application_name, "PGCONNECT_TIMEOUT": "3"}
-        command = ["psql", "-X", "-q", "-A", "-t", "-v", "VERBOSITY=verbose", "-h", LOOPBACK, "-p", str(port), "-U", USER,
-                   "-d", DATABASE]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                       text=True, env=environment, preexec_fn=die_with_parent)
+        command = ["psql", "-X", "-q", "-A", "-t", "-v", "VERBOSITY=verbose", "-h", LOOPBACK, "-p", str(port),
+                   "-U", USER, "-d", DATABASE]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=die_with_parent)
         try:
             self._run("")
         except Failure:

@@ -32,8 +32,8 @@ class Commits:
                 if kind != "INSERT":
                     raise Unreadable(f"{kind} in writes: {text}")
                 resource = row["resource"]
-                entry = f"{row['token']}:{row['writer']}:{row['seq']}"
-                self.lists[resource].append(f"{entry}:written at {row['log_position']}, xid {xid} committed at {_lsn(end)}")
+                remark = f"written at {row['log_position']}, xid {xid} committed at {_lsn(end)}"
+                self.lists[resource].append(f"{row['token']}:{row['writer']}:{row['seq']}:{remark}")
                 self._ends[resource].append(end)
             elif table == "fencegate.marks":
                 if kind not in ("INSERT", "UPDATE"):

@@ -53,8 +53,8 @@ GRANT SELECT, UPDATE ON heads TO {USER};
 
 
 class Server(PostgresServer):
-    """With the tables, and a slot that collects what is committed from now on. `open_marks`: writers may change marks, as
-    gates with a broken fence do in their name."""
+    """With the tables, and a slot that collects what is committed from now on. `open_marks`: writers may change marks,
+    as gates with a broken fence do in their name."""
 
     def __init__(self, open_marks):
         super().__init__(wal_level="logical")
@@ -89,8 +89,9 @@ class Server(PostgresServer):
             super().thaw(pid)
 
     def commits(self):
-        return read_commits(self.sql("SELECT pg_wal_lsn_diff(lsn, '0/0')::bigint, xid::text, data "
-                                     "FROM pg_logical_slot_get_changes(%s, NULL, NULL, 'skip-empty-xacts', 'on')", SLOT))
+        rows = self.sql("SELECT pg_wal_lsn_diff(lsn, '0/0')::bigint, xid::text, data "
+                        "FROM pg_logical_slot_get_changes(%s, NULL, NULL, 'skip-empty-xacts', 'on')", SLOT)
+        return read_commits(rows)
 
 
 class PgRun(Rig):
@@ -136,13 +137,15 @@ class PgRun(Rig):
     def judge(self, histories):
         commits = self.server.commits()
         for history in histories:
-            history.bound = [(token, commits.length_at(history.resource, position)) for token, position in history.bound]
+            history.bound = [(token, commits.length_at(history.resource, position))
+                             for token, position in history.bound]
         return check(commits.lists, histories, commits.marks)
 
 
 def had_to_fence(verdict):
     """Old holders tried to come back, and were ended inside their transactions."""
-    return verdict.noted["old holder refused at its start"] > 0 and verdict.noted["cut inside a transaction, applied: no"] > 0
+    both = ("old holder refused at its start", "cut inside a transaction, applied: no")
+    return all(verdict.noted[one] > 0 for one in both)
 
 
 def main():

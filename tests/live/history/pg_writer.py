@@ -18,7 +18,7 @@ SERVER_LOG = "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert
 
 
 class Watch:
-    """Ends a connection whose answer takes longer than its user likes: it leaves while its writes are still on their way."""
+    """Ends a connection whose answer takes longer than its user likes, while writes are still on their way."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -49,13 +49,15 @@ class Writer(Holder):
         super().__init__(name, resource, seed, issuer_port, records)
         self.gate_ports = gate_ports
         self.watch = Watch()
-        self.ways = {self.single: 30, self.transaction: 35, self.copy: 12, self.function: 12, self.call: 8, self.script: 8}
+        self.ways = {self.single: 30, self.transaction: 35, self.copy: 12, self.function: 12, self.call: 8,
+                     self.script: 8}
 
     # ── connections ──
 
     def connect(self, token):
         port, tag = self.random.choice(self.gate_ports), f"{self.resource}={token}"
-        settings = [f"-c default_transaction_isolation={self.random.choice(LEVELS).replace(' ', chr(92) + ' ')}"]
+        level = self.random.choice(LEVELS).replace(" ", "\\ ")
+        settings = [f"-c default_transaction_isolation={level}"]
         name = "history"
         if self.random.random() < 0.75:
             settings.append(f"-c fencing.tokens={tag}")

@@ -6,7 +6,7 @@ it is sent, its outcome when the answer was read. A write without an outcome may
     r SEQ CODE                rejected: the answer promises that it was not applied
     u SEQ CODE                the answer says that it may or may not have been applied
     e SEQ TEXT                any other answer
-    b TOKEN POSITION          bound to TOKEN, and read afterwards: how long the list is, how far the server's log has come
+    b TOKEN POSITION          bound to TOKEN, and read afterwards: how long the list is, or how far the server's log
     n WHAT                    it happened
     x TEXT                    an answer that nobody may get, to something that is no write
 """

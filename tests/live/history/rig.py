@@ -121,7 +121,8 @@ class Rig:
             return verdict
 
     def _writer(self, number, resource, issuer, ports):
-        return WriterProcess(self.writer_script, number, resource, self.seed, issuer, self.writer_arguments(resource, ports))
+        more = self.writer_arguments(resource, ports)
+        return WriterProcess(self.writer_script, number, resource, self.seed, issuer, more)
 
     def _gate(self, stack, number):
         """The first gate has a proxy on both sides, the second towards the server, the third none."""

@@ -1,6 +1,7 @@
 // The command line of fencegate.
 #include "cli/commands.hpp"
 #include "cli/config.hpp"
+#include "cli/install.hpp"
 #include "cli/serve.hpp"
 
 #include <CLI/CLI.hpp>
@@ -22,6 +23,21 @@ int serve_file(const std::string& path) {
   return cli::exit_bad_configuration;
 }
 
+CLI::App* add_install(CLI::App& app, cli::install_request& to) {
+  auto* install = app.add_subcommand("install", "Create or upgrade the schema of the fence in PostgreSQL");
+  install->add_option("-c,--config", to.path, "The configuration file")->required();
+  install->add_option("--gate", to.gate, "Only where this gate goes");
+  install->add_option("--store", to.store, "Only in this store");
+  install->add_option("--database", to.databases, "Databases, instead of those in the URLs")->expected(1)->take_all();
+  install->add_flag("--print", to.print, "Show the SQL (for psql -v ON_ERROR_STOP=1) and touch nothing");
+  install->add_option("--protect", to.protect, "A table whose writes are refused to sessions without a token")
+      ->expected(1)
+      ->take_all();
+  install->add_option("--unprotect", to.unprotect, "A table to lift that from")->expected(1)->take_all();
+  install->add_option("--resource", to.resource, "What --protect asks a token for; default: any resource");
+  return install;
+}
+
 int run(int argc, char** argv) {
   constexpr std::chrono::seconds healthcheck_patience{3};
   CLI::App app("fencegate: a sidecar proxy that fences writes from superseded lock holders", "fencegate");
@@ -40,12 +56,16 @@ int run(int argc, char** argv) {
   healthcheck->add_option("--admin", admin, "Its admin listener")->capture_default_str();
   healthcheck->add_flag("--ready", ready, "Ask for readiness (/readyz) instead");
 
+  cli::install_request installing;
+  const auto* install = add_install(app, installing);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? cli::exit_ok : cli::exit_bad_configuration;
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
+  if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);
   return serve_file(config_path);

@@ -182,8 +182,8 @@ class PostgresServer(Process):
 
     def backends(self):
         """The processes below the postmaster."""
-        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.pid)], capture_output=True, text=True, check=False)
-        return [int(pid) for pid in found.stdout.split()]
+        with open(f"/proc/{self.pid}/task/{self.pid}/children") as file:
+            return [int(pid) for pid in file.read().split()]
 
     def kill(self):
         """An immediate shutdown: what a crash is to clients and files, but the kernel's shared memory is given back."""

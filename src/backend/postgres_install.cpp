@@ -1,0 +1,101 @@
+#include "backend/postgres_install.hpp"
+
+#include "fence/printable.hpp"
+
+#include <libpq-fe.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+namespace fencegate::backend {
+namespace {
+
+constexpr std::size_t message_bytes_max = 1'000;
+
+using connection = std::unique_ptr<PGconn, decltype(&PQfinish)>;
+using answer = std::unique_ptr<PGresult, decltype(&PQclear)>;
+
+// The script says `standard_conforming_strings = on` first.
+std::string quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') out += '\'';
+    out += c;
+  }
+  return out + "'";
+}
+
+std::string shown(const char* text) {
+  if (text == nullptr) return {};
+  std::string line(text);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return fence::printable(line, message_bytes_max);
+}
+
+std::string words_of(const PGconn* server, const PGresult* failed) {
+  std::string text = shown(PQresultErrorField(failed, PG_DIAG_MESSAGE_PRIMARY));
+  if (text.empty()) return shown(PQerrorMessage(server));
+  const std::string hint = shown(PQresultErrorField(failed, PG_DIAG_MESSAGE_HINT));
+  return hint.empty() ? text : text + " (" + hint + ")";
+}
+
+connection connect(const postgres_place& place) {
+  const bool local = place.server.is_unix();
+  // Libpq takes a socket's folder, and the port its name ends with.
+  const auto slash = place.server.path.rfind('/');
+  const auto dot = place.server.path.rfind('.');
+  const std::string host = local ? place.server.path.substr(0, std::max<std::size_t>(slash, 1)) : place.server.host;
+  const std::string port = local ? place.server.path.substr(dot + 1) : std::to_string(place.server.port);
+  const std::string seconds = std::to_string(std::chrono::ceil<std::chrono::seconds>(place.connect_timeout).count());
+  const std::array<const char*, 9> names{
+      "host", "port", "dbname", "connect_timeout", "application_name", "client_encoding", "user", "password", nullptr};
+  std::array<const char*, 9> values{
+      host.c_str(), port.c_str(), place.database.c_str(), seconds.c_str(), "fencegate install", "UTF8", nullptr,
+      nullptr,      nullptr};
+  if (!place.login.user.empty()) values[6] = place.login.user.c_str();
+  if (!place.login.password.empty()) values[7] = place.login.password.c_str();
+  return {PQconnectdbParams(names.data(), values.data(), 0), &PQfinish};
+}
+
+}  // namespace
+
+std::string to_string(const postgres_place& place) {
+  const auto& at = place.server;
+  const bool ipv6 = at.host.find(':') != std::string::npos;
+  const std::string host = ipv6 ? "[" + at.host + "]" : at.host;
+  const std::string server = at.is_unix() ? at.path : host + ":" + std::to_string(at.port);
+  return fence::printable(server + "/" + place.database, message_bytes_max);
+}
+
+std::string install_script(const postgres_installation& what) {
+  std::string script = "SET standard_conforming_strings = on;\n";
+  if (what.limits) {
+    script += "SET fencegate.new_max_step = " + quoted(std::to_string(what.limits->max_step)) + ";\n";
+    script += "SET fencegate.new_cut_ms = " + quoted(std::to_string(what.limits->cut_timeout.count())) + ";\n";
+  }
+  script += "SET fencegate.new_gate_user = " + quoted(what.gate_user) + ";\n\n";
+  script += postgres_schema();
+  script += "\nRESET fencegate.new_max_step;\nRESET fencegate.new_cut_ms;\nRESET fencegate.new_gate_user;\n";
+  for (const auto& table : what.unprotect) script += "SELECT fencegate.unprotect(" + quoted(table) + "::regclass);\n";
+  const std::string resource = what.resource.empty() ? "NULL" : quoted(what.resource);
+  for (const auto& table : what.protect)
+    script += "SELECT fencegate.protect(" + quoted(table) + "::regclass, " + resource + ");\n";
+  return script;
+}
+
+result<void> install(const postgres_place& place, postgres_installation what) {
+  const connection server = connect(place);
+  if (PQstatus(server.get()) != CONNECTION_OK) return error{"cannot connect: " + shown(PQerrorMessage(server.get()))};
+  PQsetNoticeProcessor(
+      server.get(), [](void*, const char*) {}, nullptr);
+  if (what.gate_user.empty()) what.gate_user = PQuser(server.get());
+  // One message: behind a transaction pooler the parts of several could run on different servers.
+  const answer got(PQexec(server.get(), install_script(what).c_str()), &PQclear);
+  const auto status = PQresultStatus(got.get());
+  if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) return error{words_of(server.get(), got.get())};
+  return {};
+}
+
+}  // namespace fencegate::backend

@@ -166,15 +166,16 @@ class Redis:
         self.send(*words)
         return self.read()
 
-    def unread_bytes(self, listening_port):
-        """Bytes of this connection that wait in the kernel for the process behind listening_port to read them."""
-        here = self.socket.getsockname()[1]
-        for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            _, local, remote, state, queues = row.split()[:5]
-            ends = int(local.split(":")[1], 16), int(remote.split(":")[1], 16)
-            if state == "01" and ends == (listening_port, here):  # 01: established
-                return int(queues.split(":")[1], 16)
-        return 0
+
+def unread_bytes(client, listening_port):
+    """Bytes of this connected socket that wait in the kernel for the process behind listening_port to read them."""
+    here = client.getsockname()[1]
+    for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, queues = row.split()[:5]
+        ends = int(local.split(":")[1], 16), int(remote.split(":")[1], 16)
+        if state == "01" and ends == (listening_port, here):  # 01: established
+            return int(queues.split(":")[1], 16)
+    return 0
 
 
 def answers_ping(port):
@@ -199,10 +200,10 @@ CONFIGURATION = """\
 admin: {{ listen: "127.0.0.1:{admin}" }}
 drain_timeout: 2s
 gates:
-  - name: cache
-    protocol: redis
+  - name: demo
+    protocol: {protocol}
     listen: "127.0.0.1:{listen}"
-    upstream: "redis://127.0.0.1:{upstream}"
+    upstream: "{upstream}"
 """
 
 
@@ -223,11 +224,11 @@ class Stage(contextlib.ExitStack):
                              "--appendonly", "yes", "--save", ""], lambda _: answers_ping(port))
         return port
 
-    def start_sidecar(self, name, upstream):
-        """A fencegate in front of `upstream`; returns the process, its port and its admin port."""
+    def start_sidecar(self, name, protocol, upstream):
+        """A fencegate with one gate in front of `upstream`; returns the process, its port and its admin port."""
         listen, admin = free_port(), free_port()
         path = Path(self.folder) / f"{name.replace(' ', '-')}.yaml"
-        path.write_text(CONFIGURATION.format(admin=admin, listen=listen, upstream=upstream))
+        path.write_text(CONFIGURATION.format(admin=admin, listen=listen, protocol=protocol, upstream=upstream))
         process = self.start(name, [find_fencegate(), "serve", "-c", str(path)], lambda _: is_ready(admin))
         return process, listen, admin
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 DEMO = Path(__file__).resolve().parents[1] / "demo"
 DEADLINE = 60
+LAST_LINE = "figures of postgres sidecar A"
 
 # What each scene must show, in this order; the numbers of bytes and ports vary.
 FENCED = [
@@ -39,6 +40,34 @@ UNFENCED = [
     r"A's pod +goes on: SIGCONT +running",
     r"A +…reads the answer to its late write +\+OK",
     r"in Redis +GET naive:orders:1 +A, late",
+]
+POSTGRES_FENCED = [
+    r"superuser +fencegate install --print \| psql +version \d+",
+    r"A +connects: -c fencing.tokens=orders=33 +connected in \d+ ms",
+    r"in PostgreSQL +SELECT mark FROM fencegate.marks +33",
+    r"A +BEGIN +BEGIN",
+    r"A +UPDATE orders SET by = 'A, token 33' +UPDATE 1",
+    r"A's pod +is frozen: SIGSTOP to its sidecar +stopped",
+    r"A +COMMIT +[1-9]\d* bytes lie unread in the sidecar's socket",
+    r"B +connects: -c fencing.tokens=orders=34 +connected in \d+ ms",
+    r"in PostgreSQL +SELECT mark FROM fencegate.marks +34",
+    r"B +UPDATE orders SET by = 'B, token 34' +UPDATE 1",
+    r"A's pod +goes on: SIGCONT +running",
+    r"A +…reads the answer to its COMMIT +ZF001: token 33 of orders is below mark 34; not applied",
+    r"A +connects: -c fencing.tokens=orders=33 +ZF001: token 33 of orders is below mark 34; not applied",
+    r"in PostgreSQL +SELECT by FROM orders +B, token 34",
+]
+POSTGRES_UNFENCED = [
+    r"A +connects +connected in \d+ ms",
+    r"B +connects +connected in \d+ ms",
+    r"A +BEGIN +BEGIN",
+    r"A +UPDATE orders SET by = 'A, token 33' +UPDATE 1",
+    r"A's pod +is paused; its lease runs out +A holds the row's lock",
+    r"B +UPDATE orders SET by = 'B, token 34' +55P03: canceling statement due to lock timeout",
+    r"A +ROLLBACK +ROLLBACK",
+    r"B +UPDATE orders SET by = 'B, token 34' +UPDATE 1",
+    r"A +UPDATE orders SET by = 'A, late' +UPDATE 1",
+    r"in PostgreSQL +SELECT by FROM orders +A, late",
 ]
 
 # Raises marks as a gate does, and lets every write pass: the demo must notice.
@@ -71,6 +100,46 @@ GATE_WITHOUT_A_FENCE = f"""\
             threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 """
 
+# The real program, but for `serve` with a postgres gate: it raises marks and moves bytes, and nobody's session ends.
+POSTGRES_GATE_WITHOUT_A_FENCE = f"""\
+    #!{sys.executable}
+    import os, re, sys
+    text = open(sys.argv[3]).read()
+    if sys.argv[1] != "serve" or "protocol: redis" in text:
+        os.execv({os.environ["FENCEGATE"]!r}, sys.argv)
+    import http.server, socket, threading
+    sys.path.insert(0, {str(DEMO)!r})
+    import database
+
+    admin, listen = (int(re.search(key + r": .*:(\\d+)", text)[1]) for key in ("admin", "    listen"))
+    upstream = int(re.search(r"upstream: .*:(\\d+)/", text)[1])
+
+    class Ready(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+    def pump(source, sink):
+        while data := source.recv(4096):
+            if tag := re.search(rb"fencing.tokens=orders=(\\d+)", data):
+                with database.Client(upstream, user="postgres") as superuser:
+                    superuser.call("INSERT INTO fencegate.marks VALUES ('orders', %d) ON CONFLICT (resource) DO UPDATE "
+                                   "SET mark = EXCLUDED.mark" % int(tag[1]))
+            sink.sendall(data)
+        sink.close()
+
+    def serve(client):
+        server = socket.create_connection(("127.0.0.1", upstream))
+        threading.Thread(target=pump, args=(server, client), daemon=True).start()
+        pump(client, server)
+
+    pages = http.server.HTTPServer(("127.0.0.1", admin), Ready)
+    threading.Thread(target=pages.serve_forever, daemon=True).start()
+    with socket.create_server(("127.0.0.1", listen)) as server:
+        while True:
+            threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+"""
+
 
 def steps(output, title):
     """The numbered lines below the title that starts with `title`."""
@@ -95,6 +164,7 @@ class Demo(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
+        self.folder.chmod(0o755)  # PostgreSQL runs as another user
         self.environment = dict(os.environ, TMPDIR=folder.name, PYTHONIOENCODING="utf-8")
 
     def start(self, *options):
@@ -114,7 +184,7 @@ class Demo(unittest.TestCase):
         return demo.returncode, output, errors
 
     def assert_nothing_left(self):
-        self.assertEqual([p.name for p in self.folder.glob("fencegate-demo-*")], [])
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name != "gate"], [])
 
     def assert_steps(self, found, wanted):
         for line, pattern in zip(found, wanted):
@@ -128,19 +198,29 @@ class Demo(unittest.TestCase):
         self.assert_steps(steps(output, "The same with check-then-forward"), UNFENCED)
         self.assertRegex(output, r"late write +-FENCED, not applied +\+OK, applied\n")
         self.assertRegex(output, r'what Redis holds +"B, token 34" +"A, late"\n')
+        self.assert_steps(steps(output, "On PostgreSQL, with fencegate"), POSTGRES_FENCED)
+        self.assert_steps(steps(output, "On PostgreSQL, without fencegate"), POSTGRES_UNFENCED)
+        self.assertRegex(output, r"late write +ZF001, not applied +UPDATE 1, applied\n")
+        self.assertRegex(output, r'what the row holds +"B, token 34" +"A, late"\n')
         self.assertNotIn("\033[", output, "colours are for terminals")
         self.assertNotIn("Try it by hand", output)
         self.assert_nothing_left()
 
-    def test_fails_on_a_gate_that_does_not_fence(self):
+    def assert_notices(self, gate_without_a_fence, step):
         gate = self.folder / "gate"
-        gate.write_text(textwrap.dedent(GATE_WITHOUT_A_FENCE))
+        gate.write_text(textwrap.dedent(gate_without_a_fence))
         gate.chmod(0o755)
         self.environment["FENCEGATE"] = str(gate)
         status, output, errors = self.play_once()
         self.assertEqual(status, 1, output + errors)
-        self.assertIn("step 10 differs from what it should be", errors)
+        self.assertIn(f"step {step} differs from what it should be", errors)
         self.assert_nothing_left()
+
+    def test_fails_on_a_redis_gate_that_does_not_fence(self):
+        self.assert_notices(GATE_WITHOUT_A_FENCE, "10")
+
+    def test_fails_on_a_postgres_gate_that_does_not_fence(self):
+        self.assert_notices(POSTGRES_GATE_WITHOUT_A_FENCE, "10")
 
     def test_says_what_to_do_without_a_binary(self):
         self.environment["FENCEGATE"] = str(self.folder / "nothing")
@@ -154,18 +234,25 @@ class Demo(unittest.TestCase):
         self.assertEqual((status, output), (2, ""))
         self.assertIn("redis-server is not installed", errors)
 
+    def test_says_what_to_do_without_psycopg2(self):
+        (self.folder / "psycopg2.py").write_text("raise ImportError('there is none')")
+        self.environment["PYTHONPATH"] = str(self.folder)
+        status, output, errors = self.play_once()
+        self.assertEqual((status, output), (2, ""))
+        self.assertIn("psycopg2 is not installed", errors)
+
     def serve_then(self, signum):
         """Starts the demo without --once, sends it the signal once it serves; returns its exit status."""
         demo = self.start()
         told = []
         for line in demo.stdout:
             told.append(line)
-            if "/metrics" in line:
+            if LAST_LINE in line:
                 break
         else:
             self.fail("".join(told) + demo.stderr.read())
         started = children(demo.pid)
-        self.assertEqual(len(started), 5, "one Redis, two sidecars, two check-then-forward proxies")
+        self.assertEqual(len(started), 8, "Redis, PostgreSQL, two sidecars of each, two check-then-forward proxies")
         demo.send_signal(signum)
         status = demo.wait(DEADLINE)
         give_up = time.monotonic() + DEADLINE
@@ -183,7 +270,7 @@ class Demo(unittest.TestCase):
 
     def test_even_sigkill_leaves_no_process(self):
         demo = self.start()
-        while "/metrics" not in demo.stdout.readline():
+        while LAST_LINE not in demo.stdout.readline():
             self.assertIsNone(demo.poll())
         started = children(demo.pid)
         demo.kill()

@@ -1,0 +1,27 @@
+"""What the stories have in common: a step is printed, and ends the story where its answer is not the right one."""
+
+from stage import Trouble
+
+
+class Story:
+    def __init__(self, stage, page):
+        self.stage = stage
+        self.page = page
+
+    def expect(self, who, what, answer, right, good=True):
+        """Prints the step; ends the story where the answer is not the one that it should be."""
+        shown = "(nil)" if answer is None else str(answer)
+        self.page.step(who, what, shown, good)
+        if not right(answer):
+            raise Trouble(f"step {self.page.number} differs from what it should be: {what} answered {shown!r}")
+        return answer
+
+    def by_hand(self, *lines):
+        """Each: a command, and what it means."""
+        for command, meaning in lines:
+            self.page.line(f"  {command:62} {self.page.paint('2', meaning)}")
+
+
+def quoted(text):
+    text = str(text)
+    return f'"{text}"' if " " in text else text

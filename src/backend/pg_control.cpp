@@ -25,6 +25,8 @@ constexpr milliseconds answer_allowance{10'000};
 // Connections to databases of the clients' choice.
 constexpr std::size_t databases_max = 64;
 
+const std::string raise_sql = "SELECT fencegate.raise($1, $2::pg_catalog.int8, $3::pg_catalog.int4)";
+
 // A text[] literal. Resource names have neither quotes nor backslashes.
 std::string array_of(const std::vector<std::string>& names) {
   std::string out = "{";
@@ -197,7 +199,7 @@ void pg_control::look_after(database& one) {
     if (cell->seen()) names.push_back(cell->resource);
   const bool heals = gate_.policy.mode == fence::enforcement::enforce;
   if (!heals) names.clear();
-  auto on_marks = [self = shared_from_this(), &one](const result<pg_rows>& rows) {
+  auto on_marks = [self = shared_from_this(), &one](const pg_result& rows) {
     if (rows) {
       self->note_problem(one, "");
       return self->compare_marks(one, *rows);
@@ -211,7 +213,7 @@ void pg_control::look_after(database& one) {
       {array_of(names)}, std::move(on_marks));
   if (clock::now() < one.next_sweep) return;
   one.next_sweep = clock::now() + sweep_interval;
-  one.link->query("SELECT fencegate.sweep()", {}, [](const result<pg_rows>&) {});
+  one.link->query("SELECT fencegate.sweep()", {}, [](const pg_result&) {});
 }
 
 // Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
@@ -230,24 +232,26 @@ void pg_control::compare_marks(database& one, const pg_rows& rows) {
                 {"resource", cell->resource},
                 {"seen", seen->to_string()},
                 {"mark", row[1] ? *row[1] : "none"}});
-    one.link->query("SELECT fencegate.raise($1, $2::pg_catalog.int8, $3::pg_catalog.int4)",
-                    {cell->resource, seen->to_string(), std::to_string(gate_.cut_timeout.count())},
-                    [](const result<pg_rows>&) {});
+    one.link->query(raise_sql, raise_arguments({cell->resource, *seen}), [](const pg_result&) {});
   }
+}
+
+std::vector<std::string> pg_control::raise_arguments(const fence::claim& wanted) const {
+  return {wanted.resource, wanted.presented.to_string(), std::to_string(gate_.cut_timeout.count())};
 }
 
 // ── questions of sessions ───────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_control::ask(const std::string& name, std::string sql, std::vector<std::string> arguments, pg_answer done) {
   if (stopped_ || (databases_.size() >= databases_max && databases_.find(name) == databases_.end()))
-    return done(error{"no connection of the gate's own to this database"});
+    return done(wire::pg_error{"FATAL", {}, "no connection of the gate's own to this database", {}, {}});
   auto& one = at(name);
   if (!one.link->connected() && !one.connecting && clock::now() >= one.next_try) connect(one);
   one.link->query(std::move(sql), std::move(arguments), std::move(done));
 }
 
 void pg_control::ended(asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done) {
-  auto answer = [&reply_to, done = std::move(done)](const result<pg_rows>& rows) {
+  auto answer = [&reply_to, done = std::move(done)](const pg_result& rows) {
     std::optional<std::vector<ended_registration>> out;
     if (rows) {
       out.emplace();
@@ -269,7 +273,7 @@ void pg_control::ended(asio::io_context& reply_to, const std::string& database, 
 void pg_control::look(asio::io_context& reply_to, const std::string& database, const claims& of, look_callback done) {
   std::vector<std::string> names;
   for (const auto& c : of) names.push_back(c.resource);
-  auto answer = [&reply_to, done = std::move(done)](const result<pg_rows>& rows) {
+  auto answer = [&reply_to, done = std::move(done)](const pg_result& rows) {
     std::optional<claims> out;
     if (rows) {
       out.emplace();
@@ -283,6 +287,31 @@ void pg_control::look(asio::io_context& reply_to, const std::string& database, c
     self->ask(database, "SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {names}, answer);
   };
   asio::post(context_, std::move(begin));
+}
+
+void pg_control::raise(asio::io_context& reply_to, const std::string& database, const claims& wanted,
+                       raise_callback done) {
+  auto begin = [self = shared_from_this(), &reply_to, database, wanted, done = std::move(done)] {
+    self->raise_next(reply_to, database, wanted, 0, done);
+  };
+  asio::post(context_, std::move(begin));
+}
+
+// One after the other, and no further than the first that fails.
+void pg_control::raise_next(asio::io_context& reply_to, const std::string& name, const claims& wanted,
+                            std::size_t index, const raise_callback& done) {
+  const auto answer = [&reply_to, done](std::optional<wire::pg_error> failed) {
+    asio::post(reply_to, [done, failed = std::move(failed)] { done(failed); });
+  };
+  if (index == wanted.size()) return answer(std::nullopt);
+  auto on_raised = [self = shared_from_this(), &reply_to, name, wanted, index, done, answer](const pg_result& rows) {
+    // The mark that came back is the proof.
+    const auto mark = rows && rows->size() == 1 && (*rows)[0].size() == 1 ? token_of((*rows)[0][0]) : std::nullopt;
+    if (!rows) return answer(rows.error());
+    if (mark != wanted[index].presented) return answer(wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}});
+    self->raise_next(reply_to, name, wanted, index + 1, done);
+  };
+  ask(name, raise_sql, raise_arguments(wanted[index]), std::move(on_raised));
 }
 
 }  // namespace fencegate::backend

@@ -31,6 +31,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   using endpoint = boost::asio::generic::stream_protocol::endpoint;
   using claims = std::vector<fence::claim>;
   using ended_callback = std::function<void(std::optional<std::vector<ended_registration>>)>;
+  // nullopt: every mark is at its token.
+  using raise_callback = std::function<void(std::optional<wire::pg_error>)>;
   using look_callback = std::function<void(std::optional<claims>)>;
 
   // REQUIRES: gate and figures live longer.
@@ -42,6 +44,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   // Any thread; the callback runs on the thread of `reply_to`. nullopt: the server cannot be asked.
   void ended(boost::asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done);
   void look(boost::asio::io_context& reply_to, const std::string& database, const claims& of, look_callback done);
+  // The marks rise to these tokens, without a session being armed; older sessions end first.
+  void raise(boost::asio::io_context& reply_to, const std::string& database, const claims& wanted, raise_callback done);
   // Any thread. What this process has seen of a mark; and something it now has.
   [[nodiscard]] std::optional<fence::token> seen(const std::string& database, const std::string& resource) const;
   void saw(const std::string& database, const std::string& resource, fence::token mark);
@@ -68,6 +72,9 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   database& at(const std::string& name);
   void connect(database& to);
   void ask(const std::string& name, std::string sql, std::vector<std::string> arguments, pg_answer done);
+  [[nodiscard]] std::vector<std::string> raise_arguments(const fence::claim& wanted) const;
+  void raise_next(boost::asio::io_context& reply_to, const std::string& name, const claims& wanted, std::size_t index,
+                  const raise_callback& done);
   void look_after(database& one);
   void compare_marks(database& one, const pg_rows& rows);
   void note_problem(database& one, const std::string& problem);

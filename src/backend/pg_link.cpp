@@ -15,10 +15,23 @@ std::string first_line(const char* text) {
   return std::string(all.substr(0, all.find('\n')));
 }
 
-result<pg_rows> rows_of(const PGresult* from) {
+wire::pg_error error_of(const PGresult* from) {
+  const auto field = [from](int code) {
+    const char* text = PQresultErrorField(from, code);
+    return std::string(text == nullptr ? "" : text);
+  };
+  wire::pg_error e{"ERROR", field(PG_DIAG_SQLSTATE), field(PG_DIAG_MESSAGE_PRIMARY), field(PG_DIAG_MESSAGE_DETAIL),
+                   field(PG_DIAG_MESSAGE_HINT)};
+  if (e.message.empty()) e.message = first_line(PQresultErrorMessage(from));
+  return e;
+}
+
+wire::pg_error trouble(std::string what) { return {"FATAL", {}, std::move(what), {}, {}}; }
+
+pg_result rows_of(const PGresult* from) {
   const auto status = PQresultStatus(from);
   if (status == PGRES_COMMAND_OK) return pg_rows{};
-  if (status != PGRES_TUPLES_OK) return error{first_line(PQresultErrorMessage(from))};
+  if (status != PGRES_TUPLES_OK) return error_of(from);
   pg_rows rows;
   for (int row = 0; row < PQntuples(from); ++row) {
     auto& columns = rows.emplace_back();
@@ -92,7 +105,7 @@ void pg_link::watch(descriptor::wait_type until, void (pg_link::*then)()) {
 }
 
 void pg_link::query(std::string sql, std::vector<std::string> arguments, pg_answer done) {
-  if (connection_ == nullptr) return done(error{"there is no connection to the server"});
+  if (connection_ == nullptr) return done(trouble("there is no connection to the server"));
   line_.push_back({std::move(sql), std::move(arguments), std::move(done)});
   if (connected_) send_next();
 }
@@ -134,7 +147,7 @@ void pg_link::receive() {
     auto asked = std::move(line_.front());
     line_.pop_front();
     const auto era = era_;
-    asked.done(answer_ ? *answer_ : result<pg_rows>(error{"the server gave no answer"}));
+    asked.done(answer_ ? *answer_ : pg_result(trouble("the server gave no answer")));
     if (era != era_) return;
     send_next();
     if (era != era_) return;
@@ -163,7 +176,7 @@ void pg_link::close(const std::string& why) {
   if (connection_ != nullptr) PQfinish(std::exchange(connection_, nullptr));
   auto waiting = std::exchange(line_, {});
   if (auto done = std::exchange(on_connected_, nullptr)) done(error{why});
-  for (auto& one : waiting) one.done(error{why});
+  for (auto& one : waiting) one.done(trouble(why));
 }
 
 }  // namespace fencegate::backend

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/result.hpp"
+#include "wire/pg_message.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -25,7 +26,9 @@ namespace fencegate::backend {
 
 // nullopt is NULL.
 using pg_rows = std::vector<std::vector<std::optional<std::string>>>;
-using pg_answer = std::function<void(const result<pg_rows>&)>;
+// The error's SQLSTATE is "" when it does not come from the server.
+using pg_result = boost::system::result<pg_rows, wire::pg_error>;
+using pg_answer = std::function<void(const pg_result&)>;
 
 class pg_link : public std::enable_shared_from_this<pg_link> {
  public:
@@ -68,7 +71,7 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   std::uint64_t era_ = 0;  // counts connections: callbacks of an older one are void
   std::function<void(const result<void>&)> on_connected_;
   std::deque<asked> line_;
-  std::optional<result<pg_rows>> answer_;  // of the query in front, as far as it came
+  std::optional<pg_result> answer_;  // of the query in front, as far as it came
 };
 
 }  // namespace fencegate::backend

@@ -105,9 +105,6 @@ int serve(const settings::process& config) {
     log::write(log::level::error, "cannot start", {{"detail", message}});
     return 1;
   };
-  for (const auto& one : config.postgres_gates)
-    if (one.kept_by == settings::guard::transaction)
-      return fail("gate " + one.name + ": this version checks guard: transaction, but does not serve it yet");
   std::size_t next = 0;  // of the figures, which stand in the same order
   for (const auto& one : config.redis_gates)
     gates.push_back(gate::make_redis_server(workers, one, *figures.gates[next++], rejections));

@@ -7,8 +7,6 @@
 namespace fencegate::gate {
 namespace {
 
-constexpr std::string_view tokens_setting = "fencing.tokens";
-
 const fence::claim* claim_on(const claims_list& list, std::string_view resource) {
   const auto at = std::find_if(list.begin(), list.end(), [&](const auto& c) { return c.resource == resource; });
   return at == list.end() ? nullptr : &*at;
@@ -81,6 +79,25 @@ std::string literal(std::string_view text) {
   return out + "'";
 }
 
+// The elements of both arrays. Resource names have no quotes or backslashes (fence::is_resource_name), tokens are digits.
+std::pair<std::string, std::string> lists_of(const claims_list& claims) {
+  std::string resources, tokens;
+  for (const auto& c : claims) {
+    resources += (resources.empty() ? "'" : ",'") + c.resource + "'";
+    tokens += (tokens.empty() ? "'" : ",'") + c.presented.to_string() + "'";
+  }
+  return {resources, tokens};
+}
+
+// With one claim only, it is clear what an error that names nothing is about.
+fence::rejection about_single(fence::rejection why, const claims_list& claims) {
+  if (why.resource.empty() && claims.size() == 1) {
+    why.resource = claims[0].resource;
+    why.presented = claims[0].presented;
+  }
+  return why;
+}
+
 }  // namespace
 
 result<claims_list> claims_of(const wire::pg_opening& opening) {
@@ -130,13 +147,13 @@ void bind_claims(claims_list& bound, const claims_list& added) {
   }
 }
 
-// Resource names have no quotes or backslashes (fence::is_resource_name), tokens are digits.
+std::string guard_statement(const claims_list& claims) {
+  const auto [resources, tokens] = lists_of(claims);
+  return "SELECT fencegate.guard(ARRAY[" + resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[])";
+}
+
 std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout, std::int64_t max_step) {
-  std::string resources, tokens;
-  for (const auto& c : claims) {
-    resources += (resources.empty() ? "'" : ",'") + c.resource + "'";
-    tokens += (tokens.empty() ? "'" : ",'") + c.presented.to_string() + "'";
-  }
+  const auto [resources, tokens] = lists_of(claims);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the token is checked when the session begins, and nobody ends it afterwards.
   std::string sql =
@@ -151,6 +168,23 @@ std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_t
       "SELECT resource,mark,raised,cut FROM fencegate.arm_all(ARRAY[" +
       resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[]," +
       std::to_string(cut_timeout.count()) + "::pg_catalog.int4,'" + std::to_string(max_step) + "'::pg_catalog.int8)");
+}
+
+fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims) {
+  fence::rejection why;
+  why.why = fence::reason::unavailable;
+  if (const auto ours = reason_of(e.sqlstate)) {
+    why.why = *ours;
+    why.resource = resource_in(e.detail);
+    why.presented = number_in(e.detail, "token");
+    why.mark = number_in(e.detail, "mark");
+  }
+  const bool no_schema = e.sqlstate == "3F000" || e.sqlstate == "42883" || e.sqlstate == "42P01";
+  if (no_schema)
+    why.detail = "this database has no schema fencegate: run fencegate install";
+  else if (why.why != fence::reason::stale && why.why != fence::reason::jump)
+    why.detail = e.message;
+  return about_single(std::move(why), claims);
 }
 
 bool arm_reading::take(char type, std::string_view body) {
@@ -208,26 +242,15 @@ arm_reading::outcome arm_reading::judge() const {
     out.cut = cut_;
     return out;
   }
-  out.why.why = fence::reason::unavailable;
-  if (error_) {
-    if (const auto ours = reason_of(error_->sqlstate)) {
-      out.why.why = *ours;
-      out.why.resource = resource_in(error_->detail);
-      out.why.presented = number_in(error_->detail, "token");
-      out.why.mark = number_in(error_->detail, "mark");
-    }
-    const bool no_schema = error_->sqlstate == "3F000" || error_->sqlstate == "42883" || error_->sqlstate == "42P01";
-    if (no_schema)
-      out.why.detail = "this database has no schema fencegate: run fencegate install";
-    else if (out.why.why != fence::reason::stale && out.why.why != fence::reason::jump)
-      out.why.detail = error_->message;
-  } else {
-    out.why.detail = problem_.empty() ? "the server's answer to arming is incomplete" : problem_;
-  }
-  if (out.why.resource.empty() && claims_.size() == 1) {
-    out.why.resource = claims_[0].resource;
-    out.why.presented = claims_[0].presented;
-  }
+  if (error_)
+    out.why = rejection_of(*error_, claims_);
+  else
+    out.why = about_single({fence::reason::unavailable,
+                            {},
+                            {},
+                            {},
+                            problem_.empty() ? "the server's answer to arming is incomplete" : problem_},
+                           claims_);
   return out;
 }
 

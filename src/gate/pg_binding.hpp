@@ -16,6 +16,9 @@
 
 namespace fencegate::gate {
 
+// The setting that carries a tag; no server knows it, so it passes as a placeholder of its own class.
+inline constexpr std::string_view tokens_setting = "fencing.tokens";
+
 using claims_list = std::vector<fence::claim>;
 
 // The claims of a start-up packet: `fencing.tokens` in `options` or as a parameter of its own, and a tag in
@@ -34,6 +37,12 @@ void bind_claims(claims_list& bound, const claims_list& added);
 // fencegate.arm_all. All names are schema-qualified: the client chose this session's search_path.
 [[nodiscard]] std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout,
                                     std::int64_t max_step);
+
+// The call of fencegate.guard for these claims.
+[[nodiscard]] std::string guard_statement(const claims_list& claims);
+
+// What an error of the fence's functions means; one that is not theirs: the mark could not be checked.
+[[nodiscard]] fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims);
 
 // Reads the replies to arm_query. Success must enable: armed only when every claim's row came back with its own token as
 // mark, no error came, and the session stands outside a transaction again.

@@ -30,8 +30,9 @@ pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics
 
 bool pg_engine::blocked() const {
   return phase_ == phase::connecting || phase_ == phase::cancelling || phase_ == phase::arming ||
-         phase_ == phase::looking || phase_ == phase::judging || (phase_ == phase::starting && authenticated_) ||
-         flight_.size() > limits::replies_awaited_max || waits_for_boundary_;
+         phase_ == phase::raising || phase_ == phase::looking || phase_ == phase::judging ||
+         (phase_ == phase::starting && authenticated_) || flight_.size() > limits::replies_awaited_max ||
+         waits_for_boundary_;
 }
 
 bool pg_engine::at_rest() const {
@@ -132,6 +133,16 @@ void pg_engine::open(const wire::pg_opening& opening) {
     parameters.emplace_back("default_transaction_read_only", "on");
     first_packet_ = wire::encode_pg_start(opening.version, parameters);
   }
+  if (gate_.kept_by == settings::guard::transaction) {
+    // A pooler refuses start-up options that it does not know; it is the gate that reads this one.
+    auto parameters = opening.parameters;
+    std::erase_if(parameters, [](auto& p) {
+      if (p.first == "options") p.second = wire::pg_options_without(p.second, tokens_setting);
+      return p.first == tokens_setting ||
+             (p.first == "options" && p.second.find_first_not_of(' ') == std::string::npos);
+    });
+    first_packet_ = wire::encode_pg_start(opening.version, parameters);
+  }
   arming_for_ = std::move(*claims);
   phase_ = phase::connecting;
   host_.connect();
@@ -205,8 +216,10 @@ bool pg_engine::step_starting_backend() {
       }
       break;
     case 'S':
-      if (const auto both = wire::decode_pg_strings(body, 2); both && (*both)[0] == "application_name")
-        application_name_ = (*both)[1];
+      if (const auto both = wire::decode_pg_strings(body, 2)) {
+        if ((*both)[0] == "application_name") application_name_ = (*both)[1];
+        if ((*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
+      }
       break;
     case 'E':
     case 'N':
@@ -252,6 +265,7 @@ void pg_engine::begin_arming(claims_list claims) {
   arm_sent_ = host_.now();
   phase_ = phase::arming;
   if (const auto stale = refused_by_memory(arming_for_)) return on_arming_failed(*stale);
+  if (gate_.kept_by == settings::guard::transaction) return begin_raising();
   to_backend += arm_query(arming_for_, gate_.cut_timeout, gate_.policy.max_step);
   host_.set_timer(gate_.cut_timeout + arming_allowance);
 }
@@ -278,19 +292,37 @@ bool pg_engine::step_arming() {
     on_arming_failed(outcome.why);
     return true;
   }
-  figures_.checks(outcome.raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
-  if (outcome.raised) {
+  on_armed(outcome.raised, outcome.cut);
+  return true;
+}
+
+void pg_engine::on_armed(bool raised, std::uint64_t cut) {
+  figures_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
+  if (raised) {
     figures_.raises_total.add();
     figures_.takeover_seconds.observe(host_.now() - arm_sent_);
   }
-  figures_.sessions_cut_total.add(outcome.cut);
+  figures_.sessions_cut_total.add(cut);
   for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
   bind_claims(bound_, arming_for_);
   if (held_ready_.empty())
     phase_ = phase::relaying;
   else
     serve();
-  return true;
+}
+
+// guard: transaction: there is no session to arm. The marks rise at once, on a connection of the gate's own; each
+// transaction then proves that they are still there.
+void pg_engine::begin_raising() {
+  phase_ = phase::raising;
+  host_.raise(database_, arming_for_, [this](const std::optional<wire::pg_error>& failed) {
+    if (phase_ != phase::raising) return;
+    if (failed)
+      on_arming_failed(rejection_of(*failed, arming_for_));
+    else
+      on_armed(false, 0);
+    resume();
+  });
 }
 
 // In front of a statement only this statement fails, if the session is still what it was; else the connection ends.

@@ -12,6 +12,7 @@
 #include "fence/gate_settings.hpp"
 #include "gate/pg_binding.hpp"
 #include "gate/pg_flight.hpp"
+#include "gate/pg_guard.hpp"
 #include "wire/sql_scanner.hpp"
 
 #include <chrono>
@@ -39,6 +40,9 @@ class pg_host {
   // The marks as they are; nullopt: they cannot be read now. What has no mark is left out.
   virtual void look(const std::string& database, const claims_list& claims,
                     std::function<void(std::optional<claims_list>)> done) = 0;
+  // Raises the marks to these tokens; nullopt: each is there.
+  virtual void raise(const std::string& database, const claims_list& claims,
+                     std::function<void(std::optional<wire::pg_error>)> done) = 0;
   // What this process has seen of a mark; and something it now has.
   [[nodiscard]] virtual std::optional<fence::token> seen(const std::string& database,
                                                          const std::string& resource) const = 0;
@@ -91,6 +95,7 @@ class pg_engine {
     cancelling,  // a CancelRequest was sent on; the server answers by closing
     starting,    // authentication, up to the first ReadyForQuery, which is held back
     arming,      // the replies to an arm_query are being read
+    raising,     // guard: transaction: the marks are being raised
     looking,     // monitor: the marks are being read
     relaying,
     judging,  // the server has ended the session: why?
@@ -106,6 +111,8 @@ class pg_engine {
   void serve();
   void begin_arming(claims_list claims);
   bool step_arming();
+  void begin_raising();
+  void on_armed(bool raised, std::uint64_t cut);
   void on_arming_failed(const fence::rejection& why);
   void watch_only(const claims_list& claims);
   [[nodiscard]] std::optional<fence::rejection> refused_by_memory(const claims_list& claims);
@@ -127,6 +134,11 @@ class pg_engine {
   judged judge_claims(const claims_list& wanted);
   bool obey(const judged& j, const wire::pg_head& head, std::string_view command);
   void refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
+  [[nodiscard]] bool guards() const;
+  bool take(const pg_guard::advice& advice, const wire::pg_head& head, std::string_view command);
+  bool step_execute(const wire::pg_head& head);
+  void send_guard(char in_front_of);
+  void send_owed_sync();
   void remember_statement(std::string_view name, const wire::sql_scanner::findings& found);
 
   // ── the server's messages (pg_engine_backend.cpp)
@@ -137,6 +149,7 @@ class pg_engine {
     held_back,  // the server ends the session; what the client is told depends on why
     stopped,    // the connection ends
   };
+  passage inspect_guard(char type, std::string_view body);
   passage inspect(const wire::pg_head& head, std::string_view message);
   void on_parameter(std::string_view body);
   void on_terminated(bool with_error);
@@ -192,6 +205,13 @@ class pg_engine {
   };
   std::unique_ptr<large_statement> large_;
   std::map<std::string, claims_list, std::less<>> tagged_statements_;  // prepared ones, by name
+
+  // guard: transaction.
+  pg_guard guard_;
+  std::size_t guard_replies_ = 0;  // of the guard whose first reply has come: how many came
+  bool guards_query_ = false;      // the last guard rides in front of a Query, which needs a Sync when it fails
+  bool sync_owed_ = false;
+  std::string client_encoding_;
 
   // The end.
   bool draining_ = false;

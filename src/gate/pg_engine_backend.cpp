@@ -11,13 +11,15 @@ using fence::reason;
 using std::chrono::milliseconds;
 
 constexpr std::string_view server_message_types = "123ACDEGHIKNRSTVWZcdnst v";
-constexpr std::string_view inspected_types = "12CEGNSWZ";
+constexpr std::string_view inspected_types = "123CDEGNSWZ";
 constexpr std::string_view admin_shutdown = "57P01";
 
 // A raise that is under way is asked for again after this.
 constexpr milliseconds ask_again{20};
 // How long the server may take to say why it ended a session, on top of a raise's own time.
 constexpr milliseconds ask_allowance{5'000};
+// A raise that ended a guarded transaction has committed within this time, or the client is told what the pooler said.
+constexpr milliseconds ask_pooled{1'000};
 // application_name is cut to NAMEDATALEN - 1 bytes.
 constexpr std::size_t name_bytes_max = 63;
 
@@ -46,7 +48,8 @@ bool pg_engine::step_backend() {
     }
     if (!*head) break;
     const std::size_t bytes = wire::pg_head_bytes + (*head)->body_bytes;
-    const bool reads = inspected_types.find((*head)->type) != std::string_view::npos;
+    const bool rows_pass = (*head)->type == 'D' && guard_replies_ == 0;
+    const bool reads = !rows_pass && inspected_types.find((*head)->type) != std::string_view::npos;
     if (!reads || (*head)->body_bytes > limits::pg_inspected_bytes_max) {
       if ((*head)->type == 'E') flight_.on_error();
       backend_passing_ = bytes;
@@ -77,17 +80,31 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
     protocol_error(metrics::side::backend, what);
     return passage::stopped;
   };
+  if (guard_replies_ != 0 && head.type != 'Z') {
+    const auto verdict = inspect_guard(head.type, body);
+    // What ends the session, or belongs to the client, is read as always.
+    if (verdict != passage::through) return verdict;
+  }
   switch (head.type) {
+    case '3':
+      if (!flight_.on_statement_reply('3')) return passage::through;
+      guard_replies_ = 1;
+      return passage::dropped;
     case '1':
     case '2': return flight_.on_statement_reply(head.type) ? passage::dropped : passage::through;
     case 'Z': {
       const auto status = wire::decode_pg_ready(body);
       if (!status) return wrong(status.error().message);
       if (!flight_.on_ready(*status)) return wrong("ReadyForQuery that nobody asked for");
+      guard_.on_ready(*status);
+      guard_replies_ = 0;
       return passage::through;
     }
     case 'C':
-      if (const auto tag = wire::decode_pg_strings(body, 1)) flight_.on_complete((*tag)[0]);
+      if (const auto tag = wire::decode_pg_strings(body, 1)) {
+        flight_.on_complete((*tag)[0]);
+        guard_.on_complete((*tag)[0]);
+      }
       return passage::through;
     case 'G':
     case 'W': flight_.on_copy_in(); return passage::through;
@@ -97,9 +114,11 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
   const auto e = wire::decode_pg_error(body);
   if (!e) return wrong(e.error().message);
   const bool ends = e->severity == "FATAL" || e->severity == "PANIC";
-  if (e->sqlstate == admin_shutdown && enforces()) {
+  // Behind a pooler it is the pooler that ends the session, in its own words.
+  if ((e->sqlstate == admin_shutdown && enforces()) || (ends && guards())) {
     last_words_ += message;
-    if (head.type == 'E' && ends) on_terminated(true);
+    // A pooler's own words say nothing of what the server did.
+    if (head.type == 'E' && ends) on_terminated(e->sqlstate == admin_shutdown);
     return passage::held_back;
   }
   if (head.type == 'E') {
@@ -112,6 +131,7 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
 // A changed application_name that carries a tag binds from the next statement on.
 void pg_engine::on_parameter(std::string_view body) {
   const auto both = wire::decode_pg_strings(body, 2);
+  if (both && (*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
   if (!both || (*both)[0] != "application_name" || (*both)[1] == application_name_) return;
   application_name_ = (*both)[1];
   wanted_.clear();
@@ -162,6 +182,8 @@ void pg_engine::on_backend_end() {
 }
 
 void pg_engine::ask_why() {
+  // A pooler's process ids are its own.
+  if (gate_.kept_by == settings::guard::transaction) return on_why(std::vector<backend::ended_registration>{});
   host_.ended(database_, pid_, [this](const auto& answer) {
     if (phase_ == phase::judging) on_why(answer);
   });
@@ -188,6 +210,9 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
     if (phase_ != phase::judging) return;
     for (const auto& m : marks.value_or(claims_list{})) host_.saw(database_, m.resource, m.presented);
     if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
+    // Nobody says whether a raise is under way that ended a guarded transaction.
+    const bool pooled = gate_.kept_by == settings::guard::transaction;
+    if (pooled && host_.now() - ended_at_ < ask_pooled) return host_.set_timer(ask_again);
     end_as_told();
   });
 }

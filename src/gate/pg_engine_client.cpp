@@ -49,7 +49,9 @@ bool pg_engine::step_client() {
     return false;
   }
   if (type == 'Q' || type == 'P') return step_statement(**head);
-  if (type == 'B' && !tagged_statements_.empty()) return step_bind(**head);
+  if (type == 'B' && (guards() || !tagged_statements_.empty())) return step_bind(**head);
+  if (type == 'E' && guards()) return step_execute(**head);
+  if (guards() && !take(guard_.on_other(type, flight_), **head, "message")) return !waits_for_boundary_;
   if (type == 'E' || type == 'F') figures_.requests(metrics::request_class::other).add();
   if (type == 'X') terminated_ = true;
   forward(**head);
@@ -67,6 +69,7 @@ bool pg_engine::step_passing() {
   to_backend += from_client.view().substr(0, n);
   from_client.consume(n);
   client_passing_ -= n;
+  send_owed_sync();
   return true;
 }
 
@@ -105,6 +108,11 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
     found = progress->text.found();
   }
   if (!obey(judge(found), head, command_of(found))) return !waits_for_boundary_;
+  if (guards()) {
+    const auto advice =
+        head.type == 'Q' ? guard_.on_query(found, flight_, whole) : guard_.on_parse(name, found, flight_, whole);
+    if (!take(advice, head, command_of(found))) return !waits_for_boundary_;
+  }
   figures_.requests(metrics::request_class::other).add();
   if (head.type == 'P') remember_statement(name, found);
   if (whole) {
@@ -140,6 +148,11 @@ bool pg_engine::step_large_statement() {
   const auto piece = from_client.view().substr(0, std::min(large_->left, from_client.size()));
   large_->read(piece);
   const auto verdict = judge(large_->text.found());
+  const auto unfit = guards() ? pg_guard::unfit(large_->text.found()) : std::string_view{};
+  if (!unfit.empty()) {
+    reject({reason::refused, {}, {}, {}, std::string(unfit)}, "statement");
+    return false;
+  }
   if (verdict.what != judged::verdict::forward) {
     fence::rejection why = verdict.why;
     if (verdict.what != judged::verdict::refuse)
@@ -151,6 +164,7 @@ bool pg_engine::step_large_statement() {
   large_->left -= piece.size();
   from_client.consume(piece.size());
   if (large_->left == 0) large_.reset();
+  send_owed_sync();
   return true;
 }
 
@@ -175,6 +189,8 @@ bool pg_engine::step_bind(const wire::pg_head& head) {
   }
   if (const auto tagged = tagged_statements_.find(names->second); tagged != tagged_statements_.end())
     if (!obey(judge_claims(tagged->second), head, "BIND")) return !waits_for_boundary_;
+  if (guards() && !take(guard_.on_bind(names->first, names->second, flight_), head, "BIND"))
+    return !waits_for_boundary_;
   forward(head);
   return true;
 }
@@ -248,7 +264,7 @@ bool pg_engine::obey(const judged& j, const wire::pg_head& head, std::string_vie
 void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command) {
   host_.report(why, command, false);
   const std::string sql = failing_statement(pg_error_of(why, "ERROR"));
-  if (head.type == 'Q') {
+  if (head.type == 'Q' || head.type == 'F') {
     to_backend += wire::encode_pg_query(sql);
     flight_.on_sent('Q');
   } else {

@@ -10,14 +10,14 @@ void pg_flight::on_sent(char type) {
     case 'F':
       if (unsynced_) query_unsynced_ = true;
       unsynced_ = false;
-      waiting_.push_back({kind::query, parses_.sent, binds_.sent});
+      waiting_.push_back({kind::query, parses_.sent, binds_.sent, closes_.sent});
       break;
     case 'S':
       if (copying_) {
         eaten_ = true;
         break;
       }
-      waiting_.push_back({kind::sync, parses_.sent, binds_.sent});
+      waiting_.push_back({kind::sync, parses_.sent, binds_.sent, closes_.sent});
       unsynced_ = false;
       query_unsynced_ = false;
       break;
@@ -37,9 +37,12 @@ void pg_flight::on_sent(char type) {
       ++binds_.sent;
       unsynced_ = true;
       break;
+    case 'C':
+      ++closes_.sent;
+      unsynced_ = true;
+      break;
     case 'E':
     case 'D':
-    case 'C':
     case 'H': unsynced_ = true; break;
     default: break;  // CopyData, Terminate
   }
@@ -54,6 +57,7 @@ bool pg_flight::on_ready(char status) {
   if (!waiting_.empty()) {
     parses_.skip_to(waiting_.front().parses);
     binds_.skip_to(waiting_.front().binds);
+    closes_.skip_to(waiting_.front().closes);
     waiting_.pop_front();
   } else {
     // The server failed before it read the Sync that we thought it would ignore.
@@ -95,7 +99,17 @@ void pg_flight::on_injected_statement() {
   binds_.ours.push_back(binds_.sent - 1);
 }
 
-bool pg_flight::on_statement_reply(char type) { return (type == '1' ? parses_ : binds_).on_answer(); }
+// Not `unsynced`: what follows, a Query or the client's own messages, says so or answers for it.
+void pg_flight::on_injected_guard() {
+  closes_.ours.push_back(closes_.sent);
+  closes_.sent += 2;
+  ++parses_.sent;
+  ++binds_.sent;
+}
+
+bool pg_flight::on_statement_reply(char type) {
+  return (type == '1' ? parses_ : type == '2' ? binds_ : closes_).on_answer();
+}
 
 bool pg_flight::count::on_answer() {
   const bool mine = !ours.empty() && ours.front() == answered;

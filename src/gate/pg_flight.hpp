@@ -20,7 +20,9 @@ class pg_flight {
   void on_sent(char type);
   // The gate has put a Parse and a Bind of its own in front of an Execute: their replies are not the client's.
   void on_injected_statement();
-  // ParseComplete ('1') or BindComplete ('2'); true: it answers a message of the gate's.
+  // The same for a guard: two Close, a Parse, a Bind and an Execute, of which the first CloseComplete is the mark.
+  void on_injected_guard();
+  // ParseComplete ('1'), BindComplete ('2') or CloseComplete ('3'); true: it answers a message of the gate's.
   [[nodiscard]] bool on_statement_reply(char type);
   // The server's messages that matter. false: a ReadyForQuery that nobody asked for.
   [[nodiscard]] bool on_ready(char status);
@@ -45,8 +47,8 @@ class pg_flight {
   enum class kind : std::uint8_t { query, sync, copy_end };
   struct sent {
     kind what;
-    // All Parse and Bind messages sent before it: it is answered when they are, or were skipped.
-    std::uint64_t parses = 0, binds = 0;
+    // All Parse, Bind and Close messages sent before it: it is answered when they are, or were skipped.
+    std::uint64_t parses = 0, binds = 0, closes = 0;
   };
   // Of one type of message: how many were sent, how many were answered or skipped, and which are the gate's.
   struct count {
@@ -64,7 +66,7 @@ class pg_flight {
   bool query_unsynced_ = false;  // a simple Query behind extended messages without a Sync
   bool committed_ = false;
   bool certain_ = true;
-  count parses_, binds_;
+  count parses_, binds_, closes_;
 };
 
 }  // namespace fencegate::gate

@@ -43,10 +43,10 @@ class pg_session final : public session, public pg_host, public std::enable_shar
   struct peer {
     explicit peer(stream::socket s) : socket(std::move(s)) {}
     stream::socket socket;
-    std::size_t sent = 0;   // of the engine's buffer
-    bool reading = false;   // a wait for bytes is under way
-    bool writing = false;   // a wait for room is under way
-    bool ended = false;     // it sends nothing more
+    std::size_t sent = 0;  // of the engine's buffer
+    bool reading = false;  // a wait for bytes is under way
+    bool writing = false;  // a wait for room is under way
+    bool ended = false;    // it sends nothing more
     time_point stalled_since{};
   };
 
@@ -56,6 +56,8 @@ class pg_session final : public session, public pg_host, public std::enable_shar
              std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override;
   void look(const std::string& database, const claims_list& claims,
             std::function<void(std::optional<claims_list>)> done) override;
+  void raise(const std::string& database, const claims_list& claims,
+             std::function<void(std::optional<wire::pg_error>)> done) override;
   std::optional<fence::token> seen(const std::string& database, const std::string& resource) const override;
   void saw(const std::string& database, const std::string& resource, fence::token mark) override;
   void set_timer(std::chrono::milliseconds delay) override;

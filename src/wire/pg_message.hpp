@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,11 @@ struct pg_error {
 
   friend bool operator==(const pg_error&, const pg_error&) = default;
 };
+
+// Called by result::value() on an error; see base/result.hpp.
+[[noreturn]] inline void throw_exception_from_error(const pg_error& e, const boost::source_location&) {
+  throw std::logic_error("unchecked result: " + e.message);
+}
 
 // An error: a field or the body without its terminator, bytes behind the end.
 [[nodiscard]] result<pg_error> decode_pg_error(std::string_view body);

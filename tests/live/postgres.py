@@ -289,3 +289,36 @@ def schema_text():
         with open(path) as file:
             parts.append(file.read())
     return "\n".join(parts)
+
+
+class PgBouncer(Process):
+    """A private PgBouncer in front of `server`, which pools by transaction: few server connections for many clients."""
+
+    title = "pgbouncer"
+
+    def __init__(self, server, **conf):
+        super().__init__()
+        self.server = server
+        self.conf = {"pool_mode": "transaction", "auth_type": "any", "default_pool_size": 4, "max_client_conn": 200,
+                     "listen_addr": LOOPBACK, "unix_socket_dir": "", "log_connections": 0,
+                     "log_disconnections": 0} | conf
+        self.host = LOOPBACK
+
+    def prepare(self):
+        _give_to_system_user(self.folder)
+        self.port = self.address = free_port()
+        path = os.path.join(self.folder, "pgbouncer.ini")
+        with open(path, "w") as file:
+            file.write(f"[databases]\npostgres = host={LOOPBACK} port={self.server.port} dbname=postgres "
+                       f"user={self.conf.pop('user', SUPERUSER)}\n[pgbouncer]\nlisten_port = {self.port}\n")
+            file.writelines(f"{key} = {value}\n" for key, value in self.conf.items())
+
+    def command(self):
+        return _as_system_user() + [shutil.which("pgbouncer") or "/usr/sbin/pgbouncer",
+                                    os.path.join(self.folder, "pgbouncer.ini")]
+
+    def up(self):
+        with contextlib.suppress(psycopg2.OperationalError):
+            psycopg2.connect(host=LOOPBACK, port=self.port, user="alice", dbname="postgres", connect_timeout=5).close()
+            return True
+        return False

@@ -1,0 +1,187 @@
+"""guard: transaction: each transaction proves its token, through a pooler that lends one server session to many clients."""
+
+import re
+import threading
+import unittest
+
+import psycopg2
+
+from postgres import PgBouncer, PgGate, PostgresServer, run_sql
+from support import LiveTest, eventually
+
+
+class GuardTest(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(PostgresServer())
+        cls.server.user("alice")
+        cls.server.install(gate_users=["alice"])
+        cls.server.sql("CREATE TABLE writes (who text, at timestamptz DEFAULT pg_catalog.clock_timestamp())")
+        cls.server.sql("GRANT ALL ON writes TO alice")
+        cls.server.sql("CREATE PROCEDURE commits(who text) LANGUAGE plpgsql AS "
+                       "$$BEGIN INSERT INTO writes VALUES (who); COMMIT; INSERT INTO writes VALUES (who); END$$")
+        cls.pooler = cls.enterClassContext(PgBouncer(cls.server, user="alice"))
+        cls.gate = cls.enterClassContext(PgGate(cls.pooler, guard="transaction", user="alice"))
+        cls.other = cls.enterClassContext(PgGate(cls.pooler, guard="transaction", user="alice"))
+
+    def setUp(self):
+        self.resource = self.id().rsplit(".", 1)[1]
+        self.addCleanup(self.server.sql, "TRUNCATE writes")
+
+    def connect(self, token, gate=None, **more):
+        connection = (gate or self.gate).connect(f"{self.resource}={token}", user="alice", **more)
+        self.addCleanup(connection.close)
+        return connection
+
+    def write(self, connection, who):
+        run_sql(connection, "INSERT INTO writes (who) VALUES (%s)", who)
+
+    def written(self):
+        return [row[0] for row in self.server.sql("SELECT who FROM writes ORDER BY at")]
+
+    def refused(self, state, connection, text, *values):
+        with self.assertRaises(psycopg2.Error) as caught:
+            run_sql(connection, text, *values)
+        self.assertEqual(caught.exception.pgcode, state, str(caught.exception))
+        return caught.exception
+
+
+class Guarded(GuardTest):
+    def test_a_write_passes_under_the_mark(self):
+        client = self.connect(34)
+        for _ in range(3):
+            self.write(client, "34")
+        self.assertEqual(self.written(), ["34"] * 3)
+
+    def test_binding_raises_at_once(self):
+        self.connect(34)
+        self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", self.resource), 34)
+
+    def test_a_stale_connection_is_refused(self):
+        self.connect(34)
+        with self.assertRaisesRegex(psycopg2.OperationalError, "token 33 of .* is below mark 34; not applied"):
+            self.connect(33, self.other)
+
+    def test_a_superseded_client_is_refused_at_its_next_transaction(self):
+        old = self.connect(34)
+        self.write(old, "old")
+        self.connect(35, self.other)
+        error = self.refused("ZF001", old, "INSERT INTO writes VALUES ('stale')")
+        self.assertIn('"mark":35', error.diag.message_detail.replace('": ', '":'))
+        # The session goes on: the next statement is refused in the same way, and reads are transactions too.
+        self.refused("ZF001", old, "INSERT INTO writes VALUES ('stale')")
+        self.assertEqual(self.written(), ["old"])
+
+    def test_a_raise_ends_an_open_transaction(self):
+        old = self.connect(34, autocommit=False)
+        self.write(old, "stale")
+        self.connect(35, self.other)
+        with self.assertRaises(psycopg2.Error):
+            old.commit()
+        self.assertIn(f"token 34 of {self.resource} is below mark 35", old.info.error_message)
+        self.assertEqual(re.search(r'"applied":"(\w+)"', old.info.error_message)[1], "no")
+        self.assertEqual(self.written(), [])
+
+    def test_transactions_at_every_isolation_level(self):
+        for level in ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"):
+            with self.subTest(level):
+                client = self.connect(34)
+                run_sql(client, f"BEGIN ISOLATION LEVEL {level}")
+                self.assertEqual(run_sql(client, "SHOW transaction_isolation"), [(level.lower(),)])
+                self.write(client, level)
+                run_sql(client, "COMMIT")
+                self.assertEqual(self.written()[-1], level)
+
+    def test_a_stale_transaction_at_every_isolation_level(self):
+        old = [self.connect(34) for _ in range(3)]
+        for client, level in zip(old, ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")):
+            run_sql(client, f"BEGIN ISOLATION LEVEL {level}")
+        self.connect(35, self.other)
+        for client in old:
+            self.refused("ZF001", client, "INSERT INTO writes VALUES ('stale')")
+            run_sql(client, "ROLLBACK")
+        self.assertEqual(self.written(), [])
+
+    def test_set_transaction_goes_before_the_guard(self):
+        client = self.connect(34)
+        run_sql(client, "BEGIN")
+        run_sql(client, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        self.write(client, "34")
+        run_sql(client, "COMMIT")
+        self.assertEqual(self.written(), ["34"])
+
+    def test_several_statements_in_one_message(self):
+        client = self.connect(34)
+        run_sql(client, "INSERT INTO writes VALUES ('a'); INSERT INTO writes VALUES ('b')")
+        run_sql(client, "BEGIN; INSERT INTO writes VALUES ('c'); COMMIT")
+        self.assertEqual(self.written(), ["a", "b", "c"])
+        for text in ("BEGIN; INSERT INTO writes VALUES ('x'); COMMIT; INSERT INTO writes VALUES ('y')",
+                     "COMMIT; INSERT INTO writes VALUES ('y')", "INSERT INTO writes VALUES ('x'); BEGIN",
+                     "BEGIN ISOLATION LEVEL SERIALIZABLE; INSERT INTO writes VALUES ('x'); COMMIT"):
+            with self.subTest(text):
+                self.refused("ZF007", client, text)
+        self.assertEqual(self.written(), ["a", "b", "c"])
+
+    def test_commit_and_chain_is_guarded_anew(self):
+        old = self.connect(34)
+        run_sql(old, "BEGIN")
+        self.write(old, "old")
+        run_sql(old, "COMMIT AND CHAIN")
+        self.connect(35, self.other)
+        self.refused("ZF001", old, "INSERT INTO writes VALUES ('stale')")
+        run_sql(old, "ROLLBACK")
+        self.assertEqual(self.written(), ["old"])
+
+    def test_what_commits_inside_is_refused_outside_a_transaction(self):
+        client = self.connect(34)
+        self.refused("ZF007", client, "CALL commits('x')")
+        self.refused("ZF007", client, "DO $$BEGIN INSERT INTO writes VALUES ('x'); COMMIT; END$$")
+        self.refused("ZF007", client, "COMMIT PREPARED 'x'")
+        self.assertEqual(self.written(), [])
+
+    def test_savepoints_do_not_loosen_the_guard(self):
+        client = self.connect(34)
+        run_sql(client, "BEGIN")
+        run_sql(client, "SAVEPOINT a")
+        self.write(client, "a")
+        run_sql(client, "ROLLBACK TO a")
+        self.assertEqual(self.server.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"), 1)
+        self.write(client, "b")
+        run_sql(client, "COMMIT")
+        self.assertEqual(self.written(), ["b"])
+
+    def test_errors_of_the_client_stay_its_own(self):
+        client = self.connect(34)
+        self.refused("42P01", client, "INSERT INTO missing VALUES (1)")
+        run_sql(client, "BEGIN")
+        self.refused("22012", client, "SELECT 1/0")
+        self.refused("25P02", client, "SELECT 1")
+        run_sql(client, "ROLLBACK")
+        self.write(client, "on")
+        self.assertEqual(self.written(), ["on"])
+
+    def test_a_copy_is_guarded_to_its_end(self):
+        old = self.connect(34)
+        new_gate_is_asked = threading.Event()
+
+        class Rows:
+            sent = 0
+
+            def read(self, _):
+                Rows.sent += 1
+                if Rows.sent == 1:
+                    return "stale\n"
+                new_gate_is_asked.wait(20)
+                return ""
+
+        with self.assertRaises(psycopg2.Error):
+            raiser = threading.Thread(target=lambda: (self.connect(35, self.other), new_gate_is_asked.set()))
+            raiser.start()
+            with old.cursor() as cursor:
+                cursor.copy_expert("COPY writes (who) FROM STDIN", Rows())
+        raiser.join(20)
+        self.assertEqual(self.written(), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -4,6 +4,7 @@ import re
 import threading
 import unittest
 
+import psycopg
 import psycopg2
 
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
@@ -181,6 +182,77 @@ class Guarded(GuardTest):
                 cursor.copy_expert("COPY writes (who) FROM STDIN", Rows())
         raiser.join(20)
         self.assertEqual(self.written(), [])
+
+
+class Extended(GuardTest):
+    """The extended protocol, as psycopg 3 speaks it: in pipeline mode BEGIN and what follows it go in one stretch."""
+
+    def connect3(self, token, gate=None, **more):
+        gate = gate or self.gate
+        connection = psycopg.connect(host=gate.host, port=gate.port, user="alice", dbname="postgres",
+                                     options=f"-c fencing.tokens={self.resource}={token}", prepare_threshold=None, **more)
+        self.addCleanup(connection.close)
+        return connection
+
+    def guards(self):
+        return self.gate.metric("checks_total", outcome="admitted")
+
+    def test_a_pipeline_is_one_guarded_transaction(self):
+        client = self.connect3(34)
+        before = self.guards()
+        with client.pipeline():
+            for number in range(20):
+                client.execute("INSERT INTO writes (who) VALUES (%s)", (str(number),))
+        client.commit()
+        self.assertEqual(self.written(), [str(number) for number in range(20)])
+        self.assertEqual(self.guards() - before, 1)
+
+    def test_a_stale_pipeline_applies_nothing(self):
+        old = self.connect3(34)
+        self.connect(35, self.other)
+        with self.assertRaises(psycopg.Error) as caught, old.pipeline():
+            for _ in range(20):
+                old.execute("INSERT INTO writes (who) VALUES ('stale')")
+        self.assertEqual(caught.exception.sqlstate, "ZF001")
+        old.rollback()
+        self.assertEqual(self.written(), [])
+
+    def test_each_transaction_of_a_pipeline_has_its_guard(self):
+        client = self.connect3(34, autocommit=True)
+        before = self.guards()
+        with client.pipeline() as pipeline:
+            for number in range(5):
+                client.execute("BEGIN")
+                client.execute("INSERT INTO writes (who) VALUES (%s)", (str(number),))
+                client.execute("COMMIT")
+            pipeline.sync()
+        self.assertEqual(self.written(), [str(number) for number in range(5)])
+        self.assertEqual(self.guards() - before, 5)
+
+    def test_a_transaction_that_follows_another_in_a_pipeline_is_fenced(self):
+        old = self.connect3(34, autocommit=True)
+        sleeper = threading.Thread(target=lambda: (
+            eventually(lambda: self.server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")),
+            self.connect(35, self.other)))
+        sleeper.start()
+        with self.assertRaises(psycopg.Error), old.pipeline() as pipeline:
+            old.execute("BEGIN")
+            old.execute("INSERT INTO writes (who) VALUES ('old')")
+            old.execute("COMMIT")
+            old.execute("SELECT pg_sleep(60)")  # the guard in front of it is ended by the raise
+            old.execute("INSERT INTO writes (who) VALUES ('stale')")
+            pipeline.sync()
+        sleeper.join(30)
+        self.assertEqual(self.written(), ["old"])
+
+    def test_prepared_statements_and_portals(self):
+        client = self.connect3(34)
+        with client.transaction(), client.cursor(name="portal") as cursor:
+            cursor.execute("SELECT generate_series(1, 10)")
+            self.assertEqual(cursor.fetchmany(3), [(1,), (2,), (3,)])
+            client.execute("INSERT INTO writes (who) VALUES ('a')", prepare=True)
+            client.execute("INSERT INTO writes (who) VALUES ('b')", prepare=True)
+        self.assertEqual(self.written(), ["a", "b"])
 
 
 if __name__ == "__main__":

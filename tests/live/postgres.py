@@ -214,6 +214,8 @@ class PostgresStandby(PostgresServer):
 
     def __init__(self, primary, **conf):
         super().__init__(**conf)
+        # It must not have less room than its primary.
+        self.conf |= {key: primary.conf[key] for key in ("max_connections", "max_prepared_transactions")}
         self.conf = {"primary_conninfo": f"host={LOOPBACK} port={primary.port} user={SUPERUSER} application_name=standby",
                      "hot_standby": "on"} | self.conf
         self.primary = primary

@@ -1,0 +1,193 @@
+"""Protected tables, where the server itself refuses writers without a token, and fencegate.guard for poolers."""
+
+import support
+from pg_fence import FenceTest, Rejected, within
+
+
+class Protected(FenceTest):
+
+    def protected(self, resource=None, mutate=None):
+        base = self.base(mutate)
+        base.sql("SELECT fencegate.protect('writes', %s)", resource)
+        return base
+
+    def test_every_kind_of_write(self):
+        base = self.protected()
+        base.sql("CREATE TABLE source AS SELECT 1 AS pid, 'x'::text AS note")
+        base.sql("GRANT ALL ON source TO PUBLIC")
+        for text in ("INSERT INTO writes VALUES (1, 'x')", "UPDATE writes SET note = 'x'", "DELETE FROM writes", "TRUNCATE writes",
+                     "COPY writes FROM PROGRAM 'true'", "INSERT INTO writes SELECT 1, 'x' WHERE false",
+                     "WITH w AS (DELETE FROM writes RETURNING 1) SELECT * FROM w",
+                     "MERGE INTO writes w USING source s ON w.pid = s.pid WHEN NOT MATCHED THEN INSERT VALUES (s.pid, s.note)"):
+            client = base.owner if "PROGRAM" in text else base.writer()
+            self.assert_rejected(client.run(text), "ZF002", "a write needs a fencing token (table public.writes is protected)")
+        self.assertEqual(base.writer().run("SELECT count(*) FROM writes"), [(0,)])
+
+    def test_armed_sessions_write_until_they_are_cut(self):
+        base = self.protected()
+        old = base.armed(33)
+        self.assertTrue(old.write("in time"))
+        old.begin("ISOLATION LEVEL SERIALIZABLE")
+        self.assertTrue(old.write("in time, too"))
+        old.run("COMMIT")
+        base.armed(34)
+        self.assertFalse(old.write())
+        self.assertEqual(base.writes(), ["in time", "in time, too"])
+
+    def test_a_named_resource(self):
+        base = self.protected("payments")
+        client = base.armed(33)
+        outcome = client.run("INSERT INTO writes VALUES (1, 'x')")
+        self.assert_rejected(outcome, "ZF002", "a write needs a fencing token for payments")
+        self.assertEqual(outcome.json()["resource"], "payments")
+        client.arm(1, "payments")
+        self.assertTrue(client.write())
+
+    def replica_role(self, base):
+        """The attack on triggers that are not ENABLE ALWAYS."""
+        base.sql("GRANT SET ON PARAMETER session_replication_role TO alice")
+        client = base.writer()
+        self.assertIsNone(client.run("SET session_replication_role = replica"))
+        return client.write()
+
+    def test_session_replication_role_does_not_get_around_it(self):
+        self.assertFalse(self.replica_role(self.protected()))
+        self.assertTrue(self.replica_role(self.protected(mutate=within("protect", "ENABLE ALWAYS", "ENABLE"))))
+
+    def pid_of_a_dead_session(self, base):
+        client = base.writer()
+        base.sql("INSERT INTO fencegate.sessions VALUES ('orders', %s, now() - interval '1 day', 33)", client.pid)
+        return client.write()
+
+    def test_the_row_of_a_dead_session_with_the_same_pid_does_not_count(self):
+        self.assertFalse(self.pid_of_a_dead_session(self.protected()))
+        forgetful = within("refuse_unarmed", "ON a.pid = s.pid AND a.backend_start = s.backend_start", "ON true")
+        self.assertTrue(self.pid_of_a_dead_session(self.protected(mutate=forgetful)))
+
+    def test_partitions_and_children(self):
+        base = self.base()
+        for text in ("CREATE TABLE events (id integer, note text) PARTITION BY RANGE (id)",
+                     "CREATE TABLE events_low PARTITION OF events FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (id)",
+                     'CREATE TABLE "Events; Lowest" PARTITION OF events_low FOR VALUES FROM (0) TO (5)',
+                     "CREATE TABLE parent (id integer)", "CREATE TABLE child () INHERITS (parent)",
+                     "SELECT fencegate.protect('events')", "SELECT fencegate.protect('parent', 'orders')",
+                     "SELECT fencegate.protect('parent', 'orders')"):  # again: no difference
+            base.sql(text)
+        tables = ("events", "events_low", '"Events; Lowest"', "parent", "child")
+        for table in tables:
+            base.sql(f"GRANT ALL ON {table} TO PUBLIC")
+            self.assert_rejected(base.writer().run(f"INSERT INTO {table} VALUES (1)"), "ZF002")
+        for table in tables:
+            self.assertIsNone(base.armed(33).run(f"INSERT INTO {table} VALUES (1)"))
+        for table in ("events", "parent"):
+            base.sql(f"SELECT fencegate.unprotect('{table}')")
+        for table in tables:
+            self.assertIsNone(base.writer().run(f"INSERT INTO {table} VALUES (1)"))
+
+    def test_cascades(self):
+        base = self.base()
+        base.sql("CREATE TABLE parents (id integer PRIMARY KEY)")
+        base.sql("CREATE TABLE children (id integer REFERENCES parents ON DELETE CASCADE)")
+        base.sql("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1)")
+        base.sql("GRANT ALL ON parents, children TO PUBLIC")
+        base.sql("SELECT fencegate.protect('children')")
+        self.assert_rejected(base.writer().run("DELETE FROM parents"), "ZF002", "public.children")
+        self.assertIsNone(base.armed(33).run("DELETE FROM parents"))
+
+    def test_who_may_protect_and_lift_it(self):
+        base = self.protected()
+        for text in ("SELECT fencegate.unprotect('writes')", "ALTER TABLE writes DISABLE TRIGGER fencegate_protect",
+                     "DROP TRIGGER fencegate_protect ON writes", "SELECT fencegate.protect('pg_catalog.pg_class')"):
+            outcome = base.writer().run(text)
+            self.assertIsInstance(outcome, Rejected)
+            self.assertEqual(outcome.state, "42501", outcome)
+        self.assertFalse(base.writer().write())
+        self.assert_rejected(base.owner.run("SELECT fencegate.protect('writes', 'no name')"), "ZF003")
+        base.sql("GRANT CREATE ON SCHEMA public TO bob")
+        owner = base.writer("bob")
+        owner.run("CREATE TABLE mine (id integer)")
+        self.assertNotIsInstance(owner.run("SELECT fencegate.protect('mine')"), Rejected)
+        self.assert_rejected(owner.run("INSERT INTO mine VALUES (1)"), "ZF002")
+
+
+class Guard(FenceTest):
+
+    def guarded(self, base, token, how=""):
+        client = base.writer()
+        client.begin(how)
+        return client, client.run("SELECT fencegate.guard('{orders}', %s)", [token])
+
+    def test_words(self):
+        base = self.base()
+        for how in ("", "ISOLATION LEVEL REPEATABLE READ", "ISOLATION LEVEL SERIALIZABLE", "READ ONLY"):
+            self.assertNotIsInstance(self.guarded(base, 33, how)[1], Rejected)
+            self.assert_rejected(self.guarded(base, 32, how)[1], "ZF001", "token 32 of orders is below mark 33")
+            ahead = self.guarded(base, 34, how)[1]
+            self.assert_rejected(ahead, "ZF006", "it was not raised to the token (token 34, mark 33)")
+            self.assertIs(ahead.json()["not_raised"], True)
+        unknown = base.writer().run("SELECT fencegate.guard('{nothing}', '{1}')")
+        self.assert_rejected(unknown, "ZF006")
+        self.assertIs(unknown.json()["not_raised"], True)
+        self.assertIsNone(unknown.json()["mark"])
+
+    def test_a_raise_ends_what_is_guarded(self):
+        for how in ("", "ISOLATION LEVEL REPEATABLE READ", "ISOLATION LEVEL SERIALIZABLE"):
+            base = self.base()
+            old, _ = self.guarded(base, 33, how)
+            self.assertTrue(old.write())
+            self.assertEqual(base.writer("bob").arm(34), [(34,)])
+            self.assertIsInstance(old.run("COMMIT"), Rejected)
+            self.assertEqual(base.writes(), [])
+
+    def test_guards_do_not_wait_for_each_other(self):
+        for how in ("", "ISOLATION LEVEL SERIALIZABLE"):
+            base = self.base()
+            clients = [self.guarded(base, 33, how)[0] for _ in range(5)]
+            for client in clients:
+                client.run("INSERT INTO writes VALUES (1, 'x')")
+            for client in clients:
+                self.assertIsNone(client.run("COMMIT"))
+            self.assertEqual(len(base.writes()), 5)
+
+    def test_a_snapshot_from_before_the_raise_to_its_own_token(self):
+        """Not stale, but not provable with this snapshot: try again."""
+        base = self.base()
+        client = base.writer()
+        client.begin("ISOLATION LEVEL REPEATABLE READ")
+        client.run("SELECT count(*) FROM writes")
+        base.sql("SELECT fencegate.raise('orders', 34)")
+        self.assert_rejected(client.run("SELECT fencegate.guard('{orders}', '{34}')"), "ZF006", "it moved")
+
+    def test_guarded_transactions_write_to_protected_tables_and_nothing_after_them_does(self):
+        base = self.base()
+        base.sql("SELECT fencegate.protect('writes', 'orders')")
+        client, outcome = self.guarded(base, 33)
+        self.assertNotIsInstance(outcome, Rejected)
+        self.assertTrue(client.write("guarded"))
+        sealed = client.run("SHOW fencegate.guarded")[0][0]
+        client.run("COMMIT")
+        self.assertFalse(client.write())
+        for thief in (client, base.writer()):  # what it left in another transaction is good for nothing
+            thief.run("SET fencegate.guarded = %s", sealed)
+            self.assertFalse(thief.write())
+            thief.run("SET fencegate.guarded = 'orders;'")
+            self.assertFalse(thief.write())
+        self.assertEqual(base.writes(), ["guarded"])
+
+    def test_what_follows_an_inner_commit_is_not_covered(self):
+        base = self.base()
+        base.sql("SELECT fencegate.protect('writes')")
+        client = base.writer()
+        client.run("BEGIN; SELECT fencegate.guard('{orders}', '{33}'); INSERT INTO writes VALUES (1, 'guarded'); COMMIT; "
+                   "INSERT INTO writes VALUES (1, 'a stale write')")
+        self.assertEqual(base.writes(), ["guarded"])
+
+    def test_the_guard_of_another_resource_does_not_open_a_protected_table(self):
+        base = self.base()
+        base.sql("SELECT fencegate.protect('writes', 'payments')")
+        client, _ = self.guarded(base, 33)
+        self.assertFalse(client.write())
+
+
+if __name__ == "__main__":
+    support.main()

@@ -17,6 +17,8 @@ from support import LOOPBACK, die_with_parent
 
 USER = "writer"
 DATABASE = "postgres"
+CLEAR = "\\set SQLSTATE none\n"
+_error = re.compile(r"\b(ERROR|FATAL|PANIC):  ([0-9A-Z]{5}): ")
 
 
 class Failure(Exception):
@@ -101,7 +103,9 @@ class _Slow:
 
 
 class Psql:
-    """Each command is followed by a \\warn, which says on stderr how it went; messages come there too, in order."""
+    """Behind each command a \\warn says on stderr how it went; messages come there too, in order. :SQLSTATE alone tells
+    a statement's own error from the end of the session behind it, which is a message too; but psql leaves it as it was when
+    COPY fails, so it is cleared before."""
 
     def __init__(self, port, options, application_name):
         environment = os.environ | {"PGOPTIONS": options, "PGAPPNAME": application_name, "PGCONNECT_TIMEOUT": "3"}
@@ -110,23 +114,23 @@ class Psql:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=die_with_parent)
         try:
-            self._run("")
+            self._finish("")
         except Failure:
             self.close()
             raise
 
     def execute(self, sql):
-        self._run(f"{sql};\n")
+        self._finish(f"{CLEAR}{sql};\n")
 
     def value(self, sql):
-        return self._run(f"{sql} AS value \\gset\n", ":value")
+        return self._finish(f"{CLEAR}{sql} AS value \\gset\n", ":value")
 
     def copy(self, table, lines, pause):
         middle = len(lines) // 2
-        self._write(f"COPY {table} FROM STDIN;\n" + "".join(line + "\n" for line in lines[:middle]))
+        self._write(f"{CLEAR}COPY {table} FROM STDIN;\n" + "".join(line + "\n" for line in lines[:middle]))
         time.sleep(pause)
         try:
-            self._run("".join(line + "\n" for line in lines[middle:]) + "\\.\n")
+            self._finish("".join(line + "\n" for line in lines[middle:]) + "\\.\n")
         except Failure as failure:
             failure.lost = True  # psql may have taken the rest of the data for commands
             raise
@@ -149,18 +153,19 @@ class Psql:
         except OSError:
             self._lost(self._child.stderr.read())
 
-    def _run(self, text, value=""):
-        self._write(f"{text}\\warn =:SQLSTATE={value}\n")
+    def _finish(self, text, value=""):
+        self._write(f"{text}\\warn done=:SQLSTATE={value}\n")
         said = ""
         while line := self._child.stderr.readline():
-            if found := re.fullmatch(r"=(\w{5}|:SQLSTATE)=(.*)\n", line):
-                if found[1] not in ("00000", ":SQLSTATE"):  # :SQLSTATE: there was no statement yet
-                    raise Failure(said, found[1], "connection to server was lost" in said)
-                return found[2]
+            if line.startswith("done="):
+                _, state, answer = line.rstrip("\n").split("=")
+                if state != "00000" and (found := _error.search(said)):
+                    raise Failure(said, found[2], lost=found[1] != "ERROR")
+                return answer
             said += line
         return self._lost(said)
 
     @staticmethod
     def _lost(said):
-        found = re.search(r"FATAL:  ([0-9A-Z]{5}): ", said)
-        raise Failure(said or "psql ended", found and found[1], lost=True)
+        found = _error.search(said)
+        raise Failure(said or "psql ended", found and found[2], lost=True)

@@ -1,4 +1,4 @@
-"""What README.md shows works as it stands: the access rights on a real Redis, the configuration, the links."""
+"""What README.md shows works as it stands: access rights, the schema, how a tag is brought, errors, limits, links."""
 
 import os
 import re
@@ -7,6 +7,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import psycopg2
+
+from postgres import PgGate, PostgresServer, binary, run_sql
 from support import Gate, LiveTest, RedisServer, Resp, RespError, main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +19,16 @@ MARK = "fencegate:mark:{orders}"
 
 def block(language):
     return re.search(rf"^```{language}\n(.*?)^```$", README, re.M | re.S).group(1)
+
+
+def configuration(folder, postgres_port=5432):
+    """The file with README's configuration."""
+    secret = Path(folder) / "password"
+    secret.write_text("gate-secret\n")
+    config = Path(folder) / "fencegate.yaml"
+    text = re.sub(r"/run/secrets/\w+-password", str(secret), block("yaml"))
+    config.write_text(text.replace("127.0.0.1:5432", f"127.0.0.1:{postgres_port}"))
+    return config
 
 
 class AccessRights(LiveTest):
@@ -70,13 +83,169 @@ class AccessRights(LiveTest):
             self.assert_error(nobody.call("GET", "orders:1"), "NOAUTH")
 
 
+class Postgres(LiveTest):
+    """The server, its users and the gate, set up as README says."""
+
+    @classmethod
+    def setUpClass(cls):
+        hba = ["host all postgres 127.0.0.1/32 trust", "host all all 127.0.0.1/32 scram-sha-256"]
+        cls.server = cls.enterClassContext(PostgresServer(hba=hba, max_prepared_transactions=5))
+        cls.server.sql("CREATE DATABASE app")
+        cls.server.sql(block("sql"))
+        with cls.server.connect(database="app") as superuser:
+            run_sql(superuser, cls.install("--print"))
+            run_sql(superuser, "CREATE TABLE orders (id int); CREATE TABLE other (id int)")
+            run_sql(superuser, "GRANT ALL ON orders TO orders")
+        superuser.close()
+
+    @classmethod
+    def install(cls, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            config = configuration(folder, cls.server.port)
+            command = [os.environ["FENCEGATE"], "install", "-c", str(config), "--gate", "db", *options]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def setUp(self):
+        self.addCleanup(self.sql, "SELECT fencegate.unprotect('orders'); TRUNCATE orders")
+        self.addCleanup(self.sql, "DELETE FROM fencegate.marks")
+
+    def sql(self, text):
+        superuser = self.server.connect(database="app")
+        self.addCleanup(superuser.close)
+        return run_sql(superuser, text)
+
+    def gate(self, **policy):
+        return self.start(PgGate(self.server, user="fencegate", password="gate-secret", database="app", policy=policy))
+
+    def connect(self, gate, tag=None, **more):
+        connection = gate.connect(tag, user="orders", password="orders-secret", database="app", **more)
+        self.addCleanup(connection.close)
+        return connection
+
+    def psql(self, gate, *arguments, **environment):
+        login = {"PGPASSWORD": "orders-secret", "PGUSER": "orders"}
+        return subprocess.run([binary("psql"), "-X", "-At", *arguments, "-c", "SELECT current_user"], text=True,
+                              capture_output=True, check=False, env=os.environ | login | environment)
+
+    def assert_mark(self, mark):
+        self.assertEqual(self.sql("SELECT resource, mark FROM fencegate.marks"), [("orders", mark)])
+
+    def test_a_writer_is_fenced(self):
+        gate = self.gate()
+        old = self.connect(gate, "orders=33")
+        run_sql(old, "INSERT INTO orders VALUES (33)")
+        new = self.connect(gate, "orders=34")
+        with self.assertRaises(psycopg2.Error):
+            run_sql(old, "INSERT INTO orders VALUES (33)")
+        said = old.info.error_message
+        self.assertIn("FATAL:  token 33 of orders is below mark 34; not applied", said)
+        self.assertIn(re.search(r'`(\{"resource":.*?\})`', README)[1], said)
+        self.assertEqual(run_sql(new, "SELECT * FROM orders"), [(33,)])
+
+    def test_the_example_of_pgoptions(self):
+        gate = self.gate()
+        options = re.search(r'^PGOPTIONS="(.*?)" psql -h 127.0.0.1 -p 6432 app$', README, re.M)[1]
+        asked = self.psql(gate, "-h", "127.0.0.1", "-p", str(gate.port), "app", PGOPTIONS=options)
+        self.assertEqual((asked.stdout, asked.stderr), ("orders\n", ""))
+        self.assert_mark(34)
+
+    def test_the_url(self):
+        gate = self.gate()
+        url = re.search(r"`(postgres://127.0.0.1:6432/app\?options=.*?)`", README)[1].replace("6432", str(gate.port))
+        self.assertEqual(self.psql(gate, url).stdout, "orders\n")
+        self.assert_mark(34)
+
+    def test_the_application_name(self):
+        name = re.search(r"an application name like `(.*?)`", README)[1]
+        self.connect(self.gate(), application_name=name)
+        self.assert_mark(34)
+
+    def test_the_comment(self):
+        comment = re.search(r"`(/\*fence:.*?\*/) UPDATE", README)[1]
+        run_sql(self.connect(self.gate(missing_token="allow")), f"{comment} INSERT INTO orders VALUES (34)")
+        self.assert_mark(34)
+
+    def test_the_function(self):
+        call = re.search(r"`(SELECT fencegate\.arm\(.*?\))`", README)[1]
+        run_sql(self.connect(self.gate(missing_token="allow")), call)
+        self.assert_mark(34)
+
+    def test_the_sqlstates(self):
+        gate = self.gate(missing_token="allow", max_step=10)
+        armed, client = self.connect(gate, "orders=34"), self.connect(gate)
+        self.install_protect("orders")
+        found = {
+            "the token is below the mark": self.state(client, "/*fence:orders=33*/ SELECT 1"),
+            "without a token": self.state(client, "INSERT INTO orders VALUES (1)"),
+            "not a canonical integer": self.state(client, "/*fence:orders=034*/ SELECT 1"),
+            "more than `max_step` above": self.state(client, "/*fence:orders=45*/ SELECT 1"),
+            "would escape the fence": self.state(armed, "BEGIN; PREPARE TRANSACTION 'escaped'"),
+        }
+        self.sql("BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'old'")
+        self.addCleanup(self.sql, "ROLLBACK PREPARED 'old'")
+        found["could not be checked or raised"] = self.state(client, "/*fence:orders=35*/ SELECT 1")
+        rows = re.findall(r"^\| `-FENCE\w+` \| (ZF\d+) \| (.*) \|$", README, re.M)
+        self.assertEqual(len(rows), 7)
+        for code, meaning in rows:
+            if code != "ZF004":  # of redis gates only
+                self.assertEqual([state for words, state in found.items() if words in meaning], [code], meaning)
+
+    def install_protect(self, table):
+        superuser = self.install("--protect", table, "--resource", "orders", "--print")
+        self.sql(superuser)
+
+    def state(self, connection, sql):
+        with self.assertRaises(psycopg2.Error) as caught:
+            run_sql(connection, sql)
+        self.assertFalse(connection.closed)
+        return caught.exception.pgcode
+
+    def test_protected_tables(self):
+        self.install_protect("orders")
+        gate = self.gate(missing_token="allow")
+        run_sql(self.connect(gate, "orders=1"), "INSERT INTO orders VALUES (1)")
+        around = self.server.connect("orders", "app", password="orders-secret")
+        self.addCleanup(around.close)
+        for client in (around, self.connect(gate), self.connect(gate, "payments=1")):
+            self.assertEqual(self.state(client, "INSERT INTO orders VALUES (2)"), "ZF002")
+        self.assertEqual(self.sql("SELECT * FROM orders"), [(1,)])
+
+    def test_the_limits_of_one_message(self):
+        most = int(re.search(r"up to (\d+) statements", README)[1])
+        tags = int(re.search(r"up to (\d+) different tags", README)[1])
+        client = self.connect(self.gate(), "orders=34")
+        run_sql(client, "SELECT 1;" * most)
+        self.assertEqual(self.state(client, "SELECT 1;" * (most + 1)), "ZF007")
+        run_sql(client, "".join(f"/*fence:r{i}=1*/" for i in range(tags)) + "SELECT 1")
+        too_many = "".join(f"/*fence:s{i}=1*/" for i in range(tags + 1))
+        self.assertEqual(self.state(client, too_many + "SELECT 1"), "ZF003")
+
+    def test_read_only_is_no_fence(self):
+        client = self.connect(self.gate(missing_token="read_only"))
+        self.assertEqual(self.state(client, "INSERT INTO orders VALUES (1)"), "25006")
+        run_sql(client, "BEGIN READ WRITE; INSERT INTO orders VALUES (1); COMMIT")
+        self.assertEqual(self.sql("SELECT * FROM orders"), [(1,)])
+
+    def test_tls_is_answered_with_no(self):
+        gate = self.gate()
+        self.connect(gate, "orders=34", sslmode="prefer")
+        with self.assertRaises(psycopg2.OperationalError) as caught:
+            self.connect(gate, "orders=34", sslmode="require")
+        self.assertIn("does not support SSL", str(caught.exception))
+
+    def test_what_escapes_is_refused(self):
+        gate = self.gate(missing_token="allow")
+        for words, options in (("a superuser session cannot be fenced", {"user": "postgres"}),
+                               ("a replication connection outlives", {"replication": "database"})):
+            more = {"user": "orders", "password": "orders-secret", "database": "app"} | options
+            with self.assertRaisesRegex(psycopg2.OperationalError, words):
+                gate.connect("orders=34", **more)
+
+
 class Page(unittest.TestCase):
     def test_the_configuration_is_valid(self):
         with tempfile.TemporaryDirectory() as folder:
-            secret = Path(folder) / "password"
-            secret.write_text("gate-secret\n")
-            config = Path(folder) / "fencegate.yaml"
-            config.write_text(block("yaml").replace("/run/secrets/redis-password", str(secret)))
+            config = configuration(folder)
             checked = subprocess.run([os.environ["FENCEGATE"], "check", "-c", str(config)], capture_output=True, text=True)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 

@@ -56,6 +56,7 @@ class Checker(unittest.TestCase):
 class RealHistory(unittest.TestCase):
     def judge(self, run):
         verdict = run.verdict()
+        self.assertGreater(run.server_freezes, 0)
         self.assertEqual(dict(verdict.violations), {}, "\n".join(verdict.examples))
         self.assertGreaterEqual(verdict.takeovers, 500)
         self.assertGreater(verdict.codes["FENCED"], 0, "no old holder tried to write")
@@ -66,6 +67,11 @@ class RealHistory(unittest.TestCase):
 
     def test_no_stale_write_while_scripts_are_flushed(self):
         self.judge(Run(takeovers=600, seconds_max=150, script_flush=True))
+
+    def test_no_stale_and_no_lost_write_while_redis_is_killed_and_comes_back(self):
+        run = Run(takeovers=600, seconds_max=150, server_dies=True)
+        self.judge(run)
+        self.assertGreaterEqual(run.server_deaths, 3)
 
 
 if __name__ == "__main__":

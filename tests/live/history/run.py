@@ -1,12 +1,15 @@
 """The history test: many writers under leases that are taken over all the time, gates and writers that are frozen,
-killed and cut off; afterwards no stale write may be there, and each writer must have been told the truth.
+killed and cut off, a Redis that is frozen, too; afterwards no stale write may be there, and each writer must have been
+told the truth.
 
-    run.py [--binary PATH] [--takeovers N] [--seconds-max S] [--script-flush]      exit 0: no violation, 1: violations,
-                                                                            2: too few takeovers or stale tries
+    run.py [--binary PATH] [--takeovers N] [--seconds-max S] [--script-flush] [--server-dies]
+        exit 0: no violation, 1: violations, 2: too few takeovers or stale tries
+    --server-dies: Redis is killed and started again, too, with its append-only file synced before each answer.
     FENCEGATE_SEED=… repeats the random choices (the interleaving of processes is the machine's)."""
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -24,12 +27,14 @@ class Run(Rig):
     writer_script = "writer.py"
     resources = tuple(RESOURCES)
 
-    def __init__(self, binary=None, takeovers=500, seconds_max=240, script_flush=False):
+    def __init__(self, binary=None, takeovers=500, seconds_max=240, script_flush=False, server_dies=False):
         super().__init__(binary, takeovers, seconds_max)
-        self.script_flush = script_flush
+        self.script_flush, self.server_dies = script_flush, server_dies
+        self.server_freezes = self.server_deaths = 0
 
     def make_server(self):
-        return RedisServer()
+        # Without the sync, acknowledged writes and marks may be lost together.
+        return RedisServer(appendfsync="always") if self.server_dies else RedisServer()
 
     def make_gate(self, upstream):
         return Gate(upstream, binary=self.binary)
@@ -38,7 +43,23 @@ class Run(Rig):
         return [RESOURCES[resource], *gate_ports]
 
     def trouble(self):
-        return {"always": self._flush} if self.script_flush else {}
+        more = {self.freeze_server: 5}
+        if self.server_dies:
+            more[self.kill_server] = 3
+        return {"more": more} | ({"always": self._flush} if self.script_flush else {})
+
+    def freeze_server(self, chaos):
+        """Nothing else begins meanwhile: a gate that starts waits for its server."""
+        self.server.stop_process()
+        time.sleep(chaos.random.uniform(0.02, 0.3))
+        self.server.continue_process()
+        self.server_freezes += 1
+        return True
+
+    def kill_server(self, _):
+        self.server.restart()
+        self.server_deaths += 1
+        return True
 
     def _flush(self):
         self.server.cli.call("SCRIPT", "FLUSH", "SYNC")
@@ -61,8 +82,9 @@ def main():
     parser.add_argument("--takeovers", type=int, default=500)
     parser.add_argument("--seconds-max", type=float, default=240)
     parser.add_argument("--script-flush", action="store_true")
+    parser.add_argument("--server-dies", action="store_true")
     options = parser.parse_args()
-    rig = Run(options.binary, options.takeovers, options.seconds_max, options.script_flush)
+    rig = Run(options.binary, options.takeovers, options.seconds_max, options.script_flush, options.server_dies)
     return run_and_exit(rig, lambda verdict: verdict.codes["FENCED"])
 
 

@@ -12,6 +12,8 @@ from history.holder import Holder
 from support import Resp, RespError, encode
 
 PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
+# Redis's own words for "not applied".
+NOT_APPLIED = ("EXECABORT", "LOADING")
 # An argument that nobody looks at: makes a command too large for the gate to hold it whole.
 PADDING = b"x" * 300_000
 
@@ -108,7 +110,7 @@ class Writer(Holder):
     def judge(seq, answer):
         if isinstance(answer, int):
             return ("a", seq)
-        if isinstance(answer, RespError) and (answer.code.startswith("FENCE") or answer.code == "EXECABORT"):
+        if isinstance(answer, RespError) and (answer.code.startswith("FENCE") or answer.code in NOT_APPLIED):
             return ("r", seq, answer.code)
         return ("e", seq, str(answer).replace("\n", " "))
 

@@ -71,6 +71,7 @@ struct redis_control::attempt {
   fence::token expected_mark;
   fence::token target;  // what it writes: `wanted`, or what was seen before when the backend forgot it
   bool check_epoch = true;
+  std::shared_ptr<mark_healing> healing;  // of which it is a part
   int tries = 0;
   clock::time_point started = clock::now();
 };
@@ -342,29 +343,37 @@ void redis_control::check_epoch() {
 }
 
 void redis_control::heal_all(std::string found) {
-  auto left = std::make_shared<std::size_t>(1);
-  auto failed = std::make_shared<bool>(false);
-  auto one_done = [self = shared_from_this(), left, failed, found] {
-    if (--*left != 0) return;
-    if (*failed) return self->unfit("marks that the backend lost could not be put back");
-    if (found.empty()) return self->settle_epoch();
-    self->healthy(found);
-  };
-  for (const auto& cell : state_->marks.all()) {
-    const auto seen = cell->seen();
-    if (!seen) continue;
-    ++*left;
+  inspecting_ = true;
+  auto remembered = state_->marks.all();
+  std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
+  heal_more(std::make_shared<mark_healing>(std::move(remembered)), found);
+}
+
+void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing, const std::string& found) {
+  while (auto cell = healing->begin_next()) {
     auto a = std::make_shared<attempt>();
-    a->cell = cell;
-    a->wanted = a->target = *seen;
+    a->cell = std::move(cell);
+    a->wanted = a->target = *a->cell->seen();
     a->check_epoch = false;
-    a->done = [failed, one_done](const raise_outcome& outcome) {
-      if (outcome.what == raise_outcome::kind::unavailable) *failed = true;
-      one_done();
+    a->healing = healing;
+    a->done = [self = shared_from_this(), healing, found, mine = connection_](const raise_outcome& outcome) {
+      healing->one_done(outcome.what != raise_outcome::kind::unavailable);
+      // A lost connection begins anew with everything.
+      if (mine == self->connection_) self->heal_more(healing, found);
     };
     try_raise(a);
   }
-  one_done();
+  if (healing->over()) healed(*healing, found);
+}
+
+void redis_control::healed(const mark_healing& healing, const std::string& found) {
+  inspecting_ = false;
+  if (healing.lost() > limits::lost_marks_logged_max)
+    log::write(log::level::error, "marks went back",
+               {{"gate", state_->gate.name}, {"marks", static_cast<std::int64_t>(healing.lost())}});
+  if (healing.failed()) return unfit("marks that the backend lost could not be put back");
+  if (found.empty()) return settle_epoch();
+  healthy(found);
 }
 
 void redis_control::settle_epoch() {
@@ -457,7 +466,7 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   const auto seen = a->cell->seen();
   a->target = seen ? std::max(a->wanted, *seen) : a->wanted;
   if (!found) {
-    if (seen) note_regression(*a->cell, "none");
+    if (seen) note_regression(*a, "none");
     a->expected = attempt::expects::no_mark;
     // No mark yet: there is nothing to measure a step against.
     return try_raise(a);
@@ -465,7 +474,7 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   const auto mark = fence::token::parse(*found);
   if (mark.has_error())
     return a->done({raise_outcome::kind::unavailable, false, {}, "the mark in Redis is not a canonical integer"});
-  if (seen && *mark < *seen) note_regression(*a->cell, *found);
+  if (seen && *mark < *seen) note_regression(*a, *found);
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
   if (*mark >= a->target) {
     a->cell->saw(*mark);
@@ -478,8 +487,10 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   try_raise(a);
 }
 
-void redis_control::note_regression(const mark_cell& cell, std::string_view found) {
+void redis_control::note_regression(const attempt& a, std::string_view found) {
   state_->figures.regressions_total.add();
+  if (a.healing != nullptr && !a.healing->note_lost()) return;
+  const mark_cell& cell = *a.cell;
   const std::string seen = cell.seen()->to_string();
   log::write(log::level::error, "mark went back",
              {{"gate", state_->gate.name}, {"resource", cell.resource}, {"mark", found}, {"seen", seen}});

@@ -5,6 +5,7 @@
 // unexpected is `unavailable`.
 #pragma once
 
+#include "backend/mark_healing.hpp"
 #include "backend/redis_state.hpp"
 #include "base/byte_queue.hpp"
 #include "wire/resp_reply.hpp"
@@ -78,6 +79,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void inspect();
   void check_epoch();
   void heal_all(std::string found);
+  void heal_more(const std::shared_ptr<mark_healing>& healing, const std::string& found);
+  void healed(const mark_healing& healing, const std::string& found);
   void settle_epoch();
   void healthy(std::string epoch);
   void unfit(std::string problem);
@@ -94,7 +97,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void try_raise(const std::shared_ptr<attempt>& a);
   void on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
   void judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found);  // nullopt: no mark
-  void note_regression(const mark_cell& cell, std::string_view found);
+  void note_regression(const attempt& a, std::string_view found);
 
   boost::asio::io_context& context_;
   std::shared_ptr<redis_state> state_;
@@ -111,7 +114,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   std::uint64_t connection_ = 0;  // counts connections: callbacks of an older one are void
   bool up_ = false;               // greeted and fit
   bool connected_ = false;
-  bool inspecting_ = false;
+  bool inspecting_ = false;    // or putting marks back
   bool server_empty_ = false;  // no key in any database, as INFO said last
   bool stopped_ = false;
   int failures_ = 0;

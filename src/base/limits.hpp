@@ -40,6 +40,10 @@ inline constexpr int batch_attempts_max = 8;
 inline constexpr int raise_attempts_max = 32;
 // Marks remembered by one gate (local memory; only ever a reason to reject).
 inline constexpr std::size_t marks_remembered_max = 100'000;
+// Of the marks that a backend lost: raises under way at once, so that neither buffers nor deadlines suffer; and marks that
+// the log names, the others are counted.
+inline constexpr std::size_t marks_healed_at_once_max = 256;
+inline constexpr std::size_t lost_marks_logged_max = 10;
 
 // PostgreSQL: answers of a client to the server's questions during authentication (the server's own limit,
 // PG_MAX_AUTH_TOKEN_LENGTH, is 65535).

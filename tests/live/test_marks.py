@@ -184,6 +184,23 @@ class Regressions(MarksTest):
     def test_a_flushed_database_gets_its_marks_back(self):
         self.regression(lambda redis: redis.call("FLUSHDB"))
 
+    def test_very_many_lost_marks_are_put_back_without_a_line_for_each(self):
+        redis = self.start(RedisServer())
+        gate = self.start(Gate(redis, threads=2))
+        names, at_once = [f"r{number}" for number in range(1600)], 32
+        client = self.start(Resp(gate.address))
+        for first in range(0, len(names), at_once):
+            pairs = [word for name in names[first : first + at_once] for word in (name, 34)]
+            self.assertEqual(client.call("FENCE", "SET", *pairs), b"OK")
+            self.assertEqual(client.call("FENCE", "CLEAR"), b"OK")
+        redis.cli.call("FLUSHALL")
+        keys = [mark_key(name) for name in names]
+        eventually(lambda: redis.cli.call("MGET", *keys) == [b"34"] * len(names), 30)
+        eventually(lambda: any(line["msg"] == "marks went back" for line in gate.log_lines()))
+        serious = [line for line in gate.log_lines() if line["level"] in ("warn", "error")]
+        self.assertLess(len(serious), 40, gate.log())
+        self.assertGreaterEqual(gate.metric("regressions_total"), len(names))
+
     def test_a_restored_backup_gets_its_marks_back(self):
         redis = self.start(RedisServer(appendonly="no"))
         gate = self.start(Gate(redis))

@@ -45,7 +45,7 @@ class Run(Rig):
     def trouble(self):
         more = {self.freeze_server: 5}
         if self.server_dies:
-            more[self.kill_server] = 3
+            more[self.kill_server] = 6
         return {"more": more} | ({"always": self._flush} if self.script_flush else {})
 
     def freeze_server(self, chaos):

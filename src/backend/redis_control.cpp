@@ -269,6 +269,13 @@ void redis_control::read_some() {
 
 void redis_control::greet() {
   const auto& own = state_->gate.control;
+  // Before the gate signs in itself, it meets the server as a client does.
+  send({"PING"}, [self = shared_from_this()](const wire::reply_value* reply) {
+    if (reply == nullptr) return;
+    const bool wants = is_error(reply) && reply->text.starts_with("NOAUTH");
+    if (self->state_->look().wants_auth != wants)
+      self->state_->change([&](redis_state::picture& p) { p.wants_auth = wants; });
+  });
   if (!own.password.empty()) {
     std::vector<std::string_view> auth{"AUTH"};
     if (!own.user.empty()) auth.emplace_back(own.user);

@@ -31,6 +31,7 @@ struct redis_state {
     std::shared_ptr<const command_table> commands = command_table::empty();
     std::string epoch;                                         // "" until the backend was seen
     std::vector<stream::endpoint> endpoints;                   // of the upstream; empty until it was resolved
+    bool wants_auth = false;                                   // answers NOAUTH to who has not signed in
     bool ready = false;                                        // writes may be admitted
     std::string problem = "the backend has not answered yet";  // why not
   };

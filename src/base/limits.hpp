@@ -15,6 +15,9 @@ inline constexpr std::int64_t resp_bulk_bytes_max = 512LL * 1024 * 1024;
 inline constexpr std::int64_t resp_arguments_max = 1024 * 1024;
 // Nesting of a reply. Redis replies nest at most about 9 deep (COMMAND DOCS); scripts may go further.
 inline constexpr std::size_t resp_depth_max = 128;
+// Before authentication, where the server wants one; Redis's own limits.
+inline constexpr std::int64_t resp_stranger_arguments_max = 10;
+inline constexpr std::int64_t resp_stranger_bulk_bytes_max = 16 * 1024;
 // A command up to this size is held whole, so that it can be sent again; a larger one is streamed and is sent once.
 inline constexpr std::size_t command_buffered_bytes_max = 256 * 1024;
 // One write batch: more commands than this wait for the next batch.

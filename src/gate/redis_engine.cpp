@@ -73,6 +73,9 @@ void redis_engine::pump() {
       break;
     }
     if (from_client.empty()) break;
+    const bool stranger = !signed_in_ && host_.picture().wants_auth;
+    decoder_.arguments_max = stranger ? limits::resp_stranger_arguments_max : limits::resp_arguments_max;
+    decoder_.bulk_bytes_max = stranger ? limits::resp_stranger_bulk_bytes_max : limits::resp_bulk_bytes_max;
     const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
     if (decoded.status == wire::request_status::need_more) break;
     if (decoded.status == wire::request_status::malformed) {

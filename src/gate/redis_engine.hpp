@@ -377,6 +377,7 @@ class redis_engine {
   bool client_watching_ = false;
   bool watch_lost_ = false;  // a DISCARD of ours ended the client's watches: its EXEC answers nil
   bool authenticated_ = false;
+  bool signed_in_ = false;  // the server took a user, or answered a command as it answers no stranger
   bool caching_ = false;
   std::size_t monitor_replies_ = 0;  // PING and RESET behind MONITOR that were not answered yet
   bool monitor_ends_ = false;        // RESET is the last of them

@@ -91,6 +91,7 @@ void redis_engine::on_state_reply() {
   if (ok) {
     if (change_.role == select) database_ = change_.database;
     if (change_.role == auth) authenticated_ = false;  // a new user: ask anew before raising
+    signed_in_ = signed_in_ || change_.role == auth || change_.authenticates;
     if (change_.role == hello) {
       change_.protocol_before = std::exchange(protocol_, change_.protocol);
       if (change_.authenticates) authenticated_ = false;
@@ -148,7 +149,7 @@ void redis_engine::reset_state() {
   protocol_ = 2;
   database_ = 0;
   client_watching_ = link_watching_ = watch_lost_ = false;
-  authenticated_ = false;
+  authenticated_ = signed_in_ = false;
   caching_ = false;
   monitor_replies_ = 0;
   monitor_ends_ = false;

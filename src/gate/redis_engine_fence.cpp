@@ -58,7 +58,7 @@ void redis_engine::probe_done() {
   if (probe_answer_.starts_with('-'))
     probe_error_ = probe_answer_;
   else
-    authenticated_ = true;
+    authenticated_ = signed_in_ = true;
 }
 
 redis_engine::progress redis_engine::fence_set(const wire::request& r) {

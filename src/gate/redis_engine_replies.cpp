@@ -76,6 +76,7 @@ bool redis_engine::take_run(std::string_view view) {
       pop_expectation();
     }
     from_backend.consume(taken);
+    signed_in_ = signed_in_ || taken != 0;
     return taken != 0;
   }
   if (expectations_.front().what != awaits::queued) return false;
@@ -143,7 +144,7 @@ bool redis_engine::start_value(const wire::reply_head& head, std::string_view vi
 void redis_engine::start_reply(const wire::reply_head& head) {
   expectation& front = expectations_.front();
   switch (front.what) {
-    case awaits::relay:
+    case awaits::relay: signed_in_ = signed_in_ || !head.is_error(); [[fallthrough]];
     case awaits::subscription: begin(head, front.muted ? sink::drop : sink::client); break;
     case awaits::ours_ok:
       if (!head.is_ok()) return unexpected("DISCARD failed");

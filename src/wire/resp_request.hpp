@@ -51,7 +51,7 @@ struct decoded_request {
 // ("expected '$', got 'x'"), no CRLF behind an argument ("missing CRLF after bulk string"), and in inline commands
 // "unbalanced quotes in request", "NUL in inline request", a line too long ("too big inline request"), first word `POST`
 // or `Host:` (any case; "possible cross-protocol request").
-// Before authentication set arguments_max = 10 and bulk_bytes_max = 16384, as Redis does ("unauthenticated multibulk
+// Before authentication set limits::resp_stranger_…, as Redis does ("unauthenticated multibulk
 // length", "unauthenticated bulk length").
 //
 // Linear: after `need_more` the next call goes on where this one ended, so a command in many pieces is read once.

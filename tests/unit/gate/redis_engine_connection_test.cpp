@@ -194,6 +194,60 @@ TEST(EngineConnection, AnswersDuringMonitorKeepTheirOrder) {
   EXPECT_TRUE(rig.engine.closing());
 }
 
+// ── before authentication ───────────────────────────────────────────────────────────────────────────────────────────
+
+constexpr const char* eleven = "DEL 1 2 3 4 5 6 7 8 9 10";
+
+struct stranger : engine_rig {
+  stranger() { host.now_picture.wants_auth = true; }
+};
+
+TEST(EngineConnection, AStrangerMaySendLittle) {
+  const std::vector<std::pair<std::string, std::string>> too_much{
+      {command(eleven), "multibulk"}, {command("GET " + std::string(16 * 1024 + 1, 'x')), "bulk"}};
+  for (const auto& [bytes, which] : too_much) {
+    stranger rig;
+    rig.client_bytes(bytes.substr(0, 40));
+    EXPECT_TRUE(rig.engine.closing());
+    EXPECT_EQ(rig.answers(), "-ERR Protocol error: unauthenticated " + which + " length|");
+    EXPECT_THAT(rig.sent(), IsEmpty());
+  }
+  engine_rig without_password;
+  without_password.client(eleven);
+  EXPECT_FALSE(without_password.engine.closing());
+}
+
+TEST(EngineConnection, WhoHasSignedInMaySendMore) {
+  for (const auto& [line, answer] : std::map<std::string, std::string>{
+           {"AUTH user secret", "+OK"}, {"HELLO 3 AUTH user secret", "%0"}, {"PING", "+PONG"}}) {
+    SCOPED_TRACE(line);
+    stranger rig;
+    rig.client(line);
+    rig.backend(answer);
+    rig.client(eleven);
+    EXPECT_FALSE(rig.engine.closing());
+  }
+}
+
+TEST(EngineConnection, WhoWasRefusedOrHasLeftIsAStranger) {
+  for (const auto& [line, answer] : std::map<std::string, std::string>{
+           {"AUTH user wrong", "-WRONGPASS no"}, {"PING", "-NOAUTH no"}, {"HELLO 3", "-NOAUTH no"}}) {
+    SCOPED_TRACE(line);
+    stranger rig;
+    rig.client(line);
+    rig.backend(answer);
+    rig.client(eleven);
+    EXPECT_TRUE(rig.engine.closing());
+  }
+  stranger rig;
+  rig.client("AUTH user secret");
+  rig.backend("+OK");
+  rig.client("RESET");
+  rig.backend("+RESET");
+  rig.client(eleven);
+  EXPECT_TRUE(rig.engine.closing());
+}
+
 // ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 std::string confirm(std::string_view kind, std::string_view channel, int count) {

@@ -114,8 +114,9 @@ class Postgres(LiveTest):
         self.addCleanup(superuser.close)
         return run_sql(superuser, text)
 
-    def gate(self, **policy):
-        return self.start(PgGate(self.server, user="fencegate", password="gate-secret", database="app", policy=policy))
+    def gate(self, guard="session", **policy):
+        return self.start(PgGate(self.server, user="fencegate", password="gate-secret", database="app", guard=guard,
+                                 policy=policy))
 
     def connect(self, gate, tag=None, **more):
         connection = gate.connect(tag, user="orders", password="orders-secret", database="app", **more)
@@ -219,6 +220,24 @@ class Postgres(LiveTest):
         run_sql(client, "".join(f"/*fence:r{i}=1*/" for i in range(tags)) + "SELECT 1")
         too_many = "".join(f"/*fence:s{i}=1*/" for i in range(tags + 1))
         self.assertEqual(self.state(client, too_many + "SELECT 1"), "ZF003")
+
+    def test_guard_transaction(self):
+        gate = self.gate("transaction")
+        old = self.connect(gate, "orders=34")
+        run_sql(old, "INSERT INTO orders VALUES (34)")
+        for code, text in (("ZF007", "BEGIN; SELECT 1; COMMIT; INSERT INTO orders VALUES (1)"),
+                           ("ZF007", "DO $$BEGIN INSERT INTO orders VALUES (1); END$$"),
+                           ("ZF007", "COMMIT PREPARED 'x'"),
+                           ("ZF007", "BEGIN READ WRITE; INSERT INTO orders VALUES (1); COMMIT"),
+                           ("25001", "VACUUM orders")):
+            self.assertEqual(self.state(old, text), code, text)
+        run_sql(old, "BEGIN")
+        run_sql(old, "DO $$BEGIN INSERT INTO orders VALUES (35); END$$")
+        run_sql(old, "COMMIT")
+        self.connect(gate, "orders=35")
+        for text in ("SELECT 1", "INSERT INTO orders VALUES (1)"):
+            self.assertEqual(self.state(old, text), "ZF001")
+        self.assertEqual(self.sql("SELECT * FROM orders"), [(34,), (35,)])
 
     def test_read_only_is_no_fence(self):
         client = self.connect(self.gate(missing_token="read_only"))

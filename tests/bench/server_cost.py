@@ -18,7 +18,7 @@ import statistics
 
 from contenders import REPOSITORY, Contender, bench_redis
 from measure import WARMUP_SECONDS, run_load
-from run import machine, table
+from report import machine, table
 
 MODES = {"plain": "set", "multi_ahead": "multi_ahead", "wait_trip": "wait_trip", "evalsha": "evalsha", "eval": "eval"}
 PIPELINES = (1, 16, 64)

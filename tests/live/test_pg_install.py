@@ -1,0 +1,242 @@
+"""fencegate install: new, again, older, newer; what is refused; who may do what afterwards."""
+
+import json
+import os
+import subprocess
+
+import support
+from pg_fence import FenceTest, Rejected
+from postgres import PostgresServer, run_sql, schema_text
+from support import LiveTest
+
+
+def install(folder, *arguments, **gate):
+    """Runs it with one gate; the finished process."""
+    path = os.path.join(folder, "install.yaml")
+    with open(path, "w") as file:
+        json.dump({"gates": [{"name": "db", "protocol": "postgres", "listen": "127.0.0.1:6432"} | gate]}, file)
+    return subprocess.run([os.environ["FENCEGATE"], "install", "-c", path, *arguments], capture_output=True, text=True,
+                          timeout=60, check=False)
+
+
+class Command(LiveTest):
+
+    def setUp(self):
+        self.server = self.start(PostgresServer())
+
+    def run_install(self, *arguments, user="postgres", database="postgres", **gate):
+        return install(self.server.folder, *arguments, upstream=self.server.url(user, database), **gate)
+
+    def assert_installed(self, done, database="postgres"):
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, f"gate db: 127.0.0.1:{self.server.port}/{database}: installed\n")
+
+    def assert_failed(self, done, *words):
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_new_and_again(self):
+        self.assert_installed(self.run_install(cut_timeout="7s", policy={"max_step": 9}))
+        self.assertEqual(self.server.sql("SELECT max_step, cut_ms FROM fencegate.settings"), [(9, 7000)])
+        self.server.user("alice")
+        alice = self.server.connect("alice")
+        run_sql(alice, "SELECT fencegate.arm('orders', 34)")
+        state = "SELECT (SELECT array_agg(m) FROM fencegate.marks m), (SELECT array_agg(s) FROM fencegate.sessions s), " \
+                "(SELECT secret FROM fencegate.settings)"
+        before = self.server.sql(state)
+        self.assert_installed(self.run_install())
+        self.assertEqual(self.server.sql(state), before)
+        self.assertEqual(self.server.sql("SELECT max_step, cut_ms FROM fencegate.settings"), [(0, 5000)])
+        self.assertEqual(run_sql(alice, "SELECT fencegate.arm('orders', 34)"), [(34,)])
+        alice.close()
+
+    def test_what_is_printed_is_what_psql_can_run(self):
+        self.server.sql("CREATE TABLE orders (id integer)")
+        printed = self.run_install("--print", "--protect", "orders", "--resource", "orders", policy={"max_step": 3})
+        self.assertEqual((printed.returncode, printed.stderr), (0, ""))
+        self.assertIsNone(self.server.value("SELECT to_regnamespace('fencegate')"))
+        subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", "-h", support.LOOPBACK, "-p", str(self.server.port), "-U",
+                        "postgres"], input=printed.stdout, text=True, stdout=subprocess.DEVNULL, check=True)
+        self.assertEqual(self.server.sql("SELECT fencegate.version(), max_step FROM fencegate.settings"), [(1, 3)])
+        self.assertEqual(self.server.value("SELECT count(*) FROM pg_trigger WHERE tgname = 'fencegate_protect'"), 1)
+
+    def test_protect_and_unprotect(self):
+        self.server.sql("CREATE TABLE orders (id integer)")
+        self.assert_installed(self.run_install("--protect", "public.orders"))
+        with self.assertRaisesRegex(Exception, "a write needs a fencing token"):
+            self.server.sql("INSERT INTO orders VALUES (1)")
+        self.assert_installed(self.run_install("--unprotect", "public.orders"))
+        self.server.sql("INSERT INTO orders VALUES (1)")
+        self.assert_failed(self.run_install("--protect", "nothing"), 'relation "nothing" does not exist')
+
+    def test_over_a_unix_socket_with_a_password(self):
+        with PostgresServer(unix=True, hba=["local all maker scram-sha-256"]) as server:
+            server.user("maker", "SUPERUSER", password="se@cret")
+            url = f"postgres://maker:{{}}@/postgres?host={server.folder}&port={server.port}"
+            done = install(server.folder, upstream=url.format("se%40cret"))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            done = install(server.folder, upstream=url.format("wrong-one"))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("cannot connect", done.stderr)
+            self.assertNotIn("wrong-one", done.stderr)
+
+    def test_without_superuser(self):
+        self.server.sql("CREATE DATABASE app")
+        self.server.user("plain")
+        self.assert_failed(self.run_install(user="plain", database="app"), "may not create the roles", "GRANT fencegate_owner TO plain")
+        self.server.user("maker", "CREATEROLE")
+        self.assert_failed(self.run_install(user="maker", database="app"), "GRANT CREATE ON DATABASE app TO maker")
+        self.server.sql("GRANT CREATE ON DATABASE app TO maker")
+        self.assert_installed(self.run_install(user="maker", database="app"), "app")
+        self.assert_installed(self.run_install(user="maker", database="app"), "app")
+        self.assert_failed(self.run_install(user="plain", database="app"), "GRANT fencegate_owner TO plain")
+        members = self.server.sql("SELECT roleid::regrole::text FROM pg_auth_members WHERE member = 'maker'::regrole")
+        self.assertEqual(members, [("fencegate_gate",)])  # it left fencegate_owner again
+        gate = self.server.connect("maker", "app")
+        self.assertEqual(run_sql(gate, "SELECT fencegate.raise('orders', 34)"), [(34,)])
+        with self.assertRaisesRegex(Exception, "permission denied"):
+            run_sql(gate, "UPDATE fencegate.marks SET mark = 1")
+        gate.close()
+
+    def test_grants_that_a_superuser_made_before_are_enough(self):
+        self.server.sql("CREATE DATABASE app")
+        self.server.user("plain")
+        self.server.sql("CREATE ROLE fencegate_owner NOLOGIN; CREATE ROLE fencegate_gate NOLOGIN; "
+                        "GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner; GRANT fencegate_owner TO plain; "
+                        "GRANT fencegate_gate TO plain WITH ADMIN OPTION; GRANT CREATE ON DATABASE app TO plain")
+        self.assert_installed(self.run_install(user="plain", database="app"), "app")
+
+    def test_users_with_an_isolation_of_their_own(self):
+        self.server.sql("ALTER ROLE postgres SET default_transaction_isolation = 'repeatable read'")
+        self.server.sql("ALTER ROLE postgres SET default_transaction_read_only = on")
+        self.server.sql("ALTER ROLE postgres SET standard_conforming_strings = off")
+        self.assert_installed(self.run_install())
+
+    def test_a_server_that_is_not_there(self):
+        self.server.kill()
+        self.assert_failed(self.run_install(), "cannot connect")
+
+
+class Schema(FenceTest):
+    """The SQL alone."""
+
+    def assert_refused(self, database, words, mutate=None, text=None):
+        with self.assertRaisesRegex(Exception, words):
+            self.server.install(database, mutate=mutate or (lambda schema: text or schema))
+
+    def empty(self):
+        name = f"empty{id(self)}"
+        self.server.sql(f"CREATE DATABASE {name}")
+        connection = self.server.connect(database=name)
+        self.addCleanup(connection.close)
+        return name, lambda text, *values: run_sql(connection, text, *values)
+
+    def test_an_older_version_is_upgraded_with_its_marks(self):
+        base = self.base(lambda schema: schema.replace("this_version constant integer := 1", "this_version constant integer := 0")
+                         .replace("PARALLEL SAFE RETURN 1;", "PARALLEL SAFE RETURN 0;")
+                         .replace("FUNCTION fencegate.sweep() RETURNS bigint", "FUNCTION fencegate.sweep() RETURNS numeric"))
+        self.assertEqual(base.value("SELECT fencegate.version()"), 0)
+        base.sql("SELECT fencegate.protect('writes')")
+        old = base.armed(33)
+        self.server.install(base.name)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 1)
+        self.assertEqual(base.value("SELECT pg_typeof(fencegate.sweep())::text"), "bigint")
+        self.assertEqual(base.mark(), 33)
+        self.assertTrue(old.write("still armed"))
+        self.assert_rejected(base.writer().run("INSERT INTO writes VALUES (1, 'x')"), "ZF002")
+        base.armed(34)
+        self.assertFalse(old.alive())
+
+    def test_a_newer_version_is_left_alone(self):
+        newer = lambda schema: schema.replace("constant integer := 1;", "constant integer := 2;").replace("RETURN 1;", "RETURN 2;")
+        base = self.base(newer)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 2)
+        self.assert_refused(base.name, "has version 2 of the fence, this fencegate knows version 1")
+        self.assertEqual(base.value("SELECT fencegate.version()"), 2)
+
+    def test_a_schema_of_somebody_else_is_refused(self):
+        name, run = self.empty()
+        run("CREATE SCHEMA fencegate AUTHORIZATION bob")
+        self.assert_refused(name, "schema fencegate exists and belongs to bob")
+        self.assertEqual(run("SELECT count(*) FROM pg_class WHERE relnamespace = 'fencegate'::regnamespace"), [(0,)])
+
+    def test_foreign_objects_in_the_schema_are_refused(self):
+        for text in ("CREATE TABLE fencegate.marks (resource text)", "CREATE TYPE fencegate.t AS (a integer)",
+                     "CREATE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql AS 'SELECT 1'"):
+            base = self.base()
+            base.sql("DROP SCHEMA fencegate CASCADE; CREATE SCHEMA fencegate AUTHORIZATION fencegate_owner; "
+                     "GRANT CREATE, USAGE ON SCHEMA fencegate TO bob")
+            outcome = base.writer("bob").run(text)
+            self.assertNotIsInstance(outcome, Rejected)
+            self.assert_refused(base.name, "holds a foreign object")
+
+    def test_tables_without_a_version_are_refused(self):
+        base = self.base()
+        base.sql("DROP FUNCTION fencegate.version()")
+        self.assert_refused(base.name, "has tables but no version")
+        self.assertEqual(base.mark(), 33)
+
+    def test_an_owner_that_may_log_in_is_refused(self):
+        base = self.base()
+        base.sql("ALTER ROLE fencegate_owner LOGIN")
+        self.addCleanup(self.server.sql, "ALTER ROLE fencegate_owner NOLOGIN")
+        self.assert_refused(base.name, "fencegate_owner may log in")
+
+    def test_a_failed_installation_changes_nothing(self):
+        name, run = self.empty()
+        self.assert_refused(name, "division by zero", lambda schema: schema.replace("RESET ROLE;\n-- ", "SELECT 1 / 0;\n-- "))
+        self.assertEqual(run("SELECT to_regnamespace('fencegate')"), [(None,)])
+
+    def test_the_script_does_not_look_where_its_user_says(self):
+        name, run = self.empty()
+        run("CREATE SCHEMA evil")
+        run("CREATE FUNCTION evil.format(text, VARIADIC text[]) RETURNS text LANGUAGE sql AS $$ SELECT 'forged' $$")
+        run(f"ALTER DATABASE {name} SET search_path = evil, pg_catalog")
+        self.server.install(name)
+        self.assertEqual(run("SELECT fencegate.version()"), [(1,)])
+
+    def test_rights(self):
+        base = self.base()
+        client = base.writer()
+        for text in ("SELECT * FROM fencegate.marks", "UPDATE fencegate.marks SET mark = 1", "DELETE FROM fencegate.sessions",
+                     "INSERT INTO fencegate.marks VALUES ('a', 1)", "TRUNCATE fencegate.sessions", "SELECT * FROM fencegate.settings",
+                     "DO $$ BEGIN LOCK TABLE fencegate.marks; END $$", "SELECT fencegate.sweep()", "SELECT * FROM fencegate.list()",
+                     "SELECT * FROM fencegate.look('{orders}')", "SELECT * FROM fencegate.ended(1)",
+                     "SELECT fencegate.raise('orders', 34)", "SELECT fencegate.cut_once('orders', 34, true)",
+                     "SELECT fencegate.end_idle_holders(1)", "SELECT * FROM fencegate.take('{orders}', '{34}', 1, 0, false)",
+                     "SELECT fencegate.seal_of('orders')", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",
+                     "DROP SCHEMA fencegate CASCADE"):
+            outcome = client.run(text)
+            self.assertIsInstance(outcome, Rejected, text)
+            self.assertEqual(outcome.state, "42501", outcome)
+
+    def test_every_function_has_its_owner_and_a_fixed_search_path(self):
+        base = self.base()
+        self.assertEqual(base.sql("""
+            SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'fencegate'::regnamespace
+               AND (p.proowner <> 'fencegate_owner'::regrole
+                    OR p.prosqlbody IS NULL AND p.proconfig IS DISTINCT FROM '{"search_path=pg_catalog, pg_temp"}')"""), [])
+
+    def test_what_everybody_may_call_as_the_owner(self):
+        base = self.base()
+        listed = base.sql("""
+            SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'fencegate'::regnamespace AND p.prosecdef
+               AND has_function_privilege('alice', p.oid, 'EXECUTE') ORDER BY 1""")
+        self.assertEqual([name for (name,) in listed], ["arm", "arm_all", "guard", "refuse_unarmed"])
+        outcome = base.writer().run("SELECT fencegate.refuse_unarmed()")
+        self.assertIn("can only be called as trigger", outcome.message)
+
+    def test_gates_may_do_their_work_and_no_more(self):
+        base = self.base(gate_users=["bob"])
+        gate = base.writer("bob")
+        for text in ("SELECT fencegate.sweep()", "SELECT * FROM fencegate.list()", "SELECT * FROM fencegate.look('{orders}')",
+                     "SELECT * FROM fencegate.ended(1)", "SELECT fencegate.raise('orders', 34)"):
+            self.assertNotIsInstance(gate.run(text), Rejected, text)
+        self.assertEqual(gate.run("UPDATE fencegate.marks SET mark = 1").state, "42501")
+        base.sql("REVOKE fencegate_gate FROM bob")
+
+
+if __name__ == "__main__":
+    assert schema_text()
+    support.main()

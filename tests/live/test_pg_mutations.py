@@ -48,6 +48,28 @@ def arm_while_a_raise_is_under_way(base):
     return base.mark() == 34 and not isinstance(arming.outcome(), Rejected) and old.write()
 
 
+def arm_with_an_old_snapshot(base):
+    old = base.writer()
+    old.begin("ISOLATION LEVEL REPEATABLE READ")
+    old.run("SELECT count(*) FROM writes")
+    base.writer("bob").arm(34)
+    outcome = old.arm(33)
+    old.run("COMMIT")
+    return not isinstance(outcome, Rejected) and base.mark() == 34 and old.write()
+
+
+def raise_between_a_look_and_the_lock(base):
+    """With a stop on the short way, after it has seen mark 33 and before it takes the lock."""
+    base.sql("SELECT pg_advisory_lock(4242)")
+    old = base.writer()
+    arming = old.in_background("SELECT fencegate.arm('orders', 33)")
+    assert arming.wait_until_blocked()
+    raised = base.writer("bob").arm(34)
+    base.sql("SELECT pg_advisory_unlock(4242)")
+    assert raised == [(34,)], raised
+    return not isinstance(arming.outcome(), Rejected) and base.mark() == 34 and old.write()
+
+
 def raise_while_an_arm_is_under_way(base):
     """The arm's registration is not visible yet."""
     old = base.writer()
@@ -216,6 +238,9 @@ def guard_and_stay(base):
     return base.mark() == 34 and "a stale write" in base.writes()
 
 
+STOP_ON_THE_SHORT_WAY = within("arm_equal", "  IF started IS NULL",
+                               "  IF t = 33 THEN PERFORM pg_advisory_xact_lock_shared(4242); END IF;\n  IF started IS NULL")
+
 # what is taken out: (the mutation, the attack that then succeeds, how the database is set up)
 TABLE = {
     "READ COMMITTED only": (
@@ -234,6 +259,16 @@ TABLE = {
                "IF false THEN"), arm_while_a_raise_is_under_way, {}),
     "the lock of an equal arm": (
         within("hold_equal", "PERFORM fencegate.lock_shared(r, t, k, deadline);"), arm_while_a_raise_is_under_way, {}),
+    "the lock on the short way": (
+        within("arm_equal", "OR NOT pg_try_advisory_xact_lock_shared(fencegate.lock_key(r)) ", ""),
+        arm_while_a_raise_is_under_way, {}),
+    "reading the mark again on the short way": (
+        within("arm_equal", "WHERE x.resource = r AND x.mark = t  -- as it is now", ""),
+        raise_between_a_look_and_the_lock, {"mutate": STOP_ON_THE_SHORT_WAY}),
+    "READ COMMITTED only on the short way": (
+        within("arm_equal", "AND current_setting('transaction_isolation') = 'read committed'", ""),
+        arm_with_an_old_snapshot, {}),
+    "superusers on the short way": (within("arm_equal", "AND NOT u.rolsuper", ""), arm_a_superuser, {}),
     "the lock of a raise": (
         within("raise_one", "PERFORM fencegate.lock_exclusive(r, t, k, deadline);"), raise_while_an_arm_is_under_way, {}),
     "reading the mark again under the lock of a raise": (
@@ -280,11 +315,14 @@ class Mutations(FenceTest):
 
 
 def _add(name, mutate, attack, install):
+    before = install.pop("mutate", lambda schema: schema)
+
     def holds(self):
-        self.assertFalse(attack(self.base(**install)), "the attack succeeded")
+        self.assertFalse(attack(self.base(before, **install)), "the attack succeeded")
 
     def is_needed(self):
-        self.assertTrue(attack(self.base(mutate, **install)), "the attack fails without it, too")
+        self.assertTrue(attack(self.base(lambda schema: mutate(before(schema)), **install)),
+                        "the attack fails without it, too")
 
     words = name.replace(" ", "_").replace(":", "").replace("'", "")
     setattr(Mutations, f"test_{words}_holds", holds)

@@ -7,6 +7,8 @@
 namespace fencegate::gate {
 namespace {
 
+constexpr std::string_view not_applied = "; not applied";
+
 const fence::claim* claim_on(const claims_list& list, std::string_view resource) {
   const auto at = std::find_if(list.begin(), list.end(), [&](const auto& c) { return c.resource == resource; });
   return at == list.end() ? nullptr : &*at;
@@ -49,10 +51,18 @@ std::string resource_in(std::string_view json) {
   constexpr std::string_view key = "\"resource\":";
   auto at = json.find(key);
   if (at == std::string_view::npos) return "";
-  at = json.find('"', at + key.size());
-  if (at == std::string_view::npos) return "";
-  const auto name = json.substr(at + 1, json.find('"', at + 1) - at - 1);
+  auto name = json.substr(at + key.size());
+  while (name.starts_with(' ')) name.remove_prefix(1);
+  if (!name.starts_with('"')) return "";  // null
+  name.remove_prefix(1);
+  name = name.substr(0, name.find('"'));
   return fence::is_resource_name(name) ? std::string(name) : "";
+}
+
+// The schema's messages end as fence::describe() ends.
+std::string without_end(std::string_view message) {
+  if (message.ends_with(not_applied)) message.remove_suffix(not_applied.size());
+  return std::string(message);
 }
 
 std::optional<fence::reason> reason_of(std::string_view sqlstate) {
@@ -183,7 +193,7 @@ fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims
   if (no_schema)
     why.detail = "this database has no schema fencegate: run fencegate install";
   else if (why.why != fence::reason::stale && why.why != fence::reason::jump)
-    why.detail = e.message;
+    why.detail = without_end(e.message);
   return about_single(std::move(why), claims);
 }
 
@@ -260,9 +270,7 @@ wire::pg_error pg_error_of(const fence::rejection& why, std::string_view severit
   e.sqlstate = fence::terms_of(why.why).sqlstate;
   e.message = fence::describe(why);
   if (certain == applied::unknown) {
-    constexpr std::string_view certain_end = "; not applied";
-    if (e.message.ends_with(certain_end)) e.message.resize(e.message.size() - certain_end.size());
-    e.message += "; whether the last statements were applied is not known";
+    e.message = without_end(e.message) + "; whether the last statements were applied is not known";
   }
   const std::string resource = fence::is_resource_name(why.resource) ? "\"" + why.resource + "\"" : "null";
   e.detail = "{\"resource\":" + resource + ",\"token\":" + json_number(why.presented) +

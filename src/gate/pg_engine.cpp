@@ -170,23 +170,21 @@ void pg_engine::on_unreachable(std::string_view why) {
 
 // ── authentication ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-// The client may send nothing but answers to the server's questions before it is authenticated.
+// Until the client is authenticated, nothing but its answers to the server's questions goes on. A client that expects no
+// question may have sent more already: that waits.
 bool pg_engine::step_starting_client() {
   if (authenticated_) return false;
   const auto head = wire::decode_pg_head(from_client.view());
-  if (!head || (*head && (*head)->body_bytes > limits::pg_authentication_bytes_max)) {
+  const bool answers = head && *head && (*head)->type == 'p';
+  if (!head || (answers && (*head)->body_bytes > limits::pg_authentication_bytes_max)) {
     protocol_error(metrics::side::client, head ? "an authentication message is too long" : head.error().message);
     return false;
   }
-  if (!*head || from_client.size() < wire::pg_head_bytes + (*head)->body_bytes) return false;
-  if ((*head)->type == 'X') {
+  if (*head && (*head)->type == 'X') {
     phase_ = phase::closing;
     return false;
   }
-  if ((*head)->type != 'p') {
-    protocol_error(metrics::side::client, "a message that has no place before authentication has ended");
-    return false;
-  }
+  if (!answers || from_client.size() < wire::pg_head_bytes + (*head)->body_bytes) return false;
   const std::size_t bytes = wire::pg_head_bytes + (*head)->body_bytes;
   to_backend += from_client.view().substr(0, bytes);
   from_client.consume(bytes);

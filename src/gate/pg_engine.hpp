@@ -83,6 +83,8 @@ class pg_engine {
   [[nodiscard]] bool blocked() const;
   // Nothing is in flight or half-said; the connection may be closed without loss.
   [[nodiscard]] bool at_rest() const;
+  // A CancelRequest is on its way to the server.
+  [[nodiscard]] bool cancels() const { return cancels_ && !closing(); }
   // The client's opening or authentication is not finished.
   [[nodiscard]] bool opening() const { return phase_ < phase::arming; }
   // The client is served, and may be silent as long as it likes.

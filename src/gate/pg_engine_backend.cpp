@@ -3,6 +3,7 @@
 #include "gate/pg_engine.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace fencegate::gate {
 namespace {
@@ -28,6 +29,8 @@ constexpr std::size_t name_bytes_max = 63;
 // Moves whole stretches: up to the next message that has to be read.
 bool pg_engine::step_backend() {
   const std::string_view input = from_backend.view();
+  // It goes on behind what looked like the announcement of its end.
+  if (!input.empty()) to_client += std::exchange(last_words_, {});
   std::size_t at = 0;
   const auto move = [&] {
     to_client += input.substr(0, at);
@@ -114,8 +117,10 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
   const auto e = wire::decode_pg_error(body);
   if (!e) return wrong(e.error().message);
   const bool ends = e->severity == "FATAL" || e->severity == "PANIC";
-  // Behind a pooler it is the pooler that ends the session, in its own words.
-  if ((e->sqlstate == admin_shutdown && enforces()) || (ends && guards())) {
+  // Behind a pooler it is the pooler that ends the session, in its own words. A client's own RAISE may carry the server's
+  // SQLSTATE, too; but it ends no session.
+  const bool announced = e->sqlstate == admin_shutdown && enforces() && (ends || e->severity == "WARNING");
+  if (announced || (ends && guards())) {
     last_words_ += message;
     // A pooler's own words say nothing of what the server did.
     if (head.type == 'E' && ends) on_terminated(e->sqlstate == admin_shutdown);

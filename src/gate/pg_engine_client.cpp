@@ -202,11 +202,7 @@ pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found) {
   const auto refuse = [](reason why, std::string detail) {
     return judged{verdict::refuse, {}, {why, {}, {}, {}, std::move(detail)}};
   };
-  if (statement_refused_) {
-    judged out{verdict::refuse, {}, *statement_refused_};
-    statement_refused_.reset();
-    return out;
-  }
+  if (statement_refused_) return judge_claims({});
   if (found.too_many_tags) return refuse(reason::malformed, "too many fence comments in one message");
   auto claims = claims_of(found.tags);
   if (!claims) return refuse(reason::malformed, claims.error().message);
@@ -226,6 +222,7 @@ pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found) {
 
 pg_engine::judged pg_engine::judge_claims(const claims_list& wanted) {
   using verdict = judged::verdict;
+  if (statement_refused_) return {verdict::refuse, {}, *std::exchange(statement_refused_, std::nullopt)};
   auto beyond = claims_beyond(bound_, wanted);
   if (beyond.empty()) return {};
   if (!enforces() || flight_.at_boundary()) return {verdict::arm, std::move(beyond), {}};

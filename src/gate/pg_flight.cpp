@@ -1,6 +1,7 @@
 #include "gate/pg_flight.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace fencegate::gate {
 
@@ -10,14 +11,15 @@ void pg_flight::on_sent(char type) {
     case 'F':
       if (unsynced_) query_unsynced_ = true;
       unsynced_ = false;
-      waiting_.push_back({kind::query, parses_.sent, binds_.sent, closes_.sent});
+      ++runs_;
+      waiting_.push_back({kind::query, runs_, parses_.sent, binds_.sent, closes_.sent});
       break;
     case 'S':
       if (copying_) {
-        eaten_ = true;
+        ++eaten_;
         break;
       }
-      waiting_.push_back({kind::sync, parses_.sent, binds_.sent, closes_.sent});
+      waiting_.push_back({kind::sync, runs_, parses_.sent, binds_.sent, closes_.sent});
       unsynced_ = false;
       query_unsynced_ = false;
       break;
@@ -27,7 +29,7 @@ void pg_flight::on_sent(char type) {
       if (copying_)
         copying_ = false;
       else if (!idle())
-        waiting_.push_back({kind::copy_end});
+        waiting_.push_back({kind::copy_end, runs_});
       break;
     case 'P':
       ++parses_.sent;
@@ -42,6 +44,9 @@ void pg_flight::on_sent(char type) {
       unsynced_ = true;
       break;
     case 'E':
+      ++runs_;
+      unsynced_ = true;
+      break;
     case 'D':
     case 'H': unsynced_ = true; break;
     default: break;  // CopyData, Terminate
@@ -49,23 +54,26 @@ void pg_flight::on_sent(char type) {
 }
 
 bool pg_flight::on_ready(char status) {
-  const auto drop_ends = [this] {
-    while (!waiting_.empty() && waiting_.front().what == kind::copy_end) waiting_.pop_front();
+  // Ends of data for what was answered by now. What was sent since may still become a COPY, which needs its own.
+  const auto drop_ends = [this](std::uint64_t runs) {
+    while (!waiting_.empty() && waiting_.front().what == kind::copy_end && waiting_.front().runs <= runs)
+      waiting_.pop_front();
   };
-  drop_ends();
-  if (waiting_.empty() && !eaten_) return false;
+  drop_ends(runs_);
   if (!waiting_.empty()) {
-    parses_.skip_to(waiting_.front().parses);
-    binds_.skip_to(waiting_.front().binds);
-    closes_.skip_to(waiting_.front().closes);
+    const sent answered = waiting_.front();
     waiting_.pop_front();
-  } else {
-    // The server failed before it read the Sync that we thought it would ignore.
-    eaten_ = false;
+    parses_.skip_to(answered.parses);
+    binds_.skip_to(answered.binds);
+    closes_.skip_to(answered.closes);
+    drop_ends(answered.runs);
+  } else if (surplus_ != 0) {
+    --surplus_;
     unsynced_ = false;
+  } else {
+    return false;
   }
-  drop_ends();
-  if (waiting_.empty()) eaten_ = query_unsynced_ = false;
+  if (waiting_.empty()) query_unsynced_ = false;
   status_ = status;
   committed_ = false;
   copying_ = false;
@@ -81,7 +89,7 @@ void pg_flight::on_copy_in() {
   std::deque<sent> left;
   for (auto at = waiting_.begin(); at != end; ++at) {
     if (at->what == kind::sync)
-      eaten_ = true;
+      ++eaten_;
     else
       left.push_back(*at);
   }
@@ -122,11 +130,15 @@ void pg_flight::count::skip_to(std::uint64_t n) {
   while (!ours.empty() && ours.front() < answered) ours.pop_front();
 }
 
+// A COPY that fails ends there: the next Sync is answered. Those taken for ignored may have come behind what failed.
 void pg_flight::on_error() {
-  if (query_unsynced_) certain_ = false;
+  if (query_unsynced_ || eaten_ != 0) certain_ = false;
+  surplus_ += std::exchange(eaten_, 0);
+  copying_ = false;
 }
 
 void pg_flight::on_complete(std::string_view tag) {
+  eaten_ = 0;
   if (tag == "COMMIT" || tag == "PREPARE TRANSACTION" || tag == "CALL" || tag == "DO") committed_ = true;
 }
 

@@ -47,6 +47,7 @@ class pg_flight {
   enum class kind : std::uint8_t { query, sync, copy_end };
   struct sent {
     kind what;
+    std::uint64_t runs = 0;  // Query and Execute messages up to it: only such a one begins a COPY
     // All Parse, Bind and Close messages sent before it: it is answered when they are, or were skipped.
     std::uint64_t parses = 0, binds = 0, closes = 0;
   };
@@ -62,10 +63,12 @@ class pg_flight {
   char status_ = 'I';
   bool unsynced_ = false;
   bool copying_ = false;         // the server reads COPY data, and the client has not ended it
-  bool eaten_ = false;           // a Sync was taken for ignored
+  std::size_t eaten_ = 0;        // Syncs that were taken for ignored by the COPY that is going on
+  std::size_t surplus_ = 0;      // of COPYs that failed: each may be answered, or not
   bool query_unsynced_ = false;  // a simple Query behind extended messages without a Sync
   bool committed_ = false;
   bool certain_ = true;
+  std::uint64_t runs_ = 0;
   count parses_, binds_, closes_;
 };
 

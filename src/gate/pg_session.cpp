@@ -94,6 +94,7 @@ bool pg_session::wants_client() const {
 
 bool pg_session::wants_backend() const {
   if (!connected_ || backend_.ended || engine_.closing()) return false;
+  if (engine_.from_backend.size() > limits::pg_inspected_bytes_max + read_ahead_bytes) return false;
   return engine_.to_client.size() - client_.sent <= limits::output_high_water_bytes;
 }
 
@@ -127,7 +128,9 @@ void pg_session::on_readable(peer& from) {
     last_heard_ = now();
     engine_.on_client_bytes();
   } else {
+    const bool busy = !engine_.at_rest();
     engine_.on_backend_bytes();
+    if (busy) last_heard_ = now();  // a client that waited for an answer was not idle
   }
   after_event();
 }
@@ -135,6 +138,8 @@ void pg_session::on_readable(peer& from) {
 void pg_session::on_end(peer& of) {
   of.ended = true;
   // A client that has gone takes its session with it, as on the server itself: an open transaction is rolled back.
+  // But one that asked for a cancel and did not wait has asked.
+  if (&of == &client_ && engine_.cancels()) return;
   if (&of == &client_) return close();
   engine_.on_backend_end();
   after_event();

@@ -149,11 +149,10 @@ pg_guard::advice pg_guard::on_other(char type, const pg_flight& flight) {
   return {};
 }
 
+// In a failed transaction the guard itself may be among what the server skipped.
 void pg_guard::on_ready(char status) {
-  if (status == 'I') {
-    guarded_ = false;
-    portals_.clear();
-  }
+  if (status != 'T') guarded_ = false;
+  if (status == 'I') portals_.clear();
 }
 
 void pg_guard::on_complete(std::string_view tag) {

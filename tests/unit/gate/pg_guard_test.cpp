@@ -1,0 +1,178 @@
+#include "gate/pg_guard.hpp"
+
+#include "wire/pg_message.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+namespace fencegate::gate {
+namespace {
+
+using kind = pg_guard::advice::kind;
+
+// A client that speaks, and a server that answers at once unless it is told otherwise.
+class GuardTest : public ::testing::Test {
+ protected:
+  kind query(std::string_view sql) {
+    const auto advice = guard_.on_query(wire::scan_sql(sql), flight_, true);
+    if (advice.what == kind::guard) flight_.on_injected_guard();
+    if (advice.what == kind::bare || advice.what == kind::guard) flight_.on_sent('Q');
+    return advice.what;
+  }
+  // The Query in flight is answered.
+  void answer(std::string_view tag, char status) {
+    guard_.on_complete(tag);
+    ready(status);
+  }
+  void ready(char status) {
+    ASSERT_TRUE(flight_.on_ready(status));
+    guard_.on_ready(status);
+  }
+  kind run(std::string_view sql, std::string_view tag, char status) {
+    const auto what = query(sql);
+    if (what == kind::bare || what == kind::guard) answer(tag, status);
+    return what;
+  }
+
+  kind parse(std::string_view sql, std::string_view name = "") {
+    return counted('P', guard_.on_parse(name, wire::scan_sql(sql), flight_, true).what);
+  }
+  kind bind(std::string_view statement = "", std::string_view portal = "") {
+    return counted('B', guard_.on_bind(portal, statement, flight_).what);
+  }
+  kind execute(std::string_view portal = "") { return counted('E', guard_.on_execute(portal, flight_).what); }
+  kind sync() { return counted('S', guard_.on_other('S', flight_).what); }
+  // Parse, Bind, Execute of the unnamed statement: what stands in front of Bind.
+  kind step(std::string_view sql) {
+    if (const auto what = parse(sql); what != kind::bare) return what;
+    const auto what = bind();
+    if (what == kind::bare || what == kind::guard) {
+      EXPECT_EQ(execute(), kind::bare);
+    }
+    return what;
+  }
+
+  pg_guard guard_;
+  pg_flight flight_;
+
+ private:
+  kind counted(char type, kind what) {
+    if (what == kind::guard) flight_.on_injected_guard();
+    if (what == kind::bare || what == kind::guard) flight_.on_sent(type);
+    return what;
+  }
+};
+
+TEST_F(GuardTest, EveryTransactionHasOneGuardBeforeItsFirstStatement) {
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+    EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard);
+    EXPECT_EQ(run("SELECT 1", "SELECT 1", 'T'), kind::bare);
+    EXPECT_EQ(run("COMMIT", "COMMIT", 'I'), kind::bare);
+    EXPECT_EQ(run("SELECT 1", "SELECT 1", 'I'), kind::guard) << "a function may write";
+  }
+}
+
+TEST_F(GuardTest, WhatSetsATransactionUpGoesFirst) {
+  EXPECT_EQ(run("start transaction isolation level serializable", "START TRANSACTION", 'T'), kind::bare);
+  EXPECT_EQ(run("SET TRANSACTION READ WRITE", "SET", 'T'), kind::bare);
+  EXPECT_EQ(run("SAVEPOINT a", "SAVEPOINT", 'T'), kind::guard) << "the guard is older than any savepoint";
+}
+
+TEST_F(GuardTest, AChainedTransactionIsGuardedAnew) {
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard);
+  EXPECT_EQ(run("COMMIT AND CHAIN", "COMMIT", 'T'), kind::bare);
+  EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard);
+}
+
+TEST_F(GuardTest, AFailedTransactionReachesItsEnd) {
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(query("INSERT INTO missing VALUES (1)"), kind::guard);
+  ready('E');
+  EXPECT_EQ(run("ROLLBACK TO a", "ROLLBACK", 'T'), kind::bare);
+  EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard) << "the guard may have been skipped";
+}
+
+TEST_F(GuardTest, RefusesWhatTheGuardWouldNotCover) {
+  for (const std::string_view sql :
+       {"BEGIN; INSERT INTO t VALUES (1); COMMIT; INSERT INTO t VALUES (2)", "COMMIT; SELECT f()", "SELECT 1; BEGIN",
+        "ROLLBACK; SELECT f()", "BEGIN READ ONLY; SELECT 1; COMMIT", "CALL p()", "DO $$BEGIN COMMIT; END$$",
+        "SELECT 1; CALL p()", "COMMIT PREPARED 'x'", "ROLLBACK PREPARED 'x'", "/* c */ end; select 1"})
+    EXPECT_EQ(query(sql), kind::refuse) << sql;
+}
+
+TEST_F(GuardTest, AllowsWhatOneGuardCovers) {
+  for (const std::string_view sql : {"BEGIN; INSERT INTO t VALUES (1); COMMIT", "INSERT INTO t VALUES (';COMMIT;')",
+                                     "SELECT 1; SELECT 2", "SELECT $$ COMMIT; $$; SELECT 2"})
+    EXPECT_EQ(run(sql, "COMMIT", 'I'), kind::guard) << sql;
+}
+
+TEST_F(GuardTest, CallsRunInsideATransactionBlock) {
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(run("CALL p()", "CALL", 'T'), kind::guard);
+}
+
+TEST_F(GuardTest, AQueryWaitsUntilTheStateIsKnown) {
+  EXPECT_EQ(query("COMMIT"), kind::bare);
+  EXPECT_EQ(query("INSERT INTO t VALUES (1)"), kind::wait);
+  answer("COMMIT", 'I');
+  EXPECT_EQ(query("INSERT INTO t VALUES (1)"), kind::guard);
+}
+
+TEST_F(GuardTest, AStretchMayBeginAndEndTransactions) {
+  EXPECT_EQ(step("BEGIN"), kind::bare);
+  EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard);
+  EXPECT_EQ(step("INSERT INTO t VALUES (2)"), kind::bare);
+  EXPECT_EQ(step("COMMIT"), kind::bare);
+  EXPECT_EQ(step("INSERT INTO t VALUES (3)"), kind::guard);
+  EXPECT_EQ(sync(), kind::bare);
+  EXPECT_EQ(parse("INSERT INTO t VALUES (4)"), kind::wait);
+  ready('I');
+  EXPECT_EQ(step("INSERT INTO t VALUES (4)"), kind::guard);
+}
+
+TEST_F(GuardTest, AProcedureOutsideABlockIsRefusedWhenItIsBound) {
+  EXPECT_EQ(parse("CALL p()", "s"), kind::bare);
+  EXPECT_EQ(bind("s"), kind::refuse);
+}
+
+TEST_F(GuardTest, AStatementThatIsNotKnownMayDoAnything) {
+  EXPECT_EQ(bind("prepared by somebody"), kind::guard);
+  EXPECT_EQ(execute(), kind::bare);
+  EXPECT_EQ(bind("prepared by somebody"), kind::guard) << "it may have been COMMIT";
+}
+
+TEST_F(GuardTest, TheUnnamedStatementIsKnownOnlyInItsStretch) {
+  EXPECT_EQ(step("BEGIN"), kind::bare);
+  EXPECT_EQ(sync(), kind::bare);
+  ready('I');
+  EXPECT_EQ(bind(), kind::guard);
+}
+
+TEST_F(GuardTest, ANameThatIsUsedAgainKeepsWhatItWas) {
+  EXPECT_EQ(parse("COMMIT", "s"), kind::bare);
+  EXPECT_EQ(parse("SELECT 1", "s"), kind::bare);
+  EXPECT_EQ(bind("s"), kind::guard);
+  EXPECT_EQ(execute(), kind::bare);
+  EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard) << "the server may have kept COMMIT under this name";
+}
+
+TEST_F(GuardTest, TheFunctionCallMessageIsRefused) { EXPECT_EQ(guard_.on_other('F', flight_).what, kind::refuse); }
+
+TEST(GuardMessages, HaveNoSync) {
+  std::string types;
+  const std::string all = guard_messages("SELECT 1");
+  for (std::string_view rest = all; !rest.empty();) {
+    const auto head = wire::decode_pg_head(rest);
+    ASSERT_TRUE(head && *head);
+    types += (*head)->type;
+    rest.remove_prefix(wire::pg_head_bytes + (*head)->body_bytes);
+  }
+  EXPECT_EQ(types, "CCPBE");
+}
+
+}  // namespace
+}  // namespace fencegate::gate

@@ -221,6 +221,7 @@ class pg_engine {
   bool fatal_seen_ = false;
   std::string last_words_;  // the server's, to be passed on when nobody superseded this session
   applied certain_ = applied::unknown;
+  std::optional<fence::claim> raise_seen_;  // a raise was under way on this resource when the session had ended
   std::chrono::steady_clock::time_point ended_at_;
 };
 

@@ -206,6 +206,7 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
       const auto held = mine == bound_.end() ? r.held.presented : mine->presented;
       if (r.mark && held < *r.mark) return end_as_superseded({reason::stale, r.held.resource, held, r.mark, {}});
       raising = raising || r.raising;
+      if (r.raising) raise_seen_ = fence::claim{r.held.resource, held};
     }
   }
   const bool patient = host_.now() - ended_at_ < gate_.cut_timeout + ask_allowance;
@@ -222,8 +223,15 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
   });
 }
 
-// Nobody superseded it: an administrator, or the server itself.
+// Nobody superseded it: a raise that failed afterwards (cut_timeout), an administrator, or the server itself.
 void pg_engine::end_as_told() {
+  if (raise_seen_)
+    return close_with(pg_error_of({reason::unavailable,
+                                   raise_seen_->resource,
+                                   raise_seen_->presented,
+                                   {},
+                                   "a takeover ended this session and then failed; connect again"},
+                                  "FATAL", certain_));
   if (!last_words_.empty()) {
     to_client += last_words_;
     phase_ = phase::closing;

@@ -173,6 +173,18 @@ class Superseded(PgGateTest):
             self.write(client, "never")
         self.assertIn("terminating connection due to administrator command", client.info.error_message)
 
+    def test_a_raise_that_fails_leaves_the_mark_and_says_so_to_those_it_ended(self):
+        with PgGate(self.server, cut_timeout="1s") as gate:
+            ended, frozen = self.connect(34, gate=gate), self.connect(34, gate=gate)
+            self.server.freeze(frozen.info.backend_pid)
+            self.addCleanup(self.server.thaw, frozen.info.backend_pid)
+            self.rejected("ZF006", self.connect, 35, gate=gate)
+            self.assertEqual(self.mark(), 34)
+            with self.assertRaises(psycopg2.Error):
+                self.write(ended, "nothing")
+            self.assertIn("a takeover ended this session and then failed; connect again", ended.info.error_message)
+            self.connect(34, gate=gate)
+
     def test_it_is_counted_and_logged(self):
         with PgGate(self.server) as gate:
             self.connect(34, gate=gate)

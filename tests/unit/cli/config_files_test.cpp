@@ -173,9 +173,11 @@ std::vector<YAML::Node> pods_of(const std::filesystem::path& file) {
 }
 
 TEST_F(ConfigTest, TheConfigMapLoadsAndPodsOutliveItsDrain) {
-  files = {{"/run/secrets/fencegate/password", "x"}};
+  files = {{"/run/secrets/fencegate/redis", "x"}, {"/run/secrets/fencegate/postgres", "x"}};
   const auto map = YAML::Load(contents(root / "docker/k8s/configmap.yaml"));
   const auto config = settings_of(map["data"]["fencegate.yaml"].as<std::string>());
+  EXPECT_EQ(config.redis_gates.size(), 1u);
+  EXPECT_EQ(config.postgres_gates.size(), 1u);
   int pods = 0;
   for (const auto* file : {"docker/k8s/deployment.yaml", "docker/k8s/job.yaml"}) {
     SCOPED_TRACE(file);
@@ -199,6 +201,8 @@ TEST_F(ConfigTest, TheConfigurationThatComposeMountsLoads) {
     const auto mount = compose["services"][gate]["volumes"][0].as<std::string>();
     const auto file = mount.substr(0, mount.find(':'));
     const auto config = settings_of(contents(root / "docker" / file));
+    EXPECT_EQ(config.redis_gates.size(), 1u);
+    EXPECT_EQ(config.postgres_gates.size(), 1u);
     EXPECT_TRUE(config.admin_enabled) << "its health check asks the admin listener";
     EXPECT_EQ(config.admin, settings::process{}.admin) << "its health check asks at the default address";
   }

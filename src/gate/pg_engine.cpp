@@ -219,7 +219,7 @@ bool pg_engine::step_starting_backend() {
         if ((*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
       }
       break;
-    case 'E':
+    case 'E': fatal_seen_ = true; break;
     case 'N':
     case 'v': break;
     case 'Z': on_first_ready(message); return true;

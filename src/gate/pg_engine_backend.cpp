@@ -182,6 +182,13 @@ void pg_engine::on_backend_end() {
       break;
     }
     case phase::judging: break;
+    case phase::starting:
+      if (fatal_seen_)
+        phase_ = phase::closing;
+      else
+        close_with(
+            {"FATAL", "08006", "the server closed the connection before the session began", {}, "Try again later."});
+      break;
     default: phase_ = phase::closing; break;
   }
 }

@@ -1,0 +1,318 @@
+"""What operators rely on with a PostgreSQL gate: limits, time-outs, a backend that dies, draining, bounded memory."""
+
+import contextlib
+import os
+import threading
+
+import psycopg2
+
+from pg_wire import SYNC, TERMINATE, Wire, bind, cancel_request, describe, execute, extended, fields, parse, query, startup
+from postgres import PgGate, PostgresServer, run_sql
+from support import CutProxy, LiveTest, connect, eventually, main
+
+MIB = 1024 * 1024
+ALLOW = {"missing_token": "allow"}
+
+
+class OperationsTest(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(PostgresServer())
+        cls.server.install()
+        cls.server.user("alice")
+        cls.server.sql("CREATE TABLE writes (who text)")
+        cls.server.sql("GRANT ALL ON writes TO alice")
+
+    def setUp(self):
+        self.server.sql("TRUNCATE writes")
+
+    def gate(self, **options):
+        return self.start(PgGate(self.server, **({"policy": ALLOW} | options)))
+
+    def client(self, gate, **options):
+        connection = gate.connect(user="alice", **options)
+        self.addCleanup(connection.close)
+        return connection
+
+    def wire(self, gate, **parameters):
+        wire = self.start(Wire(gate.address, user="alice", **parameters))
+        wire.until_ready()
+        return wire
+
+    def assert_fatal(self, wire, state):
+        kind, body = wire.read()
+        self.assertEqual((kind, fields(body)["C"], fields(body)["V"]), (b"E", state, "FATAL"))
+        self.assertEqual(wire.rest(), b"")
+        return fields(body)["M"]
+
+    @staticmethod
+    def is_closed_within(sock, seconds):
+        sock.settimeout(seconds)
+        try:
+            while sock.recv(1 << 16):
+                pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+
+class Limits(OperationsTest):
+    def test_connections_max(self):
+        gate = self.gate(extra={"connections_max": 2})
+        first = self.client(gate)
+        self.client(gate)
+        self.assertIn("connections_max of gate db", self.assert_fatal(self.start(Wire(gate.address)), "53300"))
+        with self.assertRaisesRegex(psycopg2.OperationalError, "too many connections"):
+            self.client(gate, sslmode="disable")
+        self.assertEqual(gate.metric("connections_rejected_total", reason="limit"), 2)
+        first.close()
+        eventually(lambda: gate.metric("connections") == 1)
+        self.assertEqual(run_sql(self.client(gate), "SELECT 1"), [(1,)])
+
+    def test_every_gauge_returns_to_zero(self):
+        gate = self.gate()
+        clients = [self.client(gate) for _ in range(10)]
+        self.assertEqual(gate.metric("connections"), 10)
+        for client in clients:
+            client.close()
+        eventually(lambda: gate.metric("connections") == 0)
+        eventually(lambda: not self.server.sql("SELECT 1 FROM pg_stat_activity WHERE usename = 'alice'"))
+
+    def test_a_silent_client_is_cut_after_the_idle_timeout(self):
+        gate = self.gate(extra={"timeouts": {"idle": "700ms"}})
+        self.assertTrue(self.is_closed_within(self.wire(gate).sock, 10))
+
+    def test_a_client_that_waited_for_its_answer_was_not_idle(self):
+        gate = self.gate(extra={"timeouts": {"idle": "3s"}})
+        wire = self.wire(gate)
+        wire.send(query("SELECT pg_sleep(4)"))
+        wire.until_ready()
+        self.assertFalse(self.is_closed_within(wire.sock, 1))
+        self.assertTrue(self.is_closed_within(wire.sock, 10))
+
+    def test_an_open_transaction_is_not_idle(self):
+        gate = self.gate(extra={"timeouts": {"idle": "500ms"}})
+        wire = self.wire(gate)
+        wire.send(query("BEGIN"))
+        wire.until_ready()
+        self.assertFalse(self.is_closed_within(wire.sock, 2))
+
+    def test_half_an_opening_is_cut_after_the_head_timeout(self):
+        gate = self.gate(extra={"timeouts": {"head": "700ms"}})
+        for opening in (b"", startup(user="alice")[:10]):
+            with contextlib.closing(connect(gate.address)) as sock:
+                sock.sendall(opening)
+                self.assertTrue(self.is_closed_within(sock, 10))
+        self.assertFalse(self.is_closed_within(self.wire(gate).sock, 2))
+
+    def test_a_client_that_never_reads_is_cut_after_the_write_timeout(self):
+        gate = self.gate(extra={"timeouts": {"write": "1s"}})
+        wire = self.wire(gate)
+        wire.send(query("SELECT repeat('x', 1000000) FROM generate_series(1, 100)"))
+        eventually(lambda: gate.metric("connections") == 0, deadline=20)
+        eventually(lambda: not self.server.sql("SELECT 1 FROM pg_stat_activity WHERE usename = 'alice'"))
+
+    def test_a_password_that_never_comes_is_cut(self):
+        server = self.start(PostgresServer(hba=["host all bob 127.0.0.1/32 scram-sha-256"]))
+        server.install()
+        server.user("bob", password="secret")
+        gate = self.start(PgGate(server, policy=ALLOW, extra={"timeouts": {"head": "700ms"}}))
+        self.assertTrue(self.is_closed_within(self.start(Wire(gate.address, user="bob")).sock, 10))
+
+
+class Backend(LiveTest):
+    def setUp(self):
+        self.server = self.start(PostgresServer())
+        self.server.install()
+        self.server.user("alice")
+        self.proxy = self.start(CutProxy(self.server.port))
+        self.gate = self.start(PgGate(self.proxy, policy=ALLOW))
+
+    def client(self, tag=None):
+        connection = self.gate.connect(tag, user="alice")
+        self.addCleanup(connection.close)
+        return connection
+
+    def test_down_at_connect_is_said_clearly_and_recovers(self):
+        self.server.kill()
+        with self.start(Wire(self.gate.address, user="alice")) as wire:
+            kind, body = wire.read()
+            said = fields(body)
+            self.assertEqual((kind, said["V"], said["C"]), (b"E", "FATAL", "08006"))
+        eventually(lambda: self.gate.metric("backend_up") == 0)
+        self.assertEqual(self.gate.http("/readyz")[0], 200, "a backend's hiccup must not evict the pod")
+        self.server.restart()
+        eventually(lambda: self.gate.metric("backend_up") == 1)
+        self.assertEqual(run_sql(self.client("orders=3"), "SELECT 1"), [(1,)])
+
+    def test_refused_at_connect(self):
+        server = self.start(PostgresServer())
+        server.install()
+        gate = self.start(PgGate(server, policy=ALLOW))
+        server.kill()
+        with self.assertRaisesRegex(psycopg2.OperationalError, "server behind this gate cannot be reached: Connection refused"):
+            gate.connect()
+        self.assertEqual(gate.metric("connections_rejected_total", reason="backend"), 1)
+
+    def test_killed_in_the_middle_of_a_statement(self):
+        client = self.client("orders=3")
+        outcome = []
+
+        def run():
+            try:
+                outcome.append(run_sql(client, "SELECT pg_sleep(60)"))
+            except psycopg2.Error as error:
+                outcome.append(error)
+        running = threading.Thread(target=run)
+        running.start()
+        eventually(lambda: self.server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1)
+        self.server.kill()
+        running.join(40)
+        self.assertIsInstance(outcome[0], psycopg2.Error)
+        self.assertTrue(client.closed)
+        self.assertNotIn("ZF001", str(outcome[0]))
+
+    def test_cut_off_in_the_middle_the_outcome_is_unknown(self):
+        wire = self.start(Wire(self.gate.address, user="alice", timeout=30))
+        wire.until_ready()
+        self.proxy.freeze()
+        wire.send(query("SELECT 1"))
+        eventually(lambda: self.gate.metric("requests_total", **{"class": "other"}) >= 1)
+        self.proxy.cut_all()
+        self.proxy.thaw()
+        kind, body = wire.read()
+        self.assertEqual((kind, fields(body)["C"]), (b"E", "08006"))
+        self.assertIn("not known", fields(body)["M"])
+        self.assertEqual(wire.rest(), b"")
+
+    def test_a_server_that_never_answers_is_given_up(self):
+        gate = self.start(PgGate(self.proxy, policy=ALLOW, extra={"timeouts": {"head": "700ms"}}))
+        self.proxy.freeze()
+        self.assertEqual(self.start(Wire(gate.address, user="alice", timeout=15)).rest(), b"")
+        self.proxy.thaw()
+
+
+class Draining(OperationsTest):
+    def test_idle_sessions_end_at_once_and_transactions_at_their_end(self):
+        gate = self.gate(process={"drain_timeout": "30s"})
+        idle, busy = self.wire(gate), self.wire(gate)
+        busy.send(query("BEGIN"))
+        busy.until_ready()
+        gate.terminate()
+        self.assertIn("shutting down", self.assert_fatal(idle, "57P01"))
+        for sql in ("INSERT INTO writes VALUES ('kept')", "SELECT 1"):
+            busy.send(query(sql))
+            self.assertEqual(busy.until_ready()[-1][1], b"T")
+        self.assertEqual(gate.http("/readyz")[0], 503)
+        busy.send(query("COMMIT"))
+        self.assertEqual(busy.until_ready()[-1][1], b"I")
+        self.assert_fatal(busy, "57P01")
+        self.assertEqual(gate.wait(20), 0)
+        self.assertEqual(self.server.value("SELECT count(*) FROM writes"), 1)
+
+    def test_a_pipeline_is_finished_first(self):
+        gate = self.gate(process={"drain_timeout": "30s"})
+        wire = self.wire(gate)
+        wire.send(query("SELECT pg_sleep(2)"), *[extended("INSERT INTO writes VALUES ('x')") + SYNC for _ in range(50)])
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+        gate.terminate()
+        for _ in range(51):
+            self.assertEqual(wire.until_ready()[-1][1], b"I")
+        self.assert_fatal(wire, "57P01")
+        self.assertEqual(gate.wait(20), 0)
+        self.assertEqual(self.server.value("SELECT count(*) FROM writes"), 50)
+
+    def test_it_ends_at_the_drain_timeout(self):
+        gate = self.gate(process={"drain_timeout": "1s"})
+        wire = self.wire(gate)
+        wire.send(query("BEGIN"))
+        wire.until_ready()
+        gate.terminate()
+        self.assertEqual(gate.wait(15), 0)
+        self.assertTrue(self.is_closed_within(wire.sock, 2))
+
+
+class Cancelling(OperationsTest):
+    def test_a_cancel_whose_sender_does_not_wait(self):
+        gate = self.gate()
+        wire = self.start(Wire(gate.address, user="alice"))
+        key = next(body for kind, body in wire.until_ready() if kind == b"K")
+        wire.send(query("SELECT pg_sleep(60)"))
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+        with contextlib.closing(connect(gate.address)) as sock:
+            sock.sendall(cancel_request(int.from_bytes(key[:4], "big"), key[4:]))
+        self.assertEqual(fields(wire.until_ready()[0][1])["C"], "57014")
+        eventually(lambda: gate.metric("connections") == 1)
+
+    def test_a_cancel_with_another_key_does_nothing(self):
+        gate = self.gate()
+        wire = self.start(Wire(gate.address, user="alice"))
+        key = next(body for kind, body in wire.until_ready() if kind == b"K")
+        wire.send(query("SELECT pg_sleep(1)"))
+        with contextlib.closing(connect(gate.address)) as sock:
+            sock.sendall(cancel_request(int.from_bytes(key[:4], "big"), bytes(255 - b for b in key[4:])))
+            self.assertTrue(self.is_closed_within(sock, 10))
+        self.assertNotIn(b"E", [kind for kind, _ in wire.until_ready()])
+
+
+class Memory(OperationsTest):
+    RSS_MAX = 64 * MIB
+
+    def assert_small(self, gate):
+        if "FENCEGATE_SANITIZED" not in os.environ:  # a sanitizer keeps what was freed, and shadows what is used
+            self.assertLess(gate.rss_bytes_max(), self.RSS_MAX)
+
+    def test_a_slow_reader_is_not_buffered_without_end(self):
+        gate = self.gate()
+        slow, other = self.wire(gate), self.client(gate)
+        slow.send(query("SELECT repeat('x', 1000000) FROM generate_series(1, 150)"))
+        for number in range(100):  # the others are served meanwhile
+            self.assertEqual(run_sql(other, "SELECT %s", number), [(number,)])
+        self.assert_small(gate)
+        self.assertEqual(sum(len(body) for kind, body in slow.until_ready() if kind == b"D"), 150 * 1000006)
+        self.assert_small(gate)
+
+    def test_a_long_pipeline_sent_before_any_reply_is_read(self):
+        gate = self.gate()
+        wire = self.start(Wire(gate.address, user="alice"))
+        steps = [parse("SELECT $1::int", "s"), SYNC] + [bind(n, statement="s") + describe(b"P") + execute() + SYNC
+                                                       for n in range(100_000)]
+        replies = wire.converse(b"".join(steps) + TERMINATE)
+        self.assertEqual(replies.count(b"SELECT 1\0"), 100_000)
+        self.assert_small(gate)
+
+    def test_a_parameter_of_100_mb(self):
+        gate = self.gate()
+        wire = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=memory=5"))
+        replies = wire.converse(extended("SELECT length($1::text)", b"v" * (100 * MIB)) + SYNC + TERMINATE)
+        self.assertIn(str(100 * MIB).encode(), replies)
+        self.assert_small(gate)
+
+    def test_a_statement_of_30_mb(self):
+        gate = self.gate()
+        wire = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=memory=5"))
+        replies = wire.converse(query("SELECT length('" + "v" * (30 * MIB) + "')") + TERMINATE)
+        self.assertIn(str(30 * MIB).encode(), replies)
+        self.assert_small(gate)
+
+
+class UnixSockets(LiveTest):
+    def test_both_sides(self):
+        server = self.start(PostgresServer(unix=True))
+        server.install()
+        server.user("alice")
+        gate = self.start(PgGate(server, unix=True))
+        with contextlib.closing(gate.connect("orders=34", user="alice")) as client:
+            self.assertEqual(run_sql(client, "SELECT 1"), [(1,)])
+            with contextlib.closing(gate.connect("orders=35", user="alice")):
+                with self.assertRaises(psycopg2.Error):
+                    run_sql(client, "SELECT 1")
+            self.assertIn("is below mark 35", client.info.error_message)
+        gate.terminate()
+        self.assertEqual(gate.wait(30), 0)
+
+
+if __name__ == "__main__":
+    main()

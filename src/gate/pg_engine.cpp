@@ -217,6 +217,7 @@ bool pg_engine::step_starting_backend() {
       if (const auto both = wire::decode_pg_strings(body, 2)) {
         if ((*both)[0] == "application_name") application_name_ = (*both)[1];
         if ((*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
+        if ((*both)[0] == "in_hot_standby") on_standby_ = (*both)[1] == "on";
       }
       break;
     case 'E': fatal_seen_ = true; break;
@@ -234,6 +235,13 @@ void pg_engine::on_first_ready(std::string_view message) {
   if (!authenticated_ || !status || *status != 'I')
     return protocol_error(metrics::side::backend, "the session does not begin outside a transaction");
   held_ready_ = message;
+  if (arming_for_.empty() && on_standby_ && enforces())
+    return reject({reason::unavailable,
+                   {},
+                   {},
+                   {},
+                   "this server is a hot standby, and a session without a token would outlive its promotion"},
+                  "startup");
   if (arming_for_.empty()) return serve();
   if (!enforces()) return watch_only(std::exchange(arming_for_, {}));
   begin_arming(std::move(arming_for_));

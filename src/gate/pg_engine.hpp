@@ -177,6 +177,7 @@ class pg_engine {
   std::int32_t pid_ = 0;
   bool cancels_ = false;  // the first packet is a CancelRequest
   bool authenticated_ = false;
+  bool on_standby_ = false;  // as the server reported it (PostgreSQL 14 and newer)
   bool terminated_ = false;  // the client has said Terminate
 
   // The fence.

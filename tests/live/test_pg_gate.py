@@ -6,7 +6,7 @@ import unittest
 
 import psycopg2
 
-from postgres import PgGate, PostgresServer, run_sql
+from postgres import PgGate, PostgresServer, PostgresStandby, run_sql
 from support import LiveTest, eventually
 
 
@@ -194,6 +194,14 @@ class Superseded(PgGateTest):
             line = eventually(lambda: next((one for one in gate.log_lines() if "higher token" in one["msg"]), None))
             self.assertEqual([line["resource"], line["token"], line["mark"], line["applied"]],
                              [self.resource, "34", "35", "no"])
+
+
+class Standby(PgGateTest):
+    def test_nobody_is_admitted(self):
+        with PostgresStandby(self.server) as standby:
+            for policy in ({}, {"missing_token": "allow"}):
+                with self.subTest(policy), PgGate(standby, policy=policy) as gate:
+                    self.rejected("ZF006", self.connect, None if policy else 34, gate=gate)
 
 
 if __name__ == "__main__":

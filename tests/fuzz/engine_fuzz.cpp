@@ -1,6 +1,7 @@
 // uses: gate
-// A hostile client on one side of a session machine, a hostile or an honest Redis on the other. Input: a byte of options,
-// then actions of one byte, some with an operand: bytes of the client, replies, a mark raised by somebody else, a timer.
+// A hostile client on one side of a session machine, a hostile or an honest Redis on the other. Input: a byte of
+// options, then actions of one byte, some with an operand: bytes of the client, replies, a mark raised by somebody else,
+// a timer.
 //
 // Claims: no crash, whatever either side says. And with an honest Redis, which may refuse any command at any time: no
 // write of the client is applied once the mark is above its token, and no key of the fence is changed by it.
@@ -137,7 +138,7 @@ void against_a_hostile_backend(test::fake_host& host, gate::redis_engine& engine
   }
 }
 
-// The honest one: every write of the client is noted, and whether its token was stale by then. All of its tokens are 34.
+// The honest one: every write of the client is noted, and whether its token was stale by then. All its tokens are 34.
 void against_an_honest_backend(test::fake_host& host, gate::redis_engine& engine, input& in) {
   test::fake_redis redis(host);
   redis.tokens["orders"] = fence::token(34);

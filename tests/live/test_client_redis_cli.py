@@ -87,7 +87,8 @@ class RedisCli(LiveTest):
         for arguments in (["COMMAND", "COUNT"], ["COMMAND", "DOCS", "set"], ["--scan", "--pattern", "k*"], ["ping"]):
             self.redis.cli.call("MSET", *[word for i in range(5) for word in (f"k{i}", i)])
             expected, fenced = redis_cli(self.redis.port, *arguments), redis_cli(self.gate.port, *arguments)
-            self.assertEqual((fenced[0], sorted(fenced[1].splitlines())), (0, sorted(expected[1].splitlines())), arguments)
+            said = sorted(fenced[1].splitlines())
+            self.assertEqual((fenced[0], said), (0, sorted(expected[1].splitlines())), arguments)
 
     def pipe(self, count, value):
         """redis-cli's exit status, and the errors and replies that it counted."""

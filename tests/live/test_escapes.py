@@ -38,7 +38,8 @@ MARK_KEYS = """
     RENAME {M} other|RENAME a {M}|RENAMENX a {M}|RENAMENX {M} other|COPY a {M} REPLACE|COPY {M} b REPLACE
     COPY {M} b DB 1 REPLACE|MOVE {M} 1|RESTORE {M} 0 x REPLACE
     SORT list STORE {M}|SORT list LIMIT 0 1 STORE {M}|sort list by nosort store {M}|SORT list STORE a STORE {M}
-    GEORADIUS geo 0 0 1 km STORE {M}|GEORADIUSBYMEMBER geo m 1 km STOREDIST {M}|GEOSEARCHSTORE {M} geo FROMLONLAT 0 0 BYRADIUS 1 km
+    GEORADIUS geo 0 0 1 km STORE {M}|GEORADIUSBYMEMBER geo m 1 km STOREDIST {M}
+    GEOSEARCHSTORE {M} geo FROMLONLAT 0 0 BYRADIUS 1 km
     BITOP OR {M} a b|BITOP NOT {M} a|SINTERSTORE {M} s|SUNIONSTORE {M} s t|SDIFFSTORE {M} s|SMOVE s {M} m
     ZUNIONSTORE {M} 1 z|ZINTERSTORE {M} 1 z|ZDIFFSTORE {M} 1 z|ZRANGESTORE {M} z 0 -1
     PFMERGE {M} hll|PFADD {M} x|LPUSH {M} x|RPOPLPUSH list {M}|LMOVE list {M} LEFT LEFT|BRPOPLPUSH list {M} 0
@@ -103,7 +104,7 @@ class Escapes(LiveTest):
         self.assertEqual(self.state(), self.before)
 
     def state(self):
-        """Everything that must not change: marks, epoch, the protected key, whether the server is a master, its settings."""
+        """All that must not change: marks, epoch, the protected key, whether the server is a master, its settings."""
         self.cli.call("SELECT", "0")
         return [self.cli.call("MGET", MARK, EPOCH, "secret"), self.cli.call("PTTL", MARK), self.cli.call("PTTL", EPOCH),
                 self.cli.call("ROLE")[0],
@@ -278,7 +279,8 @@ class Escapes(LiveTest):
                       ["EVAL", "return redis.call('SET',KEYS[1],'x')", "1", "secret"], ["PFCOUNT", "hll"],
                       ["SORT", "list", "STORE", "secret"],
                       ["FUNCTION", "LOAD",
-                       "#!lua name=evil\nredis.register_function('w', function() return redis.call('SET','secret','x') end)"], ["FCALL", "w", "0"], ["SCRIPT", "LOAD", "return 1"],
+                       "#!lua name=evil\nredis.register_function('w', function() return redis.call('SET','secret','x') end)"],
+                      ["FCALL", "w", "0"], ["SCRIPT", "LOAD", "return 1"],
                       ["GEORADIUS", "geo", "0", "0", "1", "km", "STORE", "secret"],
                       ["MIGRATE", "127.0.0.1", "1", "secret", "0", "10"], ["RESTORE", "secret", "0", "x", "REPLACE"],
                       ["NOSUCH", "secret"],

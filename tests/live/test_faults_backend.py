@@ -177,7 +177,7 @@ class Backend(FaultTest):
             bench.check_recovery()
             self.note("SIGSTOP of the server", f"round {round_}", " ".join(answers))
 
-    # ------------------------------------------------------------------------------- servers that must not be used at all
+    # ----------------------------------------------------------------------------- servers that must not be used at all
 
     def test_eviction_of_all_keys_is_refused(self):
         fault = Fault("allkeys-lru", lambda bench: (bench.must("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"),

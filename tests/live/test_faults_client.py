@@ -228,7 +228,7 @@ class AroundTheWrites(FaultTest):
         return sum(isinstance(reply, RespError) for reply in replies)
 
     def test_links_killed_during_batches(self):
-        """Each acknowledged write is there once; no write is there twice; a closed connection leaves only what was sent."""
+        """Each acknowledged write is there once, no write twice; a closed connection leaves only what was sent."""
         self.next_resource()
         acknowledged, cut = [], 0
         for round_ in range(100):

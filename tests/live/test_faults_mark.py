@@ -1,4 +1,4 @@
-"""A mark or the epoch is damaged behind the gate's back: deleted, lowered, wrong type, not a number, about to expire."""
+"""A mark or the epoch is damaged behind the gate's back: deleted, lowered, wrong type, no number, about to expire."""
 
 import time
 

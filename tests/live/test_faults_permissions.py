@@ -1,7 +1,7 @@
 """A command of the check is not allowed or not there: by ACL at run time or from the start, by rename-command."""
 
-from fault_table import (CLIENT_ACL, GATE_ACL, Bench, Fault, FaultTest, LiveGate, between_batches, holder_writes, in_flight,
-                         raises)
+from fault_table import (CLIENT_ACL, GATE_ACL, Bench, Fault, FaultTest, LiveGate, between_batches, holder_writes,
+                         in_flight, raises)
 from support import main
 
 OF_THE_CLIENT = ("multi", "exec", "watch", "mget", "select", "discard", "unwatch", "eval")

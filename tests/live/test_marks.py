@@ -395,7 +395,8 @@ class Rules(MarksTest):
                        ("EVAL", "return redis.call('SET', 'acct:7:k', 'x')", 1, "elsewhere")):
             self.assert_error(nobody.call(*script), "FENCEMISSING")
         self.assertIsNone(redis.cli.call("GET", "acct:7:k"))
-        self.assertEqual(self.holder(gate, "acct:7=5").call("EVAL", "return redis.call('SET', 'acct:7:k', 'x')", 0), b"OK")
+        holder = self.holder(gate, "acct:7=5")
+        self.assertEqual(holder.call("EVAL", "return redis.call('SET', 'acct:7:k', 'x')", 0), b"OK")
 
     def test_reads_without_keys_are_fenced_where_reads_are(self):
         _, gate = self.servers(policy={"reads": "fence"})

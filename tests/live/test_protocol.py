@@ -22,7 +22,7 @@ class Recorder(Resp):
 
 
 class Play:
-    """One telling of a story in one place. Clients appear when they are first named; `heard` is what all of them got."""
+    """One telling of a story in one place. Clients appear when first named; `heard` is what all of them got."""
 
     def __init__(self, port, name, proto):
         self.port, self.name, self.proto = port, name, proto
@@ -86,7 +86,7 @@ class Protocol(LiveTest):
         cls.fenced_redis, cls.fenced_gate = redis, gate
 
     def same(self, story, protos=(2, 3), pushes_anywhere=False):
-        """`pushes_anywhere`: a push must come, but may stand in front of another reply than it does without the gate."""
+        """`pushes_anywhere`: a push must come, but may stand in front of another reply than without the gate."""
         for proto in protos:
             told = {place: self.tell(story, port, name, proto) for place, (port, name) in self.places.items()}
             if pushes_anywhere:
@@ -204,7 +204,8 @@ class Protocol(LiveTest):
         def story(play):
             play.send(b"PING\r\n", 1)
             play.send(b"*0\r\n*-1\r\n\r\n\nPING\r\n*0\r\n", 1)
-            play.send(b"SET in:k 'a b'\r\nget in:k\nSET in:k \"x\\x41\\n\\\"\"\r\nGET in:k\r\nSET in:k 'it\\'s'\r\nGET   in:k  \r\n", 6)
+            play.send(b"SET in:k 'a b'\r\nget in:k\n"
+                      b"SET in:k \"x\\x41\\n\\\"\"\r\nGET in:k\r\nSET in:k 'it\\'s'\r\nGET   in:k  \r\n", 6)
             play.send(b"EXISTS in:k\r\n*1\r\n$4\r\nPING\r\nSET in:k\r\n$$$\r\n", 4)
             play.send(b"SET in:k \"open\r\n", 1)
             play.hear_close()
@@ -318,7 +319,8 @@ class Protocol(LiveTest):
         def story(play):
             play.say("DEL st:x", "XGROUP CREATE st:x g $ MKSTREAM", "XREADGROUP GROUP g c BLOCK 30 STREAMS st:x >",
                      "XREADGROUP GROUP no c BLOCK 30 STREAMS st:x >")
-            play.client("a").send(encode(*"XREADGROUP GROUP g c COUNT 1 BLOCK 0 STREAMS st:x >".split()) + encode("XACK", "st:x", "g", "5-1"))
+            read = encode(*"XREADGROUP GROUP g c COUNT 1 BLOCK 0 STREAMS st:x >".split())
+            play.client("a").send(read + encode("XACK", "st:x", "g", "5-1"))
             play.say("XADD st:x 5-1 f v", who="b")
             play.hear(2)
             play.client("a").send(encode(*"XREAD BLOCK 0 STREAMS st:x 5-1".split()) + encode("XLEN", "st:x"))

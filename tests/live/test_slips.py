@@ -9,7 +9,7 @@ MARK = "fencegate:mark:{orders}"
 
 
 def disguised(redis, name, *arguments):
-    """`name` with a NUL and a suffix, so that this server takes it for the command `name`; every server needs another."""
+    """`name` with a NUL and a suffix, so that this server takes it for `name`; every server needs another."""
     with Resp(redis.port) as client:
         for i in range(100_000):
             candidate = name.encode() + b"\0%d" % i

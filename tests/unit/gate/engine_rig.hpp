@@ -3,7 +3,7 @@
 //   engine_rig rig;
 //   rig.bind("orders=34");                                       // armed for nothing yet
 //   rig.client("SET k v");
-//   EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));   // what reached the backend, exactly, since last asked
+//   EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));   // what reached the backend since last asked
 //   rig.backend("+OK", marks("34"), "+OK");                       // its replies
 //   EXPECT_EQ(rig.answers(), "+OK|");                             // what the client got since last asked
 //
@@ -109,7 +109,7 @@ class engine_rig {
   void backend(const Lines&... lines) {
     backend_bytes((reply(lines) + ...));
   }
-  // What was sent since last asked, command by command. Bytes that are not the canonical form of a command show as such.
+  // What was sent since last asked, command by command. What is not the canonical form of a command shows as such.
   std::vector<std::string> sent() {
     std::vector<std::string> out;
     const std::string bytes = std::exchange(engine.to_backend, {});

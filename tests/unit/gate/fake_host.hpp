@@ -1,5 +1,5 @@
-// The world around an engine under test, without sockets, clock or threads: marks in a map, answers at once or held back,
-// timers fired by hand. No gtest here: the fuzz target uses it, too.
+// The world around an engine under test, without sockets, clock or threads: marks in a map, answers at once or held
+// back, timers fired by hand. No gtest here: the fuzz target uses it, too.
 #pragma once
 
 #include "../backend/recorded_commands.hpp"

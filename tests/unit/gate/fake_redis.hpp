@@ -1,6 +1,6 @@
-// A small honest Redis for one link, with the marks of a fake_host: transactions, watches, databases, the wrapper script.
-// A test may refuse one command, forge one reply, move a mark between any two commands, or cut the link. It keeps a list
-// of what was applied, and notes each write that was applied although its token was stale. No gtest here.
+// A small honest Redis for one link, with the marks of a fake_host: transactions, watches, databases, the wrapper
+// script. A test may refuse one command, forge one reply, move a mark between any two commands, or cut the link. It
+// keeps a list of what was applied, and notes each write that was applied although its token was stale. No gtest here.
 #pragma once
 
 #include "backend/redis_scripts.hpp"

@@ -1,5 +1,5 @@
-// Whole exchanges against an honest Redis, run again once for each of their steps with something wrong at that step: the
-// command refused, its reply replaced, the link cut, the mark moved in front of it; and with two of these together.
+// Whole exchanges against an honest Redis, run again once for each of their steps with something wrong at that step:
+// the command refused, its reply replaced, the link cut, the mark moved in front of it; and with two of these together.
 // Whatever happens: no stale write is applied, none is applied twice, what is said to be not applied was not, and every
 // command is answered or the connection ends.
 #include "unit/gate/engine_rig.hpp"
@@ -330,8 +330,8 @@ TEST(EngineFaults, HowTheRepliesAreCutChangesNothing) {
     }
 }
 
-// As above, with the first bytes of the input sent one by one and the backend silent until all have come: then even what
-// reaches the backend is the same.
+// As above, with the first bytes of the input sent one by one and the backend silent until all have come: then even
+// what reaches the backend is the same.
 TEST(EngineFaults, ByteByByteTheBackendReceivesTheSame) {
   for (const auto& e : exchanges()) {
     if (e.before.find("before") != std::string::npos) continue;  // an armed link sends what it has

@@ -1,5 +1,5 @@
-// Commands whose keys only the server can tell: it is asked (COMMAND GETKEYS) on the gate's own link, and nothing of the
-// command is sent before the answer.
+// Commands whose keys only the server can tell: it is asked (COMMAND GETKEYS) on the gate's own link, and nothing of
+// the command is sent before the answer.
 #include "unit/gate/engine_rig.hpp"
 
 namespace fencegate::test {
@@ -16,10 +16,10 @@ constexpr const char* migrate = "MIGRATE host 1 acct:1 0 10";
 struct asking_rig : engine_rig {
   asking_rig()
       : engine_rig([] {
-          settings::redis_gate gate;
-          gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
-          gate.unmatched = fence::unmatched::pass;
-          return gate;
+          settings::redis_gate with_a_rule;
+          with_a_rule.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+          with_a_rule.unmatched = fence::unmatched::pass;
+          return with_a_rule;
         }()) {
     host.now_picture.commands = commands_of_redis_7({"migrate"});
     host.hold_answers = true;

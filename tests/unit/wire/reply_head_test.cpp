@@ -7,7 +7,8 @@
 namespace fencegate::wire {
 namespace {
 
-// The head lives as long as `input`. Every proper prefix of a good head must be incomplete, never malformed and never a shorter head.
+// The head lives as long as `input`. Every proper prefix of a good head must be incomplete, never malformed and never a
+// shorter head.
 reply_head read_whole(const std::string& input) {
   reply_head head;
   for (std::size_t size = 0; size < input.size(); ++size) {

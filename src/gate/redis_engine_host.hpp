@@ -1,0 +1,40 @@
+// The world around a session machine: marks, the server's picture, a timer, the log. redis_session is it; tests have
+// their own.
+#pragma once
+
+#include "backend/redis_control.hpp"
+#include "backend/redis_state.hpp"
+#include "fence/rejection.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+// What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
+// come before the call returns.
+class engine_host {
+ public:
+  virtual ~engine_host() = default;
+  [[nodiscard]] virtual const backend::redis_state::picture& picture() const = 0;
+  virtual void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
+                     backend::raise_callback done) = 0;
+  virtual void read_mark(std::shared_ptr<backend::mark_cell> cell,
+                         std::function<void(const backend::mark_reading&)> done) = 0;
+  virtual void keys_of(const std::vector<std::string>& arguments,
+                       std::function<void(std::optional<std::vector<std::string>>)> done) = 0;
+  virtual void recheck(std::function<void()> done) = 0;
+  // on_timer() comes once, after the delay.
+  virtual void set_timer(std::chrono::milliseconds delay) = 0;
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
+  // One line in the log, and counted.
+  virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
+};
+
+}  // namespace fencegate::gate

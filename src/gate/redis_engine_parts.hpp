@@ -1,0 +1,177 @@
+// What the session machine keeps account of: where the link stands, which replies are due, what a batch, a transaction or
+// a streamed command has come to. Plain data, no decisions; the rules are redis_engine's.
+#pragma once
+
+#include "backend/command_table.hpp"
+#include "backend/mark_memory.hpp"
+#include "fence/rejection.hpp"
+#include "gate/claims.hpp"
+#include "wire/resp_request.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fencegate::gate {
+
+// A base only for its names, which all belong to redis_engine.
+struct redis_engine_parts {
+  enum class phase : std::uint8_t {
+    open,         // the link is outside MULTI; bare commands may be in flight
+    arming,       // an arm was sent; its proof was not read yet
+    armed,        // inside our MULTI, proof read; `batch_` may be filling
+    batch,        // a batch and the arm behind it were sent
+    transaction,  // inside the client's own MULTI
+    finishing,    // the client's EXEC was sent
+    single,       // a wrapped command was sent
+    waiting,      // for the control link or the timer
+    barrier,      // a command that changes the connection was sent
+    monitor,      // MONITOR: everything passes
+  };
+  // What the next reply of the backend is.
+  enum class awaits : std::uint8_t {
+    relay,    // the client's
+    local,    // nothing: a text of ours takes its turn (locals_)
+    ours_ok,  // must be +OK, else the link's state is unknown: close
+    unwatch,
+    select0,
+    watch,
+    marks,
+    select_back,
+    multi,         // an arm, in this order
+    queued,        // +QUEUED of a batch's commands
+    exec,          // the batch's EXEC
+    state_change,  // barrier: the reply decides (on_state_reply)
+    subscription,  // confirmations, `n` of them
+    replaced,      // an error is expected; locals_ has the text that the client gets
+    tx_queued,     // a command in the client's MULTI: queued or refused, but not run
+    tx_exec,       // the client's EXEC
+    tx_rejected,   // our DISCARD in place of the client's EXEC; locals_ has the text
+    single,        // a wrapped command
+    probe,         // PING: is this client authenticated?
+    peek,          // monitor mode: MGET of marks
+    close,         // nothing: the connection ends when its turn comes
+  };
+  struct expectation {
+    awaits what;
+    bool muted = false;
+    std::uint32_t n = 1;
+  };
+  enum class sink : std::uint8_t { client, drop, capture };
+  enum class progress : std::uint8_t { taken, blocked };
+
+  // A command that is to be processed again, with what is known about it by now.
+  struct replayed {
+    enum class route : std::uint8_t {
+      normal,
+      answer,   // answer `text`: Redis refused it when it was queued
+      alone,    // not inside MULTI (OOM refuses everything there): bare, or through the wrapper
+      give_up,  // a fenced command is answered as unavailable, detail `text`
+    } how = route::normal;
+    bool muted = false;
+    std::string text = {};
+  };
+  struct batched {
+    std::size_t bytes;
+    bool fenced;
+    bool muted;
+    bool denyoom;
+    std::string error = {};  // Redis refused to queue it
+  };
+  struct batch {
+    std::string bytes;  // the commands as received; empty when streamed
+    std::vector<batched> commands;
+    claim_mask required = 0;
+    bool streamed = false;
+    bool polled = false;
+    std::size_t prefixed = 0;  // commands of ours in front (equal_token: reject)
+    std::size_t queued_seen = 0;
+    std::size_t elements_left = 0;
+    std::size_t elements_seen = 0;
+    enum class end : std::uint8_t { unknown, executed, nil, aborted } outcome = end::unknown;
+    std::string abort_text;
+    bool muted = false;  // some command's reply is not for the client
+
+    // Ready for the next one; keeps its memory unless it is large.
+    void clear() {
+      std::string kept = std::move(bytes);
+      auto kept_commands = std::move(commands);
+      *this = batch{};
+      if (kept.capacity() > 16 * 1024) return;
+      kept.clear();
+      kept_commands.clear();
+      bytes = std::move(kept);
+      commands = std::move(kept_commands);
+    }
+  };
+  struct transaction {
+    bool adopted = false;  // it is our MULTI, with proven marks
+    claim_mask required = 0;
+    claim_mask written = 0;  // of these, what its writes need
+    std::optional<fence::rejection> rejected;
+    std::size_t fenced_commands = 0;
+    std::size_t suffixed = 0;  // commands of ours behind the client's (equal_token: reject)
+    claim_mask armed = 0;      // what its MULTI was armed for
+    std::string why_not;       // it is not adopted because
+    bool client_watched = false;
+    bool executed = false;
+    std::vector<std::pair<std::size_t, int>> selects;  // position in the transaction, database
+    std::size_t commands = 0;
+    std::size_t elements_left = 0, elements_seen = 0;
+    bool tailed = false;  // an arm follows its EXEC
+    bool nil = false;
+    bool muted = false;
+    std::string last_command;
+  };
+  // A command in the wrapper script.
+  struct wrapped {
+    std::string raw;  // as received
+    std::string name;
+    std::vector<std::shared_ptr<backend::mark_cell>> cells;
+    replayed::route how = replayed::route::normal;
+    bool muted = false;
+    bool mark_moved = false;
+    std::string error;  // of the script: the command did not run
+  };
+  struct large {
+    explicit large(const wire::request_decoder& limits) : request(limits) {}
+    wire::large_request request;
+    enum class route : std::uint8_t { undecided, bare, fenced, transaction, swallow } how = route::undecided;
+    const backend::command_spec* spec = nullptr;
+    std::string answer;         // swallow: what the client gets at its end
+    bool replaces = false;      // swallow: inside a transaction, which the answer spoils
+    std::size_t inspected = 0;  // bytes at the front of from_client that were inspected, not yet sent
+    std::size_t sent = 0;
+    bool complete = false;
+    bool counted = false;
+    bool muted = false;
+    std::shared_ptr<const backend::command_table> table;  // keeps spec alive
+  };
+  // The arm's bytes, and the reply to its MGET that proves all marks, as long as nothing of what they depend on moves.
+  struct arm_tail {
+    claim_mask mask = 0;
+    int database = -1;
+    std::uint64_t claims = 0;
+    std::string epoch;
+    std::string bytes;
+    std::string proof;  // "" when no single reply proves it (equal_token: reject)
+  };
+  // The command that a barrier waits for.
+  struct change {
+    backend::command_role role = backend::command_role::other;
+    int database = 0;
+    int protocol = 2;
+    int protocol_before = 2;
+    bool authenticates = false;
+    std::optional<std::string> name;
+    std::string why_not;  // multi: why the gate does not adopt it
+    bool error = false;
+    bool muted = false;
+  };
+};
+
+}  // namespace fencegate::gate

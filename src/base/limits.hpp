@@ -26,9 +26,7 @@ inline constexpr std::size_t batch_commands_max = 4096;
 inline constexpr std::size_t resource_bytes_max = 200;
 // Resources in one fence tag.
 inline constexpr std::size_t tag_resources_max = 32;
-// Smallest and largest read buffer of a socket. It starts small (1,000 idle connections must stay cheap) and grows
-// while reads fill it.
-inline constexpr std::size_t read_buffer_bytes_min = 2 * 1024;
+// Room for one read from a socket; one per thread, shared by all its sessions.
 inline constexpr std::size_t read_buffer_bytes_max = 64 * 1024;
 // Above this many unsent bytes towards a peer, the other side is not read any more; below half of it, it is again.
 inline constexpr std::size_t output_high_water_bytes = 256 * 1024;

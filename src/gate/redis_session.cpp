@@ -25,17 +25,20 @@ redis_session::redis_session(redis_shard& shard, backend::stream::socket client,
                              session_ended ended)
     : shard_(shard),
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
-      client_{std::move(client), {}, 0, false, false},
-      backend_{backend::stream::socket(shard.context), {}, 0, false, false},
+      accepted_(std::move(client)),
+      connecting_(shard.context),
+      client_{{shard.sockets, *this}},
+      backend_{{shard.sockets, *this}},
       client_address_(std::move(client_address)),
       ended_(std::move(ended)),
       began_(std::chrono::steady_clock::now()),
       last_heard_(began_) {}
 
 void redis_session::start() {
-  boost::system::error_code ignored;
-  client_.socket.non_blocking(true, ignored);
-  client_.socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  boost::system::error_code failed;
+  accepted_.set_option(asio::ip::tcp::no_delay(true), failed);  // a unix socket knows no such thing
+  client_.socket.take(std::move(accepted_), failed);
+  if (failed) return close();
   shard_.refresh();
   if (shard_.picture.endpoints.empty()) return on_connect_failed(shard_.picture.problem);
   connect(0);
@@ -43,39 +46,42 @@ void redis_session::start() {
 
 void redis_session::connect(std::size_t index) {
   boost::system::error_code ignored;
-  backend_.socket.close(ignored);
+  connecting_.close(ignored);
   const backend::stream::endpoint target = shard_.picture.endpoints[index];
-  backend_.socket.open(target.protocol(), ignored);
-  auto on_connected = [self = shared_from_this(), index](const boost::system::error_code& failed) {
+  connecting_.open(target.protocol(), ignored);
+  auto on_connected = [self = shared_from_this(), index](boost::system::error_code failed) {
     if (self->closed_ || !self->connect_problem_.empty()) return;
     self->shard_.refresh();
     if (failed && index + 1 < self->shard_.picture.endpoints.size()) return self->connect(index + 1);
+    if (!failed) {
+      boost::system::error_code tcp_only;
+      self->connecting_.set_option(asio::ip::tcp::no_delay(true), tcp_only);
+      self->backend_.socket.take(std::move(self->connecting_), failed);
+    }
     if (failed) return self->on_connect_failed("cannot connect to Redis: " + failed.message());
-    boost::system::error_code tcp_only;
-    self->backend_.socket.non_blocking(true, tcp_only);
-    self->backend_.socket.set_option(asio::ip::tcp::no_delay(true), tcp_only);
     self->connected_ = true;
     self->after_event();
   };
-  backend_.socket.async_connect(target, on_connected);
+  connecting_.async_connect(target, on_connected);
 }
 
 // The client's first commands are answered, so that it learns why; then it may try anew.
 void redis_session::on_connect_failed(const std::string& why) {
   connect_problem_ = why.empty() ? "the backend cannot be reached" : why;
   boost::system::error_code ignored;
-  backend_.socket.close(ignored);
+  connecting_.close(ignored);
   shard_.state->figures.rejected(metrics::connection_rejection::backend).add();
-  read(client_);
+  after_event();
 }
 
 // ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 bool redis_session::wants_client() const {
+  if (!connect_problem_.empty()) return !engine_.closing();
   if (!connected_ || client_.ended || engine_.input_over() || engine_.closing()) return false;
-  if (unsent(engine_.to_backend, to_backend_) > limits::output_high_water_bytes) return false;
+  if (backend_.unsent(engine_.to_backend) > limits::output_high_water_bytes) return false;
   if (engine_.blocked()) return engine_.from_client.size() < read_ahead_bytes;
-  if (unsent(engine_.to_client, to_client_) > limits::output_hard_bytes) return false;
+  if (client_.unsent(engine_.to_client) > limits::output_hard_bytes) return false;
   if (engine_.replies_awaited() > limits::replies_awaited_max) return false;
   return engine_.from_client.size() < limits::command_buffered_bytes_max + limits::resp_line_bytes_max;
 }
@@ -84,54 +90,38 @@ bool redis_session::wants_client() const {
 // while the client's bytes pile up, answers may, too, up to a hard limit.
 bool redis_session::wants_backend() const {
   if (!connected_ || backend_.ended || engine_.closing()) return false;
-  const std::size_t waiting = unsent(engine_.to_client, to_client_);
+  const std::size_t waiting = client_.unsent(engine_.to_client);
   if (waiting <= limits::output_high_water_bytes) return true;
   const bool piles_up =
       engine_.from_client.size() >= read_ahead_bytes || engine_.replies_awaited() > limits::replies_awaited_max;
   return piles_up && waiting <= limits::output_hard_bytes;
 }
 
-void redis_session::read(inlet& from) {
-  if (from.reading || closed_) return;
-  if (from.room == nullptr) {
-    from.room_bytes = std::max(from.room_bytes, limits::read_buffer_bytes_min);
-    from.room = std::make_unique_for_overwrite<char[]>(from.room_bytes);
-  }
-  from.reading = true;
-  auto on_bytes = [self = shared_from_this(), &from](const boost::system::error_code& failed, std::size_t bytes) {
-    self->on_read(from, failed, bytes);
-  };
-  from.socket.async_read_some(asio::buffer(from.room.get(), from.room_bytes), std::move(on_bytes));
-}
-
-void redis_session::on_read(inlet& from, const boost::system::error_code& failed, std::size_t bytes) {
-  from.reading = false;
+void redis_session::on_ready() {
   if (closed_) return;
-  if (failed) return on_end(from, failed);
+  const auto self = shared_from_this();
   shard_.refresh();
-  if (&from == &client_) {
-    on_client_bytes(bytes);
-  } else {
-    engine_.from_backend.append({from.room.get(), bytes});
-    engine_.on_backend_bytes();
-    engine_.from_backend.release();
-  }
-  // Room grows while reads fill it, and goes back when they no longer come near; not while the next read, which an
-  // answer at once may have begun, is writing into it.
-  if (from.reading) return after_event();
-  if (bytes == from.room_bytes && from.room_bytes < limits::read_buffer_bytes_max) {
-    from.room_bytes = std::min(from.room_bytes * 4, limits::read_buffer_bytes_max);
-    from.room.reset();
-  } else if (bytes * 16 < from.room_bytes && from.room_bytes > limits::read_buffer_bytes_min) {
-    from.room_bytes = std::max(from.room_bytes / 4, limits::read_buffer_bytes_min);
-    from.room.reset();
-  }
+  if (client_.socket.readable() && wants_client()) read(client_);
+  if (!closed_ && backend_.socket.readable() && wants_backend()) read(backend_);
   after_event();
 }
 
-void redis_session::on_client_bytes(std::size_t bytes) {
+// One read at a time, so that nobody's flood holds up the others.
+void redis_session::read(peer& from) {
+  boost::system::error_code failed;
+  const std::span<char> room = shard_.sockets.scratch();
+  const std::size_t bytes = from.socket.receive(room, failed);
+  if (failed == asio::error::would_block) return;
+  if (failed) return on_end(from, failed);
+  if (&from == &client_) return on_client_bytes({room.data(), bytes});
+  engine_.from_backend.append({room.data(), bytes});
+  engine_.on_backend_bytes();
+  engine_.from_backend.release();
+}
+
+void redis_session::on_client_bytes(std::string_view bytes) {
   const bool first_bytes = engine_.from_client.empty();
-  engine_.from_client.append({client_.room.get(), bytes});
+  engine_.from_client.append(bytes);
   if (!connect_problem_.empty()) {
     engine_.fail_all(connect_problem_);
     return;
@@ -141,19 +131,17 @@ void redis_session::on_client_bytes(std::size_t bytes) {
   if (first_bytes || !engine_.half_read()) began_ = last_heard_;
 }
 
-void redis_session::on_end(inlet& of, const boost::system::error_code& why) {
+void redis_session::on_end(peer& of, const boost::system::error_code& why) {
   of.ended = true;
   if (&of == &backend_) {
     if (engine_.write_in_flight())
       log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
                  {{"gate", shard_.state->gate.name}, {"client", client_address_}});
     // What the backend said before it closed still belongs to the client.
-    engine_.end();
-    return after_event();
+    return engine_.end();
   }
   if (why != asio::error::eof || engine_.may_block() || engine_.at_rest() || !connected_) return close();
   client_ended_ = std::chrono::steady_clock::now();
-  after_event();
 }
 
 // ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,59 +149,48 @@ void redis_session::on_end(inlet& of, const boost::system::error_code& why) {
 void redis_session::after_event() {
   if (closed_) return;
   if (connected_ && !backend_.ended) {
-    const bool anything = unsent(engine_.to_backend, to_backend_) != 0;
-    send(backend_, engine_.to_backend, to_backend_);
+    const bool anything = backend_.unsent(engine_.to_backend) != 0;
+    send(backend_, engine_.to_backend);
     if (anything && bytes_read_at_ != time_point{}) {
       shard_.state->figures.overhead_seconds.observe(std::chrono::steady_clock::now() - bytes_read_at_);
       bytes_read_at_ = {};
     }
   }
   if (closed_) return;
-  send(client_, engine_.to_client, to_client_);
+  send(client_, engine_.to_client);
   if (closed_) return;
   if (engine_.closing() && engine_.to_client.empty()) return close();
   if (client_.ended && engine_.at_rest()) return close();
   if (draining_ && engine_.at_rest()) return close();
   engine_.from_client.release();
-  if (wants_client()) read(client_);
-  if (wants_backend()) read(backend_);
+  const bool more = (client_.socket.readable() && wants_client()) || (backend_.socket.readable() && wants_backend());
+  if (more) client_.socket.again();
 }
 
-void redis_session::send(inlet& to, std::string& bytes, outlet& out) {
-  while (!out.waiting && out.sent < bytes.size()) {
+void redis_session::send(peer& to, std::string& bytes) {
+  while (to.socket.writable() && to.sent < bytes.size()) {
     boost::system::error_code failed;
-    out.sent += to.socket.write_some(asio::buffer(bytes.data() + out.sent, bytes.size() - out.sent), failed);
+    to.sent += to.socket.send(std::string_view(bytes).substr(to.sent), failed);
     if (failed == asio::error::would_block) {
-      out.waiting = true;
-      out.stalled_since = std::chrono::steady_clock::now();
-      auto on_writable = [self = shared_from_this(), &out](const boost::system::error_code& wrong) {
-        out.waiting = false;
-        if (self->closed_) return;
-        if (wrong) return self->close();
-        self->shard_.refresh();
-        self->after_event();
-      };
-      to.socket.async_wait(backend::stream::socket::wait_write, on_writable);
+      to.stalled_since = std::chrono::steady_clock::now();
     } else if (failed) {
+      if (&to == &client_) return close();
       // A backend that has closed may have said why: its last bytes are read before the end.
-      if (&to == &backend_) {
-        bytes.clear();
-        out.sent = 0;
-        return read(backend_);
-      }
-      return close();
+      bytes.clear();
+      to.sent = 0;
+      return to.socket.suspect();
     }
   }
   constexpr std::size_t kept_bytes = 16 * 1024;
-  if (out.sent == bytes.size()) {
+  if (to.sent == bytes.size()) {
     if (bytes.capacity() > kept_bytes)
       std::string().swap(bytes);
     else
       bytes.clear();
-    out.sent = 0;
-  } else if (out.sent > limits::output_high_water_bytes) {
-    bytes.erase(0, out.sent);
-    out.sent = 0;
+    to.sent = 0;
+  } else if (to.sent > limits::output_high_water_bytes) {
+    bytes.erase(0, to.sent);
+    to.sent = 0;
   }
 }
 
@@ -225,8 +202,8 @@ void redis_session::on_tick(time_point now) {
   const auto over = [&](time_point since, milliseconds limit) { return limit.count() != 0 && now - since > limit; };
   if (!connected_ && connect_problem_.empty() && over(began_, times.connect))
     return on_connect_failed("connecting to Redis took too long");
-  if (to_client_.waiting && over(to_client_.stalled_since, times.write)) return close();
-  if (to_backend_.waiting && over(to_backend_.stalled_since, times.write)) return close();
+  if (client_.stalled() && over(client_.stalled_since, times.write)) return close();
+  if (backend_.stalled() && over(backend_.stalled_since, times.write)) return close();
   if (engine_.half_read() && !engine_.streaming() && over(began_, times.head)) return close();
   if (!engine_.waits_on_purpose() && over(last_heard_, times.idle)) return close();
   if (client_.ended && over(client_ended_, finish_after_end)) return close();
@@ -241,9 +218,11 @@ void redis_session::close() {
   if (closed_) return;
   closed_ = true;
   boost::system::error_code ignored;
-  client_.socket.shutdown(backend::stream::socket::shutdown_both, ignored);
-  client_.socket.close(ignored);
-  backend_.socket.close(ignored);
+  accepted_.close(ignored);
+  connecting_.close(ignored);
+  client_.socket.shutdown();
+  client_.socket.close();
+  backend_.socket.close();
   if (timer_ != nullptr) timer_->cancel();
   ended_(shared_from_this());
 }

@@ -6,6 +6,7 @@
 
 #include "backend/redis_control.hpp"
 #include "backend/redis_state.hpp"
+#include "gate/poller.hpp"
 #include "gate/redis_engine.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/session.hpp"
@@ -29,12 +30,14 @@ struct redis_shard {
         state(std::move(backend_state)),
         rejections(log),
         control(std::make_shared<backend::redis_control>(io, state)),
+        sockets(poller::of(io)),
         picture(state->look()) {}
 
   boost::asio::io_context& context;
   std::shared_ptr<backend::redis_state> state;
   rejection_log& rejections;
   std::shared_ptr<backend::redis_control> control;
+  poller& sockets;
 
   backend::redis_state::picture picture;
   std::uint64_t picture_version = 0;
@@ -52,7 +55,10 @@ struct redis_shard {
   }
 };
 
-class redis_session final : public session, public engine_host, public std::enable_shared_from_this<redis_session> {
+class redis_session final : public session,
+                            public engine_host,
+                            public poller::owner,
+                            public std::enable_shared_from_this<redis_session> {
  public:
   redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address, session_ended ended);
 
@@ -63,18 +69,15 @@ class redis_session final : public session, public engine_host, public std::enab
 
  private:
   using time_point = std::chrono::steady_clock::time_point;
-  // One direction's reading side.
-  struct inlet {
-    backend::stream::socket socket;
-    std::unique_ptr<char[]> room;
-    std::size_t room_bytes = 0;
-    bool reading = false;
-    bool ended = false;
-  };
-  struct outlet {
-    std::size_t sent = 0;  // of the engine's buffer
-    bool waiting = false;  // for the socket to take more
+  struct peer {
+    polled_socket socket;
+    bool ended = false;    // says nothing more
+    std::size_t sent = 0;  // of the engine's bytes for it
     time_point stalled_since{};
+
+    [[nodiscard]] std::size_t unsent(const std::string& bytes) const { return bytes.size() - sent; }
+    // It does not take what waits for it.
+    [[nodiscard]] bool stalled() const { return socket.is_open() && !socket.writable(); }
   };
 
   // engine_host
@@ -90,17 +93,16 @@ class redis_session final : public session, public engine_host, public std::enab
   time_point now() const override { return std::chrono::steady_clock::now(); }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
 
+  // poller::owner
+  void on_ready() override;
+
   void connect(std::size_t index);
   void on_connect_failed(const std::string& why);
-  void read(inlet& from);
-  void on_read(inlet& from, const boost::system::error_code& failed, std::size_t bytes);
-  void on_client_bytes(std::size_t bytes);
-  void on_end(inlet& of, const boost::system::error_code& why);
+  void read(peer& from);
+  void on_client_bytes(std::string_view bytes);
+  void on_end(peer& of, const boost::system::error_code& why);
   void after_event();
-  void send(inlet& to, std::string& bytes, outlet& out);
-  [[nodiscard]] std::size_t unsent(const std::string& bytes, const outlet& out) const {
-    return bytes.size() - out.sent;
-  }
+  void send(peer& to, std::string& bytes);
   [[nodiscard]] bool wants_client() const;
   [[nodiscard]] bool wants_backend() const;
   template <class Call>
@@ -108,9 +110,9 @@ class redis_session final : public session, public engine_host, public std::enab
 
   redis_shard& shard_;
   redis_engine engine_;
-  inlet client_;
-  inlet backend_;
-  outlet to_client_, to_backend_;
+  backend::stream::socket accepted_;    // until start()
+  backend::stream::socket connecting_;  // until it is connected
+  peer client_, backend_;
   const std::string client_address_;
   session_ended ended_;
   std::unique_ptr<boost::asio::steady_timer> timer_;

@@ -111,7 +111,7 @@ void pg_control::saw(const std::string& database, const std::string& resource, f
 
 // ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-pg_control::database& pg_control::at(const std::string& name) {
+pg_control::looked_after& pg_control::at(const std::string& name) {
   auto& one = databases_[name];
   if (one.link == nullptr) {
     one.name = name;
@@ -120,7 +120,7 @@ pg_control::database& pg_control::at(const std::string& name) {
   return one;
 }
 
-void pg_control::connect(database& to) {
+void pg_control::connect(looked_after& to) {
   const auto known = endpoints();
   if (known.empty() || stopped_) return;
   to.connecting = true;
@@ -179,7 +179,7 @@ void pg_control::tick() {
   ticker_.async_wait(again);
 }
 
-void pg_control::note_problem(database& one, const std::string& problem) {
+void pg_control::note_problem(looked_after& one, const std::string& problem) {
   const bool main = one.name == gate_.control_database;
   if (main) figures_.backend_up.set(problem.empty() ? 1 : 0);
   if (one.problem == problem) return;
@@ -193,7 +193,7 @@ void pg_control::note_problem(database& one, const std::string& problem) {
 
 // ── looking after a database ────────────────────────────────────────────────────────────────────────────────────────
 
-void pg_control::look_after(database& one) {
+void pg_control::look_after(looked_after& one) {
   std::vector<std::string> names;
   for (const auto& cell : marks(one.name).all())
     if (cell->seen()) names.push_back(cell->resource);
@@ -217,7 +217,7 @@ void pg_control::look_after(database& one) {
 }
 
 // Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
-void pg_control::compare_marks(database& one, const pg_rows& rows) {
+void pg_control::compare_marks(looked_after& one, const pg_rows& rows) {
   for (const auto& row : rows) {
     if (row.size() != 2 || !row[0]) continue;
     const auto cell = marks(one.name).cell(*row[0]);

@@ -55,7 +55,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
 
  private:
   using clock = std::chrono::steady_clock;
-  struct database {
+  struct looked_after {
     std::string name;
     std::shared_ptr<pg_link> link;
     bool connecting = false;
@@ -69,22 +69,22 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   mark_memory& marks(const std::string& database);
   void resolve();
   void tick();
-  database& at(const std::string& name);
-  void connect(database& to);
+  looked_after& at(const std::string& name);
+  void connect(looked_after& to);
   void ask(const std::string& name, std::string sql, std::vector<std::string> arguments, pg_answer done);
   [[nodiscard]] std::vector<std::string> raise_arguments(const fence::claim& wanted) const;
   void raise_next(boost::asio::io_context& reply_to, const std::string& name, const claims& wanted, std::size_t index,
                   const raise_callback& done);
-  void look_after(database& one);
-  void compare_marks(database& one, const pg_rows& rows);
-  void note_problem(database& one, const std::string& problem);
+  void look_after(looked_after& one);
+  void compare_marks(looked_after& one, const pg_rows& rows);
+  void note_problem(looked_after& one, const std::string& problem);
 
   boost::asio::io_context& context_;
   const settings::postgres_gate& gate_;
   metrics::gate& figures_;
   boost::asio::ip::tcp::resolver resolver_;
   boost::asio::steady_timer ticker_;
-  std::map<std::string, database> databases_;
+  std::map<std::string, looked_after> databases_;
   clock::time_point next_resolve_{};
   bool stopped_ = false;
 

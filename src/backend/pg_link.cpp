@@ -144,10 +144,10 @@ void pg_link::receive() {
     }
     deadline_.cancel();
     sent_ = false;
-    auto asked = std::move(line_.front());
+    auto answered = std::move(line_.front());
     line_.pop_front();
     const auto era = era_;
-    asked.done(answer_ ? *answer_ : pg_result(trouble("the server gave no answer")));
+    answered.done(answer_ ? *answer_ : pg_result(trouble("the server gave no answer")));
     if (era != era_) return;
     send_next();
     if (era != era_) return;

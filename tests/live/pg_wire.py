@@ -44,7 +44,8 @@ def bind(*values, portal="", statement=""):
     """All values as text, all results as text."""
     values = [v if v is None or isinstance(v, bytes) else str(v).encode() for v in values]
     data = b"".join(struct.pack("!i", -1) if v is None else struct.pack("!i", len(v)) + v for v in values)
-    return message(b"B", text(portal) + text(statement) + struct.pack("!hh", 0, len(values)) + data + struct.pack("!h", 0))
+    count = struct.pack("!hh", 0, len(values))
+    return message(b"B", text(portal) + text(statement) + count + data + struct.pack("!h", 0))
 
 
 def describe(kind, name=""):
@@ -134,7 +135,7 @@ class Wire:
         return b"".join(parts)
 
     def converse(self, data, piece=1 << 16):
-        """Sends `data` in pieces while it reads, so that neither side can block the other; all replies up to the end."""
+        """Sends `data` in pieces while it reads, so that neither side can block the other; all that came back."""
         sender = threading.Thread(target=self._send_pieces, args=(data, piece), daemon=True)
         sender.start()
         replies = self.rest()

@@ -1,4 +1,4 @@
-"""Tokens that come with single statements, in a comment: through psycopg2 (simple protocol) and psycopg 3 (extended, too)."""
+"""Tokens that come with single statements, in a comment: psycopg2 (simple protocol) and psycopg 3 (extended, too)."""
 
 import psycopg
 import psycopg2

@@ -1,7 +1,7 @@
-"""The same bytes, sent to the server and through the gate, get the same bytes back, but for the process id and its key."""
+"""The same bytes, sent to the server and through the gate, get the same bytes back, but for process id and key."""
 
-from pg_wire import (COPY_DONE, FLUSH, PROTOCOL_3, SYNC, TERMINATE, Wire, bind, close, copy_data, copy_fail, describe, execute,
-                     extended, function_call, parse, query, split, startup)
+from pg_wire import (COPY_DONE, FLUSH, PROTOCOL_3, SYNC, TERMINATE, Wire, bind, close, copy_data, copy_fail, describe,
+                     execute, extended, function_call, parse, query, split, startup)
 from postgres import PgGate, PostgresServer
 from support import LiveTest, main
 
@@ -31,44 +31,63 @@ SCRIPTS = {
         raising("EXCEPTION", "'mine'", "57P01")), SYNC, query("BEGIN"), query(raising("EXCEPTION", "'mine'", "ZF001")),
         query("ROLLBACK"), query(raising("EXCEPTION", "repeat('e', 200000)"))],
     "extended": [extended("SELECT $1::int + 1, $2::text", 41, "é"), SYNC, extended("SELECT $1::text", None), SYNC,
-                 parse("SELECT $1::int", "named", (23,)), describe(b"S", "named"), SYNC, bind(1, statement="named"), execute(),
+                 parse("SELECT $1::int", "named", (23,)), describe(b"S", "named"), SYNC, bind(1, statement="named"),
+                 execute(),
                  bind(2, statement="named"), execute(), SYNC, parse("SELECT 1", "named"), SYNC, close(b"S", "named"),
                  close(b"S", "unknown"), close(b"P", "unknown"), SYNC, bind(1, statement="named"), execute(), SYNC,
-                 describe(b"S", "named"), SYNC, parse("SELECT 2", "named"), bind(statement="named"), execute(), SYNC, SYNC],
+                 describe(b"S", "named"), SYNC, parse("SELECT 2", "named"), bind(statement="named"), execute(), SYNC,
+                 SYNC],
     "extended errors": [parse("SELEC"), bind(), execute(), SYNC, parse("SELECT $1::int"), bind("x"), execute(), SYNC,
-                        parse("SELECT $1::int"), bind(), execute(), SYNC, extended("SELECT 1/0"), extended("SELECT 2"), SYNC,
-                        extended("INSERT INTO things VALUES (1, 'a')"), extended("INSERT INTO things VALUES (1, 'b')"), SYNC,
+                        parse("SELECT $1::int"), bind(), execute(), SYNC, extended("SELECT 1/0"),
+                        extended("SELECT 2"), SYNC,
+                        extended("INSERT INTO things VALUES (1, 'a')"),
+                        extended("INSERT INTO things VALUES (1, 'b')"), SYNC,
                         extended("TABLE things"), SYNC, execute("nowhere"), SYNC],
-    "portals": [parse(ROWS), bind(), execute(rows=3), execute(rows=3), FLUSH, execute(), execute(), SYNC, execute(), SYNC,
-                query("BEGIN"), parse(ROWS), bind(portal="p"), execute("p", 4), SYNC, query("SELECT 1"), execute("p", 4), SYNC,
+    "portals": [parse(ROWS), bind(), execute(rows=3), execute(rows=3), FLUSH, execute(), execute(), SYNC, execute(),
+                SYNC,
+                query("BEGIN"), parse(ROWS), bind(portal="p"), execute("p", 4), SYNC, query("SELECT 1"),
+                execute("p", 4), SYNC,
                 query("FETCH 1 FROM p"), close(b"P", "p"), execute("p", 4), SYNC, query("ROLLBACK")],
-    "pipelines": [extended("INSERT INTO things VALUES (1, 'a')") + SYNC + extended("SELECT 1/0") + extended("SELECT 3") + SYNC
+    "pipelines": [extended("INSERT INTO things VALUES (1, 'a')") + SYNC + extended("SELECT 1/0")
+                  + extended("SELECT 3") + SYNC
                   + extended("TABLE things") + SYNC + query("SELECT 4") + extended("BEGIN") + SYNC + query("SELECT 5")
                   + extended("COMMIT") + SYNC] + [extended("SELECT $1::int", n) + SYNC for n in range(3000)],
-    "queries without sync": [extended("SELECT 1"), query("SELECT 2"), SYNC, extended("SELECT 1/0"), query("SELECT 3"), SYNC,
-                             query("SELECT 4"), extended("INSERT INTO things VALUES (1, 'a')"), query("SELECT 1/0"), SYNC,
+    "queries without sync": [extended("SELECT 1"), query("SELECT 2"), SYNC, extended("SELECT 1/0"), query("SELECT 3"),
+                             SYNC,
+                             query("SELECT 4"), extended("INSERT INTO things VALUES (1, 'a')"), query("SELECT 1/0"),
+                             SYNC,
                              query("TABLE things")],
     "flush": [parse("SELECT 1"), FLUSH, bind(), FLUSH, execute(), FLUSH, SYNC, FLUSH, query("SELECT 2")],
     "function calls": [function_call(INT4PL, b"40", b"2"), function_call(INT4PL, b"x", b"2"), function_call(1, b""),
                        query("BEGIN"), function_call(INT4PL, b"1", b"2"), query("COMMIT")],
-    "copy in": [query("COPY things FROM STDIN"), copy_data(b"1\ta\n2\tb\n"), copy_data(b"3\t"), copy_data(b"c\n"), COPY_DONE,
+    "copy in": [query("COPY things FROM STDIN"), copy_data(b"1\ta\n2\tb\n"), copy_data(b"3\t"), copy_data(b"c\n"),
+                COPY_DONE,
                 query("COPY things FROM STDIN; SELECT 7; COPY things FROM STDIN"), copy_data(b"4\td\n"), COPY_DONE,
-                copy_data(b"5\te\n"), COPY_DONE, query("TABLE things"), query("COPY things FROM STDIN"), copy_fail("no"),
-                query("COPY things FROM STDIN"), copy_data(b"bad\n" * 1000), copy_data(b"1\tx\n"), COPY_DONE, query("SELECT 1"),
+                copy_data(b"5\te\n"), COPY_DONE, query("TABLE things"), query("COPY things FROM STDIN"),
+                copy_fail("no"),
+                query("COPY things FROM STDIN"), copy_data(b"bad\n" * 1000), copy_data(b"1\tx\n"),
+                COPY_DONE, query("SELECT 1"),
                 query("COPY nowhere FROM STDIN"), copy_data(b"1\tx\n"), COPY_DONE, query("SELECT 1")],
     "copy in, extended": [parse("COPY things FROM STDIN"), bind(), execute(), copy_data(b"1\ta\n"), COPY_DONE, SYNC,
-                          parse("COPY things FROM STDIN"), bind(), execute(), SYNC, FLUSH, copy_data(b"2\tb\n"), COPY_DONE, SYNC,
+                          parse("COPY things FROM STDIN"), bind(), execute(), SYNC, FLUSH, copy_data(b"2\tb\n"),
+                          COPY_DONE, SYNC,
                           parse("COPY things FROM STDIN"), bind(), execute(), copy_fail("no"), SYNC,
                           parse("COPY things FROM STDIN"), bind(), execute(), copy_data(b"bad\n"), COPY_DONE, SYNC,
                           query("TABLE things")],
-    "copy out": [query("COPY (SELECT * FROM generate_series(1, 3000)) TO STDOUT; SELECT 1"), query("COPY things TO STDOUT"),
-                 extended("COPY (SELECT 1) TO STDOUT"), SYNC, query("COPY (SELECT 1/(3-n) FROM generate_series(1,5) n) TO STDOUT")],
-    "settings": [query("SET application_name = 'other'"), query("SET application_name = ''"), query("SET client_encoding = 'LATIN1'"),
+    "copy out": [query("COPY (SELECT * FROM generate_series(1, 3000)) TO STDOUT; SELECT 1"),
+                 query("COPY things TO STDOUT"),
+                 extended("COPY (SELECT 1) TO STDOUT"), SYNC,
+                 query("COPY (SELECT 1/(3-n) FROM generate_series(1,5) n) TO STDOUT")],
+    "settings": [query("SET application_name = 'other'"), query("SET application_name = ''"),
+                 query("SET client_encoding = 'LATIN1'"),
                  query("SELECT U&'\\00e9'"), query("SET DateStyle = 'German'"), query("SET bytea_output = escape"),
-                 query("SET standard_conforming_strings = off"), query("SELECT 'a\\'b'"), query("RESET ALL"), query("DISCARD ALL")],
-    "listen": [query("LISTEN channel"), query("NOTIFY channel, 'one'"), query("BEGIN; NOTIFY channel, 'two'"), query("COMMIT"),
+                 query("SET standard_conforming_strings = off"), query("SELECT 'a\\'b'"), query("RESET ALL"),
+                 query("DISCARD ALL")],
+    "listen": [query("LISTEN channel"), query("NOTIFY channel, 'one'"), query("BEGIN; NOTIFY channel, 'two'"),
+               query("COMMIT"),
                query("UNLISTEN *")],
-    "large": [query("SELECT repeat('x', 3000000) FROM generate_series(1, 3)"), query("SELECT /*" + "c" * 1000000 + "*/ 1"),
+    "large": [query("SELECT repeat('x', 3000000) FROM generate_series(1, 3)"), query("SELECT /*" + "c" * 1000000
+              + "*/ 1"),
               extended("SELECT length($1::text)", "v" * 2000000), SYNC, query("SELECT '" + "y" * 700000 + "'"),
               parse("SELECT " + "1 + " * 100000 + "1"), SYNC, query("SELECT 1")],
     "terminate in a transaction": [query("BEGIN"), query("INSERT INTO things VALUES (1, 'a')")],
@@ -83,7 +102,8 @@ REFUSED_OPENINGS = {
 OPENINGS = {
     "protocol 3.9999": startup(PROTOCOL_3 + 9999, user="postgres", database="postgres", **{"_pq_.nonsense": "1"}),
     "no database": startup(user="postgres"),
-    "settings": startup(user="postgres", database="postgres", options="-c geqo=off --work-mem=1MB", client_encoding="LATIN1"),
+    "settings": startup(user="postgres", database="postgres", options="-c geqo=off --work-mem=1MB",
+                        client_encoding="LATIN1"),
 }
 
 
@@ -111,10 +131,11 @@ class Differential(LiveTest):
 
     def assert_same(self, found, expected):
         """Shows the first difference only: the rest is long, and follows from it."""
-        at = next((n for n, both in enumerate(zip(found, expected)) if both[0] != both[1]), min(len(found), len(expected)))
+        differing = (n for n, both in enumerate(zip(found, expected)) if both[0] != both[1])
+        at = next(differing, min(len(found), len(expected)))
         if found != expected:
-            before, instead, wanted = ([(kind, body[:200]) for kind, body in part]
-                                       for part in (expected[max(0, at - 3) : at], found[at : at + 3], expected[at : at + 3]))
+            parts = (expected[max(0, at - 3) : at], found[at : at + 3], expected[at : at + 3])
+            before, instead, wanted = ([(kind, body[:200]) for kind, body in part] for part in parts)
             self.fail(f"behind {before} came {instead}, not {wanted}")
 
     def same(self, gate, piece=1 << 16, **parameters):

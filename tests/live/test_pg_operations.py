@@ -6,7 +6,8 @@ import threading
 
 import psycopg2
 
-from pg_wire import SYNC, TERMINATE, Wire, bind, cancel_request, describe, execute, extended, fields, parse, query, startup
+from pg_wire import (SYNC, TERMINATE, Wire, bind, cancel_request, describe, execute, extended, fields, parse, query,
+                     startup)
 from postgres import PgGate, PostgresServer, run_sql
 from support import CutProxy, LiveTest, connect, eventually, main
 
@@ -152,7 +153,8 @@ class Backend(LiveTest):
         server.install()
         gate = self.start(PgGate(server, policy=ALLOW))
         server.kill()
-        with self.assertRaisesRegex(psycopg2.OperationalError, "server behind this gate cannot be reached: Connection refused"):
+        text = "server behind this gate cannot be reached: Connection refused"
+        with self.assertRaisesRegex(psycopg2.OperationalError, text):
             gate.connect()
         self.assertEqual(gate.metric("connections_rejected_total", reason="backend"), 1)
 

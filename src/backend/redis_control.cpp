@@ -7,6 +7,7 @@
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 
@@ -105,7 +106,7 @@ void redis_control::connect() {
   connect_deadline_ = clock::now() + state_->gate.limits_time.connect;
   const auto& upstream = state_->gate.upstream;
   if (upstream.is_unix()) {
-    connect_to({stream::endpoint(asio::local::stream_protocol::endpoint(upstream.path))}, 0);
+    connect_to({stream::endpoint(asio::local::stream_protocol::endpoint(upstream.path))});
     return;
   }
   auto on_resolved = [self = shared_from_this(), mine](const boost::system::error_code& failed,
@@ -114,25 +115,20 @@ void redis_control::connect() {
     if (failed) return self->lose("cannot resolve " + self->state_->gate.upstream.host + ": " + failed.message());
     std::vector<stream::endpoint> endpoints;
     for (const auto& one : found) endpoints.emplace_back(one.endpoint());
-    self->connect_to(std::move(endpoints), 0);
+    self->connect_to(std::move(endpoints));
   };
   resolver_.async_resolve(upstream.host, std::to_string(upstream.port), asio::ip::tcp::resolver::numeric_service,
                           on_resolved);
 }
 
-void redis_control::connect_to(std::vector<stream::endpoint> endpoints, std::size_t index) {
-  boost::system::error_code ignored;
-  socket_.close(ignored);
-  socket_.open(endpoints[index].protocol(), ignored);
-  const stream::endpoint target = endpoints[index];
-  auto on_connected = [self = shared_from_this(), mine = connection_, endpoints = std::move(endpoints),
-                       index](const boost::system::error_code& failed) mutable {
+void redis_control::connect_to(std::vector<stream::endpoint> endpoints) {
+  auto on_connected = [self = shared_from_this(), mine = connection_, endpoints](
+                          const boost::system::error_code& failed, const stream::endpoint& answered) mutable {
     if (self->stopped_ || mine != self->connection_) return;
-    if (failed && index + 1 < endpoints.size()) return self->connect_to(std::move(endpoints), index + 1);
     if (failed) return self->lose("cannot connect: " + failed.message());
     self->connected_ = true;
     // The address that answered goes first: sessions try them in this order.
-    std::rotate(endpoints.begin(), endpoints.begin() + static_cast<std::ptrdiff_t>(index), endpoints.end());
+    std::rotate(endpoints.begin(), std::find(endpoints.begin(), endpoints.end(), answered), endpoints.end());
     self->state_->change([&](redis_state::picture& p) { p.endpoints = endpoints; });
     boost::system::error_code tcp_only;
     self->socket_.set_option(asio::ip::tcp::no_delay(true), tcp_only);
@@ -140,7 +136,7 @@ void redis_control::connect_to(std::vector<stream::endpoint> endpoints, std::siz
     self->wait_readable();
     self->greet();
   };
-  socket_.async_connect(target, std::move(on_connected));
+  asio::async_connect(socket_, endpoints, std::move(on_connected));
 }
 
 void redis_control::lose(std::string why) {

@@ -74,7 +74,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   struct attempt;
 
   void connect();
-  void connect_to(std::vector<stream::endpoint> endpoints, std::size_t index);
+  void connect_to(std::vector<stream::endpoint> endpoints);
   void greet();
   void inspect();
   void check_epoch();

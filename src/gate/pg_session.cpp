@@ -3,10 +3,11 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
+#include <span>
 #include <utility>
 
 namespace fencegate::gate {
@@ -23,8 +24,10 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 pg_session::pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended)
     : shard_(shard),
       engine_(*this, shard.gate, shard.figures),
-      client_(std::move(client)),
-      backend_(stream::socket(shard.context)),
+      accepted_(std::move(client)),
+      connecting_(shard.context),
+      client_(shard.sockets, *this),
+      backend_(shard.sockets, *this),
       client_address_(std::move(client_address)),
       ended_(std::move(ended)),
       timer_(shard.context),
@@ -32,175 +35,124 @@ pg_session::pg_session(pg_shard& shard, stream::socket client, std::string clien
       last_heard_(began_) {}
 
 void pg_session::start() {
-  boost::system::error_code ignored;
-  client_.socket.non_blocking(true, ignored);
-  client_.socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-  read(client_);
+  boost::system::error_code failed;
+  accepted_.set_option(asio::ip::tcp::no_delay(true), failed);  // a unix socket knows no such thing
+  client_.socket.take(std::move(accepted_), failed);
+  if (failed) close();
 }
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_session::connect() {
-  connecting_ = true;
+  link_ = link::connecting;
   began_ = now();
   auto begin = [self = shared_from_this()] {
-    if (self->closed_) return;
-    auto targets = self->shard_.control->endpoints();
+    if (self->closed_ || self->link_ != link::connecting) return;
+    const auto targets = self->shard_.control->endpoints();
     if (targets.empty()) return self->on_connect_failed(self->shard_.control->why_unresolved());
-    self->connect_to(std::move(targets), 0);
+    auto on_connected = [self](const boost::system::error_code& failed, const stream::endpoint&) {
+      self->on_connected(failed);
+    };
+    asio::async_connect(self->connecting_, targets, std::move(on_connected));
   };
   asio::post(shard_.context, std::move(begin));
 }
 
-void pg_session::connect_to(std::vector<backend::pg_control::endpoint> targets, std::size_t index) {
-  boost::system::error_code ignored;
-  backend_.socket.close(ignored);
-  const auto target = targets[index];
-  backend_.socket.open(target.protocol(), ignored);
-  auto on_connected = [self = shared_from_this(), targets = std::move(targets),
-                       index](const boost::system::error_code& failed) mutable {
-    if (self->closed_ || !self->connecting_) return;
-    if (failed && index + 1 < targets.size()) return self->connect_to(std::move(targets), index + 1);
-    if (failed) return self->on_connect_failed(failed.message());
+void pg_session::on_connected(boost::system::error_code failed) {
+  if (closed_ || link_ != link::connecting) return;
+  if (!failed) {
     boost::system::error_code tcp_only;
-    self->backend_.socket.non_blocking(true, tcp_only);
-    self->backend_.socket.set_option(asio::ip::tcp::no_delay(true), tcp_only);
-    self->connecting_ = false;
-    self->connected_ = true;
-    self->engine_.on_connected();
-    self->after_event();
-  };
-  backend_.socket.async_connect(target, std::move(on_connected));
+    connecting_.set_option(asio::ip::tcp::no_delay(true), tcp_only);
+    backend_.socket.take(std::move(connecting_), failed);
+  }
+  if (failed) return on_connect_failed(failed.message());
+  link_ = link::open;
+  engine_.on_connected();
+  after_event();
 }
 
 void pg_session::on_connect_failed(const std::string& why) {
-  connecting_ = false;
-  boost::system::error_code ignored;
-  backend_.socket.close(ignored);
+  drop_link();
   shard_.figures.rejected(metrics::connection_rejection::backend).add();
   engine_.on_unreachable(why);
   after_event();
+}
+
+void pg_session::drop_link() {
+  boost::system::error_code ignored;
+  connecting_.close(ignored);
+  backend_.socket.close();
+  link_ = link::none;
 }
 
 // ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 bool pg_session::wants_client() const {
   if (client_.ended || engine_.closing()) return false;
-  if (engine_.to_backend.size() - backend_.sent > limits::output_high_water_bytes) return false;
+  if (backend_.unsent(engine_.to_backend) > limits::output_high_water_bytes) return false;
   // Also while a message waits for something else: so a client that leaves is noticed.
   const std::size_t most = (engine_.blocked() ? 0 : limits::pg_statement_buffered_bytes_max) + read_ahead_bytes;
   return engine_.from_client.size() < most;
 }
 
 bool pg_session::wants_backend() const {
-  if (!connected_ || backend_.ended || engine_.closing()) return false;
+  if (link_ != link::open || backend_.ended || engine_.closing()) return false;
   if (engine_.from_backend.size() > limits::pg_inspected_bytes_max + read_ahead_bytes) return false;
-  return engine_.to_client.size() - client_.sent <= limits::output_high_water_bytes;
+  return client_.unsent(engine_.to_client) <= limits::output_high_water_bytes;
 }
 
+void pg_session::on_ready() {
+  if (closed_) return;
+  const auto self = shared_from_this();
+  if (client_.socket.readable() && wants_client()) read(client_);
+  if (!closed_ && backend_.socket.readable() && wants_backend()) read(backend_);
+  after_event();
+}
+
+// One read at a time, so that nobody's flood holds up the others.
 void pg_session::read(peer& from) {
-  if (from.reading || from.ended || closed_) return;
-  from.reading = true;
-  auto on_bytes = [self = shared_from_this(), &from](const boost::system::error_code& failed) {
-    from.reading = false;
-    if (self->closed_) return;
-    if (failed) return self->on_end(from);
-    self->on_readable(from);
-  };
-  from.socket.async_wait(stream::socket::wait_read, std::move(on_bytes));
-}
-
-void pg_session::on_readable(peer& from) {
-  auto& into = &from == &client_ ? engine_.from_client : engine_.from_backend;
-  char* const room = into.prepare(limits::read_buffer_bytes_max);
   boost::system::error_code failed;
-  const std::size_t bytes = from.socket.read_some(asio::buffer(room, limits::read_buffer_bytes_max), failed);
-  if (failed == asio::error::would_block) {
-    into.release();
-    return after_event();
-  }
-  if (failed) {
-    into.release();
-    return on_end(from);
-  }
-  into.commit(bytes);
+  const std::span<char> room = shard_.sockets.scratch();
+  const std::size_t bytes = from.socket.receive(room, failed);
+  if (failed == asio::error::would_block) return;
+  if (failed) return on_end(from);
   if (&from == &client_) {
     last_heard_ = now();
+    engine_.from_client.append({room.data(), bytes});
     engine_.on_client_bytes();
   } else {
     const bool busy = !engine_.at_rest();
+    engine_.from_backend.append({room.data(), bytes});
     engine_.on_backend_bytes();
     if (busy) last_heard_ = now();  // a client that waited for an answer was not idle
   }
-  after_event();
 }
 
 void pg_session::on_end(peer& of) {
   of.ended = true;
+  if (&of == &backend_) return engine_.on_backend_end();
   // A client that has gone takes its session with it, as on the server itself: an open transaction is rolled back.
   // But one that asked for a cancel and did not wait has asked.
-  if (&of == &client_ && engine_.cancels()) return;
-  if (&of == &client_) return close();
-  engine_.on_backend_end();
-  after_event();
+  if (!engine_.cancels()) close();
 }
 
 // ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_session::after_event() {
   if (closed_) return;
-  if (engine_.closing()) {
-    // The server's session ends at once, with whatever it holds; a message that is not whole is never made whole.
-    boost::system::error_code ignored;
-    backend_.socket.close(ignored);
-    connected_ = connecting_ = false;
+  // The server's session ends at once, with whatever it holds; a message that is not whole is never made whole.
+  if (engine_.closing()) drop_link();
+  if (link_ == link::open && !backend_.ended && backend_.send(engine_.to_backend)) {
+    // It may have said why: its last bytes are read before the end.
+    backend_.forget(engine_.to_backend);
+    backend_.socket.suspect();
   }
-  if (connected_ && !backend_.ended) send(backend_, engine_.to_backend);
-  if (closed_) return;
-  send(client_, engine_.to_client);
-  if (closed_) return;
+  if (client_.send(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) return close();
   engine_.from_client.release();
   engine_.from_backend.release();
-  if (wants_client()) read(client_);
-  if (wants_backend()) read(backend_);
-}
-
-void pg_session::send(peer& to, std::string& bytes) {
-  while (!to.writing && to.sent < bytes.size()) {
-    boost::system::error_code failed;
-    to.sent += to.socket.write_some(asio::buffer(bytes.data() + to.sent, bytes.size() - to.sent), failed);
-    if (failed == asio::error::would_block) {
-      to.writing = true;
-      to.stalled_since = now();
-      auto on_writable = [self = shared_from_this(), &to](const boost::system::error_code& wrong) {
-        to.writing = false;
-        if (self->closed_) return;
-        if (wrong && &to == &self->client_) return self->close();
-        self->engine_.resume();
-        self->after_event();
-      };
-      to.socket.async_wait(stream::socket::wait_write, std::move(on_writable));
-    } else if (failed && &to == &backend_) {
-      // It may have said why: its last bytes are read before the end.
-      bytes.clear();
-      to.sent = 0;
-      return read(backend_);
-    } else if (failed) {
-      return close();
-    }
-  }
-  constexpr std::size_t kept_bytes = 16 * 1024;
-  if (to.sent == bytes.size()) {
-    if (bytes.capacity() > kept_bytes)
-      std::string().swap(bytes);
-    else
-      bytes.clear();
-    to.sent = 0;
-  } else if (to.sent > limits::output_high_water_bytes) {
-    bytes.erase(0, to.sent);
-    to.sent = 0;
-  }
+  const bool more = (client_.socket.readable() && wants_client()) || (backend_.socket.readable() && wants_backend());
+  if (more) client_.socket.again();
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,10 +161,10 @@ void pg_session::on_tick(time_point at) {
   if (closed_) return;
   const auto& times = shard_.gate.limits_time;
   const auto over = [&](time_point since, milliseconds limit) { return limit.count() != 0 && at - since > limit; };
-  if (connecting_ && over(began_, times.connect)) return on_connect_failed("connecting took too long");
-  if (client_.writing && over(client_.stalled_since, times.write)) return close();
-  if (backend_.writing && over(backend_.stalled_since, times.write)) return close();
-  if (engine_.opening() && !connecting_ && over(began_, times.head)) return close();
+  if (link_ == link::connecting && over(began_, times.connect)) return on_connect_failed("connecting took too long");
+  if (client_.stalled() && over(client_.stalled_since, times.write)) return close();
+  if (backend_.stalled() && over(backend_.stalled_since, times.write)) return close();
+  if (engine_.opening() && link_ != link::connecting && over(began_, times.head)) return close();
   if (engine_.at_rest() && over(last_heard_, times.idle)) return close();
 }
 
@@ -225,9 +177,10 @@ void pg_session::close() {
   if (closed_) return;
   closed_ = true;
   boost::system::error_code ignored;
-  client_.socket.shutdown(stream::socket::shutdown_both, ignored);
-  client_.socket.close(ignored);
-  backend_.socket.close(ignored);
+  accepted_.close(ignored);
+  client_.socket.shutdown();
+  client_.socket.close();
+  drop_link();
   timer_.cancel();
   ended_(shared_from_this());
 }

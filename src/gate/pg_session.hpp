@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backend/pg_control.hpp"
+#include "gate/peer.hpp"
 #include "gate/pg_engine.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/session.hpp"
@@ -13,7 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -26,9 +27,13 @@ struct pg_shard {
   metrics::gate& figures;
   rejection_log& rejections;
   std::shared_ptr<backend::pg_control> control;
+  poller& sockets;
 };
 
-class pg_session final : public session, public pg_host, public std::enable_shared_from_this<pg_session> {
+class pg_session final : public session,
+                         public pg_host,
+                         public poller::owner,
+                         public std::enable_shared_from_this<pg_session> {
  public:
   pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended);
 
@@ -39,16 +44,7 @@ class pg_session final : public session, public pg_host, public std::enable_shar
 
  private:
   using time_point = std::chrono::steady_clock::time_point;
-  // One peer: what was read of it, and what it has still to take.
-  struct peer {
-    explicit peer(stream::socket s) : socket(std::move(s)) {}
-    stream::socket socket;
-    std::size_t sent = 0;  // of the engine's buffer
-    bool reading = false;  // a wait for bytes is under way
-    bool writing = false;  // a wait for room is under way
-    bool ended = false;    // it sends nothing more
-    time_point stalled_since{};
-  };
+  enum class link : std::uint8_t { none, connecting, open };
 
   // pg_host
   void connect() override;
@@ -65,12 +61,14 @@ class pg_session final : public session, public pg_host, public std::enable_shar
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
   void report_cut(const fence::rejection& why, applied certain) override;
 
-  void connect_to(std::vector<backend::pg_control::endpoint> targets, std::size_t index);
+  // poller::owner
+  void on_ready() override;
+
+  void on_connected(boost::system::error_code failed);
   void on_connect_failed(const std::string& why);
+  void drop_link();
   void read(peer& from);
-  void on_readable(peer& from);
   void on_end(peer& of);
-  void send(peer& to, std::string& bytes);
   void after_event();
   [[nodiscard]] bool wants_client() const;
   [[nodiscard]] bool wants_backend() const;
@@ -79,13 +77,13 @@ class pg_session final : public session, public pg_host, public std::enable_shar
 
   pg_shard& shard_;
   pg_engine engine_;
-  peer client_;
-  peer backend_;
+  stream::socket accepted_;    // until start()
+  stream::socket connecting_;  // until it is connected
+  peer client_, backend_;
   const std::string client_address_;
   session_ended ended_;
   boost::asio::steady_timer timer_;
-  bool connecting_ = false;
-  bool connected_ = false;
+  link link_ = link::none;
   bool closed_ = false;
   time_point began_;
   time_point last_heard_;

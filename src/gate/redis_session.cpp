@@ -3,10 +3,10 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
-#include <algorithm>
+#include <utility>
 
 namespace fencegate::gate {
 namespace {
@@ -27,8 +27,8 @@ redis_session::redis_session(redis_shard& shard, backend::stream::socket client,
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
       accepted_(std::move(client)),
       connecting_(shard.context),
-      client_{{shard.sockets, *this}},
-      backend_{{shard.sockets, *this}},
+      client_(shard.sockets, *this),
+      backend_(shard.sockets, *this),
       client_address_(std::move(client_address)),
       ended_(std::move(ended)),
       began_(std::chrono::steady_clock::now()),
@@ -41,18 +41,13 @@ void redis_session::start() {
   if (failed) return close();
   shard_.refresh();
   if (shard_.picture.endpoints.empty()) return on_connect_failed(shard_.picture.problem);
-  connect(0);
+  connect();
 }
 
-void redis_session::connect(std::size_t index) {
-  boost::system::error_code ignored;
-  connecting_.close(ignored);
-  const backend::stream::endpoint target = shard_.picture.endpoints[index];
-  connecting_.open(target.protocol(), ignored);
-  auto on_connected = [self = shared_from_this(), index](boost::system::error_code failed) {
+void redis_session::connect() {
+  auto on_connected = [self = shared_from_this()](boost::system::error_code failed, const stream::endpoint&) {
     if (self->closed_ || !self->connect_problem_.empty()) return;
     self->shard_.refresh();
-    if (failed && index + 1 < self->shard_.picture.endpoints.size()) return self->connect(index + 1);
     if (!failed) {
       boost::system::error_code tcp_only;
       self->connecting_.set_option(asio::ip::tcp::no_delay(true), tcp_only);
@@ -62,7 +57,7 @@ void redis_session::connect(std::size_t index) {
     self->connected_ = true;
     self->after_event();
   };
-  connecting_.async_connect(target, on_connected);
+  asio::async_connect(connecting_, shard_.picture.endpoints, on_connected);
 }
 
 // The client's first commands are answered, so that it learns why; then it may try anew.
@@ -150,48 +145,23 @@ void redis_session::after_event() {
   if (closed_) return;
   if (connected_ && !backend_.ended) {
     const bool anything = backend_.unsent(engine_.to_backend) != 0;
-    send(backend_, engine_.to_backend);
+    if (backend_.send(engine_.to_backend)) {
+      // A backend that has closed may have said why: its last bytes are read before the end.
+      backend_.forget(engine_.to_backend);
+      backend_.socket.suspect();
+    }
     if (anything && bytes_read_at_ != time_point{}) {
       shard_.state->figures.overhead_seconds.observe(std::chrono::steady_clock::now() - bytes_read_at_);
       bytes_read_at_ = {};
     }
   }
-  if (closed_) return;
-  send(client_, engine_.to_client);
-  if (closed_) return;
+  if (client_.send(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) return close();
   if (client_.ended && engine_.at_rest()) return close();
   if (draining_ && engine_.at_rest()) return close();
   engine_.from_client.release();
   const bool more = (client_.socket.readable() && wants_client()) || (backend_.socket.readable() && wants_backend());
   if (more) client_.socket.again();
-}
-
-void redis_session::send(peer& to, std::string& bytes) {
-  while (to.socket.writable() && to.sent < bytes.size()) {
-    boost::system::error_code failed;
-    to.sent += to.socket.send(std::string_view(bytes).substr(to.sent), failed);
-    if (failed == asio::error::would_block) {
-      to.stalled_since = std::chrono::steady_clock::now();
-    } else if (failed) {
-      if (&to == &client_) return close();
-      // A backend that has closed may have said why: its last bytes are read before the end.
-      bytes.clear();
-      to.sent = 0;
-      return to.socket.suspect();
-    }
-  }
-  constexpr std::size_t kept_bytes = 16 * 1024;
-  if (to.sent == bytes.size()) {
-    if (bytes.capacity() > kept_bytes)
-      std::string().swap(bytes);
-    else
-      bytes.clear();
-    to.sent = 0;
-  } else if (to.sent > limits::output_high_water_bytes) {
-    bytes.erase(0, to.sent);
-    to.sent = 0;
-  }
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────

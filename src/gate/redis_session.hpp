@@ -6,7 +6,7 @@
 
 #include "backend/redis_control.hpp"
 #include "backend/redis_state.hpp"
-#include "gate/poller.hpp"
+#include "gate/peer.hpp"
 #include "gate/redis_engine.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/session.hpp"
@@ -15,7 +15,6 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
-#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -69,16 +68,6 @@ class redis_session final : public session,
 
  private:
   using time_point = std::chrono::steady_clock::time_point;
-  struct peer {
-    polled_socket socket;
-    bool ended = false;    // says nothing more
-    std::size_t sent = 0;  // of the engine's bytes for it
-    time_point stalled_since{};
-
-    [[nodiscard]] std::size_t unsent(const std::string& bytes) const { return bytes.size() - sent; }
-    // It does not take what waits for it.
-    [[nodiscard]] bool stalled() const { return socket.is_open() && !socket.writable(); }
-  };
 
   // engine_host
   const backend::redis_state::picture& picture() const override { return shard_.picture; }
@@ -96,13 +85,12 @@ class redis_session final : public session,
   // poller::owner
   void on_ready() override;
 
-  void connect(std::size_t index);
+  void connect();
   void on_connect_failed(const std::string& why);
   void read(peer& from);
   void on_client_bytes(std::string_view bytes);
   void on_end(peer& of, const boost::system::error_code& why);
   void after_event();
-  void send(peer& to, std::string& bytes);
   [[nodiscard]] bool wants_client() const;
   [[nodiscard]] bool wants_backend() const;
   template <class Call>

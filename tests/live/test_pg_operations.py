@@ -243,19 +243,26 @@ class Cancelling(OperationsTest):
         key = next(body for kind, body in wire.until_ready() if kind == b"K")
         wire.send(query("SELECT pg_sleep(60)"))
         eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+        gate.stop_process()  # so that the sender has gone before its bytes are read
         with contextlib.closing(connect(gate.address)) as sock:
             sock.sendall(cancel_request(int.from_bytes(key[:4], "big"), key[4:]))
-        self.assertEqual(fields(wire.until_ready()[0][1])["C"], "57014")
+        gate.continue_process()
+        errors = [fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"]  # behind the row's description
+        self.assertEqual(errors, ["57014"])
         eventually(lambda: gate.metric("connections") == 1)
 
     def test_a_cancel_with_another_key_does_nothing(self):
         gate = self.gate()
         wire = self.start(Wire(gate.address, user="alice"))
         key = next(body for kind, body in wire.until_ready() if kind == b"K")
-        wire.send(query("SELECT pg_sleep(1)"))
+        self.server.sql("SELECT pg_advisory_lock(1)")
+        self.addCleanup(self.server.sql, "SELECT pg_advisory_unlock_all()")
+        wire.send(query("SELECT pg_advisory_lock(1)"))
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
         with contextlib.closing(connect(gate.address)) as sock:
             sock.sendall(cancel_request(int.from_bytes(key[:4], "big"), bytes(255 - b for b in key[4:])))
             self.assertTrue(self.is_closed_within(sock, 10))
+        self.server.sql("SELECT pg_advisory_unlock(1)")
         self.assertNotIn(b"E", [kind for kind, _ in wire.until_ready()])
 
 

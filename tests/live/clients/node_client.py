@@ -82,6 +82,10 @@ class NodeClient:
             raise ClientError(answer["error"])
         return answer["value"]
 
+    def answered(self):
+        """True when `finish` will not wait."""
+        return not self.answers.empty()
+
     def do(self, action, *args, deadline=30):
         self.start(action, *args)
         return self.finish(deadline)

@@ -7,7 +7,7 @@ const connection = way === "options" ? { options: `-c fencing.tokens=${tag}` } :
 const sql = postgres({ host: "127.0.0.1", port: Number(port), user: "alice", database: "postgres", max: 1, connection,
                        onnotice: () => {} });
 const seen = [];
-let reserved;
+let transaction, goOn; // its outcome; lets it commit
 
 const failure = async (promise) => {
   try {
@@ -47,8 +47,16 @@ await serve({
     const all = await sql.begin((tx) => Array.from({ length: 30 }, (_, n) => tx`SELECT ${n}::int AS n`));
     return all.flat().map((row) => row.n).reduce((a, b) => a + b);
   },
-  begin: async () => { reserved = await sql.reserve(); await reserved`BEGIN`; await reserved`INSERT INTO writes (who) VALUES ('stale')`; },
-  commit: () => failure(reserved`COMMIT`),
+  // Not with sql.reserve(): version 3.4.9 ends the process when a reserved connection is used after it was closed.
+  begin: () => new Promise((inserted) => {
+    transaction = failure(sql.begin(async (tx) => {
+      await tx`INSERT INTO writes (who) VALUES ('stale')`;
+      inserted();
+      await new Promise((resolve) => (goOn = resolve));
+    }));
+    transaction.then(() => (goOn = null));
+  }),
+  commit: () => { goOn?.(); return transaction; },
   poolFails: () => failure(sql`INSERT INTO writes (who) VALUES ('stale')`),
   write: () => failure(sql`INSERT INTO writes (who) VALUES ('stale')`),
   sleep: () => failure(sql`INSERT INTO writes (who) SELECT 'stale' FROM pg_sleep(60)`),

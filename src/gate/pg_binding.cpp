@@ -8,6 +8,7 @@ namespace fencegate::gate {
 namespace {
 
 constexpr std::string_view not_applied = "; not applied";
+constexpr std::string_view name_setting = "application_name";
 
 const fence::claim* claim_on(const claims_list& list, std::string_view resource) {
   const auto at = std::find_if(list.begin(), list.end(), [&](const auto& c) { return c.resource == resource; });
@@ -108,23 +109,30 @@ fence::rejection about_single(fence::rejection why, const claims_list& claims) {
   return why;
 }
 
+// All settings of a start-up packet: its own parameters, and those inside `options`.
+std::vector<wire::pg_option> settings_of(const wire::pg_opening& opening) {
+  std::vector<wire::pg_option> out;
+  for (const auto& [name, value] : opening.parameters) {
+    if (name == "options") {
+      for (auto& one : wire::pg_settings_in_options(value)) out.push_back(std::move(one));
+      continue;
+    }
+    std::string lower = name;
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    out.push_back({std::move(lower), value});
+  }
+  return out;
+}
+
 }  // namespace
 
 result<claims_list> claims_of(const wire::pg_opening& opening) {
   claims_list out;
-  for (const auto& [name, value] : opening.parameters) {
-    std::string lower = name;
-    std::transform(lower.begin(), lower.end(), lower.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    if (lower == tokens_setting) {
+  for (const auto& [name, value] : settings_of(opening)) {
+    if (name == tokens_setting) {
       if (const auto merged = merge_tag(out, value, tokens_setting); !merged) return merged.error();
-    } else if (name == "options") {
-      for (const auto& setting : wire::pg_settings_in_options(value)) {
-        if (setting.name != tokens_setting) continue;
-        if (const auto merged = merge_tag(out, setting.value, "fencing.tokens in options"); !merged)
-          return merged.error();
-      }
-    } else if (lower == "application_name") {
+    } else if (name == name_setting) {
       const auto tag = fence::find_tag(value);
       if (!tag) continue;
       if (!*tag) return error{"application_name: " + tag->error().message};
@@ -132,6 +140,11 @@ result<claims_list> claims_of(const wire::pg_opening& opening) {
     }
   }
   return out;
+}
+
+bool brings_name(const wire::pg_opening& opening) {
+  const auto all = settings_of(opening);
+  return std::any_of(all.begin(), all.end(), [](const auto& one) { return one.name == name_setting; });
 }
 
 result<claims_list> claims_of(const std::vector<std::string>& comment_tags) {

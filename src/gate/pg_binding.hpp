@@ -22,8 +22,10 @@ inline constexpr std::string_view tokens_setting = "fencing.tokens";
 using claims_list = std::vector<fence::claim>;
 
 // The claims of a start-up packet: `fencing.tokens` in `options` or as a parameter of its own, and a tag in
-// `application_name`. Empty: there is none. An error: one is malformed, or two differ.
+// `application_name`, wherever it stands. Empty: there is none. An error: one is malformed, or two differ.
 [[nodiscard]] result<claims_list> claims_of(const wire::pg_opening& opening);
+// It sets `application_name`.
+[[nodiscard]] bool brings_name(const wire::pg_opening& opening);
 
 // The claims in the tags of one statement's comments; an error as above.
 [[nodiscard]] result<claims_list> claims_of(const std::vector<std::string>& comment_tags);

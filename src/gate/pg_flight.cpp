@@ -6,6 +6,8 @@
 namespace fencegate::gate {
 
 void pg_flight::on_sent(char type) {
+  // The server takes it for the end of the data, and does nothing else with it.
+  if (copying_ && std::string_view("QFPBCED").find(type) != std::string_view::npos) certain_ = false;
   switch (type) {
     case 'Q':
     case 'F':
@@ -15,8 +17,10 @@ void pg_flight::on_sent(char type) {
       waiting_.push_back({kind::query, runs_, parses_.sent, binds_.sent, closes_.sent});
       break;
     case 'S':
+      failing_ = false;
       if (copying_) {
         ++eaten_;
+        last_eaten_ = {kind::sync, runs_, parses_.sent, binds_.sent, closes_.sent};
         break;
       }
       waiting_.push_back({kind::sync, runs_, parses_.sent, binds_.sent, closes_.sent});
@@ -47,9 +51,8 @@ void pg_flight::on_sent(char type) {
       ++runs_;
       unsynced_ = true;
       break;
-    case 'D':
-    case 'H': unsynced_ = true; break;
-    default: break;  // CopyData, Terminate
+    case 'D': unsynced_ = true; break;
+    default: break;  // CopyData, Terminate; Flush, which asks for answers to what was sent before it
   }
 }
 
@@ -69,13 +72,16 @@ bool pg_flight::on_ready(char status) {
     drop_ends(answered.runs);
   } else if (surplus_ != 0) {
     --surplus_;
+    parses_.skip_to(last_eaten_.parses);
+    binds_.skip_to(last_eaten_.binds);
+    closes_.skip_to(last_eaten_.closes);
     unsynced_ = false;
   } else {
     return false;
   }
   if (waiting_.empty()) query_unsynced_ = false;
   status_ = status;
-  committed_ = false;
+  left_ = false;
   copying_ = false;
   return true;
 }
@@ -88,10 +94,12 @@ void pg_flight::on_copy_in() {
   const bool ended = end != waiting_.end();
   std::deque<sent> left;
   for (auto at = waiting_.begin(); at != end; ++at) {
-    if (at->what == kind::sync)
+    if (at->what == kind::sync) {
       ++eaten_;
-    else
+      last_eaten_ = *at;
+    } else {
       left.push_back(*at);
+    }
   }
   if (ended) left.insert(left.end(), end + 1, waiting_.end());
   // Extended: the Sync behind the data's end is still to come.
@@ -105,6 +113,7 @@ void pg_flight::on_copy_in() {
 void pg_flight::on_injected_statement() {
   parses_.ours.push_back(parses_.sent - 1);
   binds_.ours.push_back(binds_.sent - 1);
+  failing_ = true;
 }
 
 // Not `unsynced`: what follows, a Query or the client's own messages, says so or answers for it.
@@ -126,7 +135,7 @@ bool pg_flight::count::on_answer() {
 }
 
 void pg_flight::count::skip_to(std::uint64_t n) {
-  answered = n;
+  answered = std::max(answered, n);
   while (!ours.empty() && ours.front() < answered) ours.pop_front();
 }
 
@@ -139,7 +148,9 @@ void pg_flight::on_error() {
 
 void pg_flight::on_complete(std::string_view tag) {
   eaten_ = 0;
-  if (tag == "COMMIT" || tag == "PREPARE TRANSACTION" || tag == "CALL" || tag == "DO") committed_ = true;
+  // Behind a ROLLBACK in the same message, statements commit by themselves.
+  const bool ends = tag == "COMMIT" || tag == "ROLLBACK" || tag == "PREPARE TRANSACTION";
+  if (ends || tag == "CALL" || tag == "DO") left_ = true;
 }
 
 }  // namespace fencegate::gate

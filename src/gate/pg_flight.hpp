@@ -36,12 +36,18 @@ class pg_flight {
   [[nodiscard]] bool at_boundary() const { return idle() && status_ == 'I' && certain_; }
   // Extended messages were sent without a Sync behind them: the server will not say that it is ready.
   [[nodiscard]] bool unsynced() const { return unsynced_; }
+  // The server reads COPY data, and the client has not ended it.
+  [[nodiscard]] bool copying() const { return copying_; }
+  // A statement of the gate's own fails everything up to the next Sync.
+  [[nodiscard]] bool failing() const { return failing_; }
+  // The server has read every Parse that was sent.
+  [[nodiscard]] bool parses_answered() const { return certain_ && parses_.answered == parses_.sent; }
   [[nodiscard]] std::size_t size() const { return waiting_.size(); }
   [[nodiscard]] char status() const { return status_; }
   [[nodiscard]] bool certain() const { return certain_; }
-  // Since the last ReadyForQuery, which said that a transaction is open, none was committed or prepared: when the session
+  // Since the last ReadyForQuery, which said that a transaction is open, none was ended: when the session
   // ends now with an error, what it did in that transaction was not applied.
-  [[nodiscard]] bool uncommitted() const { return certain_ && (status_ == 'T' || status_ == 'E') && !committed_; }
+  [[nodiscard]] bool uncommitted() const { return certain_ && (status_ == 'T' || status_ == 'E') && !left_; }
 
  private:
   enum class kind : std::uint8_t { query, sync, copy_end };
@@ -62,11 +68,13 @@ class pg_flight {
   std::deque<sent> waiting_;  // bounded by limits::replies_awaited_max, see the session
   char status_ = 'I';
   bool unsynced_ = false;
-  bool copying_ = false;         // the server reads COPY data, and the client has not ended it
-  std::size_t eaten_ = 0;        // Syncs that were taken for ignored by the COPY that is going on
-  std::size_t surplus_ = 0;      // of COPYs that failed: each may be answered, or not
+  bool copying_ = false;
+  bool failing_ = false;
+  std::size_t eaten_ = 0;    // Syncs that were taken for ignored by the COPY that is going on
+  std::size_t surplus_ = 0;  // of COPYs that failed: each may be answered, or not
+  sent last_eaten_{};
   bool query_unsynced_ = false;  // a simple Query behind extended messages without a Sync
-  bool committed_ = false;
+  bool left_ = false;            // the transaction of the last ReadyForQuery was ended
   bool certain_ = true;
   std::uint64_t runs_ = 0;
   count parses_, binds_, closes_;

@@ -53,6 +53,8 @@ inline constexpr std::size_t pg_authentication_bytes_max = 64 * 1024;
 inline constexpr std::size_t pg_inspected_bytes_max = 64 * 1024;
 // A statement up to this size is held whole until it was read; a larger one is read as it streams by.
 inline constexpr std::size_t pg_statement_buffered_bytes_max = 256 * 1024;
+// Prepared statements of one session whose text carries a tag.
+inline constexpr std::size_t pg_tagged_statements_max = 4096;
 
 // Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
 inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;

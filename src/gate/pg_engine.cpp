@@ -1,4 +1,4 @@
-// The beginning of a session: opening packet, authentication, arming; and its end.
+// The beginning of a session: opening packet and authentication; and its end.
 #include "gate/pg_engine.hpp"
 
 #include "base/limits.hpp"
@@ -11,10 +11,6 @@ namespace fencegate::gate {
 namespace {
 
 using fence::reason;
-using std::chrono::milliseconds;
-
-// Arming may wait as long as a raise does; this is for the way there and back, and for a server that hangs.
-constexpr milliseconds arming_allowance{10'000};
 
 bool asks_for_replication(const wire::pg_opening& opening) {
   const auto value = opening.parameter("replication");
@@ -41,6 +37,7 @@ bool pg_engine::at_rest() const {
 }
 
 void pg_engine::resume() {
+  if (std::exchange(stepping_, true)) return;
   for (bool moved = true; moved;) {
     moved = false;
     switch (phase_) {
@@ -50,9 +47,11 @@ void pg_engine::resume() {
       default: break;
     }
   }
+  stepping_ = false;
 }
 
 void pg_engine::on_backend_bytes() {
+  if (std::exchange(stepping_, true)) return;
   for (bool moved = true; moved;) {
     moved = false;
     switch (phase_) {
@@ -62,6 +61,7 @@ void pg_engine::on_backend_bytes() {
       default: break;
     }
   }
+  stepping_ = false;
   resume();
   if (draining_) drain();
 }
@@ -108,6 +108,7 @@ void pg_engine::open(const wire::pg_opening& opening) {
     if (enforces()) close_with(pg_error_of(why, "FATAL"));
     return enforces();
   };
+  brought_name_ = brings_name(opening);
   auto claims = claims_of(opening);
   if (!claims) {
     if (refuse({reason::malformed, {}, {}, {}, claims.error().message})) return;
@@ -234,6 +235,7 @@ void pg_engine::on_first_ready(std::string_view message) {
   const auto status = wire::decode_pg_ready(message.substr(wire::pg_head_bytes));
   if (!authenticated_ || !status || *status != 'I')
     return protocol_error(metrics::side::backend, "the session does not begin outside a transaction");
+  if (!brought_name_ && gate_.kept_by == settings::guard::session && !joins_tag_of_name()) return;
   held_ready_ = message;
   if (arming_for_.empty() && on_standby_ && enforces())
     return reject({reason::unavailable,
@@ -253,124 +255,6 @@ void pg_engine::serve() {
   std::string().swap(held_ready_);
   phase_ = phase::relaying;
   if (draining_) drain();
-}
-
-// ── arming ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-std::optional<fence::rejection> pg_engine::refused_by_memory(const claims_list& claims) {
-  for (const auto& c : claims) {
-    const auto seen = host_.seen(database_, c.resource);
-    if (seen && c.presented < *seen) return fence::rejection{reason::stale, c.resource, c.presented, *seen, {}};
-  }
-  return std::nullopt;
-}
-
-void pg_engine::begin_arming(claims_list claims) {
-  arming_for_ = std::move(claims);
-  arm_ = arm_reading(arming_for_);
-  arm_sent_ = host_.now();
-  phase_ = phase::arming;
-  if (const auto stale = refused_by_memory(arming_for_)) return on_arming_failed(*stale);
-  if (gate_.kept_by == settings::guard::transaction) return begin_raising();
-  to_backend += arm_query(arming_for_, gate_.cut_timeout, gate_.policy.max_step);
-  host_.set_timer(gate_.cut_timeout + arming_allowance);
-}
-
-bool pg_engine::step_arming() {
-  const auto head = wire::decode_pg_head(from_backend.view());
-  if (!head || (*head && (*head)->body_bytes > limits::pg_inspected_bytes_max)) {
-    protocol_error(metrics::side::backend, head ? "a message is too long" : head.error().message);
-    return false;
-  }
-  if (!*head || from_backend.size() < wire::pg_head_bytes + (*head)->body_bytes) return false;
-  const std::size_t bytes = wire::pg_head_bytes + (*head)->body_bytes;
-  const std::string message(from_backend.view().substr(0, bytes));
-  from_backend.consume(bytes);
-  const char type = (*head)->type;
-  if (type == 'S' || type == 'A') {
-    to_client += message;  // may come at any time, and belongs to the client
-    return true;
-  }
-  if (type == 'N' || !arm_.take(type, std::string_view(message).substr(wire::pg_head_bytes))) return true;
-  const auto outcome = arm_.judge();
-  figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
-  if (!outcome.armed) {
-    on_arming_failed(outcome.why);
-    return true;
-  }
-  on_armed(outcome.raised, outcome.cut);
-  return true;
-}
-
-void pg_engine::on_armed(bool raised, std::uint64_t cut) {
-  figures_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
-  if (raised) {
-    figures_.raises_total.add();
-    figures_.takeover_seconds.observe(host_.now() - arm_sent_);
-  }
-  figures_.sessions_cut_total.add(cut);
-  for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
-  bind_claims(bound_, arming_for_);
-  if (held_ready_.empty())
-    phase_ = phase::relaying;
-  else
-    serve();
-}
-
-// guard: transaction: there is no session to arm. The marks rise at once, on a connection of the gate's own; each
-// transaction then proves that they are still there.
-void pg_engine::begin_raising() {
-  phase_ = phase::raising;
-  host_.raise(database_, arming_for_, [this](const std::optional<wire::pg_error>& failed) {
-    if (phase_ != phase::raising) return;
-    if (failed)
-      on_arming_failed(rejection_of(*failed, arming_for_));
-    else
-      on_armed(false, 0);
-    resume();
-  });
-}
-
-// In front of a statement only this statement fails, if the session is still what it was; else the connection ends.
-void pg_engine::on_arming_failed(const fence::rejection& why) {
-  if (why.mark && why.why == reason::stale && fence::is_resource_name(why.resource))
-    host_.saw(database_, why.resource, *why.mark);
-  if (held_ready_.empty() && !backend_ended_ && arm_.left_session_idle()) {
-    statement_refused_ = why;
-    phase_ = phase::relaying;
-    return;
-  }
-  host_.report(why, "startup", false);
-  close_with(pg_error_of(why, "FATAL"));
-}
-
-// Monitor: what would have been rejected is said, nothing is raised (a raise ends sessions).
-void pg_engine::watch_only(const claims_list& claims) {
-  phase_ = phase::looking;
-  host_.look(database_, claims, [this, claims](const std::optional<claims_list>& found) {
-    for (const auto& c : claims) {
-      std::optional<fence::token> mark = host_.seen(database_, c.resource);
-      if (found)
-        for (const auto& f : *found)
-          if (f.resource == c.resource && (!mark || *mark < f.presented)) mark = f.presented;
-      if (mark && c.presented < *mark)
-        host_.report({reason::stale, c.resource, c.presented, mark, {}}, "startup", true);
-      else if (mark && gate_.policy.max_step > 0 && c.presented.value() - mark->value() > gate_.policy.max_step)
-        host_.report({reason::jump, c.resource, c.presented, mark, {}}, "startup", true);
-      else if (!found)
-        host_.report({reason::unavailable, c.resource, c.presented, mark, "the marks cannot be read"}, "startup", true);
-      else
-        figures_.checks(metrics::check_outcome::admitted).add();
-      host_.saw(database_, c.resource, c.presented);
-    }
-    bind_claims(bound_, claims);
-    if (phase_ != phase::looking) return;
-    if (held_ready_.empty())
-      phase_ = phase::relaying;
-    else
-      serve();
-    resume();
-  });
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────

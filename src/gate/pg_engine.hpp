@@ -104,13 +104,16 @@ class pg_engine {
     closing,
   };
 
-  // ── opening and arming (pg_engine.cpp)
+  // ── opening (pg_engine.cpp)
   bool step_opening();
   void open(const wire::pg_opening& opening);
   bool step_starting_client();
   bool step_starting_backend();
   void on_first_ready(std::string_view message);
   void serve();
+
+  // ── arming (pg_engine_arming.cpp)
+  [[nodiscard]] bool joins_tag_of_name();
   void begin_arming(claims_list claims);
   bool step_arming();
   void begin_raising();
@@ -132,7 +135,11 @@ class pg_engine {
     claims_list claims;  // arm: for these
     fence::rejection why;
   };
-  judged judge(const wire::sql_scanner::findings& found);
+  // `key`: of the prepared statement, if it is one.
+  judged judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key);
+  [[nodiscard]] bool lends_token(const wire::sql_scanner::findings& found, const claims_list& in_comments) const;
+  judged judge_name();
+  judged judge_tagged(const claims_list& in_comments);
   judged judge_claims(const claims_list& wanted);
   bool obey(const judged& j, const wire::pg_head& head, std::string_view command);
   void refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
@@ -141,7 +148,8 @@ class pg_engine {
   bool step_execute(const wire::pg_head& head);
   void send_guard(char in_front_of);
   void send_owed_sync();
-  void remember_statement(std::string_view name, const wire::sql_scanner::findings& found);
+  void remember_statement(const std::string& key, const wire::sql_scanner::findings& found);
+  void forget_statement(const wire::pg_head& head);
 
   // ── the server's messages (pg_engine_backend.cpp)
   bool step_backend();
@@ -154,13 +162,15 @@ class pg_engine {
   passage inspect_guard(char type, std::string_view body);
   passage inspect(const wire::pg_head& head, std::string_view message);
   void on_parameter(std::string_view body);
+  void take_tag_of_name();
   void on_terminated(bool with_error);
   void ask_why();
   void on_why(const std::optional<std::vector<backend::ended_registration>>& answer);
   void end_as_told();
   void end_as_superseded(const fence::rejection& why);
 
-  void reject(const fence::rejection& why, std::string_view command);
+  // Ends the connection; `certain`: of what was sent before.
+  void reject(const fence::rejection& why, std::string_view command, applied certain = applied::no);
   void close_with(const wire::pg_error& e);
   void protocol_error(metrics::side whose, std::string_view what);
   [[nodiscard]] bool enforces() const { return gate_.policy.mode == fence::enforcement::enforce; }
@@ -169,6 +179,7 @@ class pg_engine {
   const settings::postgres_gate& gate_;
   metrics::gate& figures_;
   phase phase_ = phase::opening;
+  bool stepping_ = false;  // an answer that comes before its question returns goes on where that stands
 
   // The connection.
   int encryption_asked_ = 0;
@@ -184,7 +195,8 @@ class pg_engine {
   claims_list bound_;             // armed for, or monitored
   claims_list wanted_;            // from a changed application_name: to be armed before the next statement
   std::string wanted_malformed_;  // the same, but it is no tag
-  std::string application_name_;  // as the server reported it when the session began
+  std::string application_name_;  // as the server reported it last
+  bool brought_name_ = false;     // the client has given it in its first packet
   claims_list arming_for_;
   arm_reading arm_;
   std::string held_ready_;  // the first ReadyForQuery, for the client once it is armed; empty: the client has it
@@ -200,14 +212,17 @@ class pg_engine {
   // A statement larger than the buffer is going through: its text is read before it goes on, hence before it is whole.
   struct large_statement {
     wire::sql_scanner text;
-    std::size_t left = 0;  // bytes of the message
-    bool named = false;    // Parse: its name is still to be read
+    std::size_t left = 0;            // bytes of the message
+    std::optional<std::string> key;  // Parse: see tagged_statements_
+    bool named = false;              // Parse: its name is still to be read
     bool text_over = false;
+    bool alone = false;     // nothing was in flight in front of it
+    bool reported = false;  // monitor: what is wrong with it was said
 
     void read(std::string_view body);
   };
   std::unique_ptr<large_statement> large_;
-  std::map<std::string, claims_list, std::less<>> tagged_statements_;  // prepared ones, by name
+  std::map<std::string, claims_list, std::less<>> tagged_statements_;  // prepared ones, by statement_key()
 
   // guard: transaction.
   pg_guard guard_;

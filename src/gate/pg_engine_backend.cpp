@@ -107,6 +107,8 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
       if (const auto tag = wire::decode_pg_strings(body, 1)) {
         flight_.on_complete((*tag)[0]);
         guard_.on_complete((*tag)[0]);
+        const bool drops_all = (*tag)[0] == "DEALLOCATE ALL" || (*tag)[0] == "DISCARD ALL";
+        if (drops_all && flight_.parses_answered()) tagged_statements_.clear();
       }
       return passage::through;
     case 'G':
@@ -139,6 +141,10 @@ void pg_engine::on_parameter(std::string_view body) {
   if (both && (*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
   if (!both || (*both)[0] != "application_name" || (*both)[1] == application_name_) return;
   application_name_ = (*both)[1];
+  take_tag_of_name();
+}
+
+void pg_engine::take_tag_of_name() {
   wanted_.clear();
   wanted_malformed_.clear();
   const auto tag = fence::find_tag(application_name_);

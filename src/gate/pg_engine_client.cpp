@@ -26,6 +26,9 @@ std::optional<std::pair<std::string_view, std::string_view>> bind_names(std::str
   return std::pair{body.substr(0, portal), body.substr(portal + 1, statement - portal - 1)};
 }
 
+// The server tells prepared statements apart by so many bytes of their names (NAMEDATALEN - 1).
+std::string statement_key(std::string_view name) { return std::string(name.substr(0, 63)); }
+
 }  // namespace
 
 bool pg_engine::step_client() {
@@ -49,7 +52,9 @@ bool pg_engine::step_client() {
     return false;
   }
   if (type == 'Q' || type == 'P') return step_statement(**head);
-  if (type == 'B' && (guards() || !tagged_statements_.empty())) return step_bind(**head);
+  if (type == 'B') return step_bind(**head);
+  if (type == 'F' && !obey(judge_name(), **head, "FUNCTION CALL")) return !waits_for_boundary_;
+  if (type == 'C') forget_statement(**head);
   if (type == 'E' && guards()) return step_execute(**head);
   if (guards() && !take(guard_.on_other(type, flight_), **head, "message")) return !waits_for_boundary_;
   if (type == 'E' || type == 'F') figures_.requests(metrics::request_class::other).add();
@@ -88,7 +93,7 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   auto body = from_client.view().substr(wire::pg_head_bytes);
   wire::sql_scanner::findings found;
   std::string name;
-  auto progress = std::make_unique<large_statement>();
+  std::unique_ptr<large_statement> large;
   if (whole) {
     body = body.substr(0, head.body_bytes);
     const auto statement = head.type == 'Q' ? wire::decode_pg_query(body) : wire::decode_pg_parse(body);
@@ -101,30 +106,34 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   } else {
     // What is there of it is judged before any of it goes on; the rest as it comes.
     body = body.substr(0, std::min(body.size(), limits::pg_statement_buffered_bytes_max - wire::pg_head_bytes));
-    progress->left = head.body_bytes;
-    progress->named = head.type == 'P';
+    large = std::make_unique<large_statement>();
+    large->left = head.body_bytes;
+    large->named = head.type == 'P';
     if (head.type == 'P') name = body.substr(0, body.find('\0'));
-    progress->read(body);
-    found = progress->text.found();
+    large->read(body);
+    found = large->text.found();
   }
-  if (!obey(judge(found), head, command_of(found))) return !waits_for_boundary_;
+  const auto key = head.type == 'P' ? std::optional(statement_key(name)) : std::nullopt;
+  if (!obey(judge(found, key), head, command_of(found))) return !waits_for_boundary_;
   if (guards()) {
     const auto advice =
         head.type == 'Q' ? guard_.on_query(found, flight_, whole) : guard_.on_parse(name, found, flight_, whole);
     if (!take(advice, head, command_of(found))) return !waits_for_boundary_;
   }
   figures_.requests(metrics::request_class::other).add();
-  if (head.type == 'P') remember_statement(name, found);
   if (whole) {
+    if (key) remember_statement(*key, found);
     forward(head);
     return true;
   }
+  large->key = key;
+  large->alone = flight_.idle() && flight_.certain();
   flight_.on_sent(head.type);
   const std::size_t inspected = wire::pg_head_bytes + body.size();
   to_backend += from_client.view().substr(0, inspected);
   from_client.consume(inspected);
-  progress->left -= body.size();
-  large_ = std::move(progress);
+  large->left -= body.size();
+  large_ = std::move(large);
   return true;
 }
 
@@ -147,38 +156,60 @@ void pg_engine::large_statement::read(std::string_view body) {
 bool pg_engine::step_large_statement() {
   const auto piece = from_client.view().substr(0, std::min(large_->left, from_client.size()));
   large_->read(piece);
-  const auto verdict = judge(large_->text.found());
-  const auto unfit = guards() ? pg_guard::unfit(large_->text.found()) : std::string_view{};
+  const auto found = large_->text.found();
+  const auto verdict = large_->reported ? judged{} : judge(found, large_->key);
+  const auto unfit = guards() ? pg_guard::unfit(found) : std::string_view{};
+  const auto certain = large_->alone ? applied::no : applied::unknown;
   if (!unfit.empty()) {
-    reject({reason::refused, {}, {}, {}, std::string(unfit)}, "statement");
+    reject({reason::refused, {}, {}, {}, std::string(unfit)}, "statement", certain);
     return false;
   }
   if (verdict.what != judged::verdict::forward) {
     fence::rejection why = verdict.why;
     if (verdict.what != judged::verdict::refuse)
       why = {reason::malformed, {}, {}, {}, "the tag of a statement this large must stand at its start"};
-    reject(why, "statement");
-    return false;
+    if (enforces()) {
+      reject(why, "statement", certain);
+      return false;
+    }
+    host_.report(why, "statement", true);
+    large_->reported = true;
   }
   to_backend += piece;
   large_->left -= piece.size();
   from_client.consume(piece.size());
-  if (large_->left == 0) large_.reset();
+  if (large_->left != 0) return true;
+  if (large_->key) remember_statement(*large_->key, found);
+  large_.reset();
   send_owed_sync();
   return true;
 }
 
 // A prepared statement carries the tag of its text wherever it is bound: else a later holder on the same connection would
 // lend its token to an earlier one's statement.
-void pg_engine::remember_statement(std::string_view name, const wire::sql_scanner::findings& found) {
-  if (found.tags.empty()) {
-    if (const auto at = tagged_statements_.find(name); at != tagged_statements_.end()) tagged_statements_.erase(at);
-    return;
-  }
-  if (auto claims = claims_of(found.tags)) tagged_statements_.insert_or_assign(std::string(name), std::move(*claims));
+void pg_engine::remember_statement(const std::string& key, const wire::sql_scanner::findings& found) {
+  auto claims = claims_of(found.tags);
+  if (!claims || claims->empty())
+    tagged_statements_.erase(key);
+  else
+    tagged_statements_.insert_or_assign(key, std::move(*claims));
+}
+
+// With something in flight the server may skip the Close behind an error, and keep the statement.
+void pg_engine::forget_statement(const wire::pg_head& head) {
+  const bool heard = flight_.idle() && flight_.certain();
+  if (tagged_statements_.empty() || !heard || head.body_bytes > limits::pg_statement_buffered_bytes_max) return;
+  const auto body = from_client.view().substr(wire::pg_head_bytes, head.body_bytes);
+  if (body.size() == head.body_bytes && body.starts_with('S') && body.ends_with('\0'))
+    tagged_statements_.erase(statement_key(body.substr(1, body.find('\0') - 1)));
 }
 
 bool pg_engine::step_bind(const wire::pg_head& head) {
+  if (tagged_statements_.empty() && !guards()) {
+    if (!obey(judge_name(), head, "BIND")) return !waits_for_boundary_;
+    forward(head);
+    return true;
+  }
   const auto names = bind_names(from_client.view().substr(
       wire::pg_head_bytes, std::min(head.body_bytes, limits::pg_statement_buffered_bytes_max)));
   if (!names) {
@@ -187,8 +218,9 @@ bool pg_engine::step_bind(const wire::pg_head& head) {
       protocol_error(metrics::side::client, "Bind without the names it needs");
     return false;
   }
-  if (const auto tagged = tagged_statements_.find(names->second); tagged != tagged_statements_.end())
-    if (!obey(judge_claims(tagged->second), head, "BIND")) return !waits_for_boundary_;
+  const auto tagged = tagged_statements_.find(statement_key(names->second));
+  const auto verdict = tagged == tagged_statements_.end() ? judge_name() : judge_tagged(tagged->second);
+  if (!obey(verdict, head, "BIND")) return !waits_for_boundary_;
   if (guards() && !take(guard_.on_bind(names->first, names->second, flight_), head, "BIND"))
     return !waits_for_boundary_;
   forward(head);
@@ -197,7 +229,7 @@ bool pg_engine::step_bind(const wire::pg_head& head) {
 
 // ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found) {
+pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key) {
   using verdict = judged::verdict;
   const auto refuse = [](reason why, std::string detail) {
     return judged{verdict::refuse, {}, {why, {}, {}, {}, std::move(detail)}};
@@ -213,10 +245,43 @@ pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found) {
     return refuse(reason::refused, "so many statements in one message cannot be inspected; send them in several");
   if (!claims->empty() && found.begins_with("PREPARE"))
     return refuse(reason::malformed, "a tag in PREPARE would not travel with EXECUTE; give it there");
-  if (!wanted_malformed_.empty()) return refuse(reason::malformed, wanted_malformed_);
-  // The connection's name may have changed; a comment is the more particular of both.
+  if (key) {
+    const auto known = tagged_statements_.find(*key);
+    const bool one_more = known == tagged_statements_.end() && !claims->empty();
+    if (one_more && tagged_statements_.size() >= limits::pg_tagged_statements_max)
+      return refuse(reason::refused, "too many prepared statements with tags; close some, or tag the connection");
+    // The server refuses a name that is in use, and keeps what it meant. The statement without a name is replaced.
+    if (known != tagged_statements_.end() && !key->empty() && known->second != *claims)
+      return refuse(reason::malformed, "a prepared statement of this name carries another tag: close it first");
+  }
+  if (lends_token(found, *claims))
+    return refuse(reason::malformed, "EXECUTE could run a prepared statement that carries another tag: close it first");
+  return judge_tagged(*claims);
+}
+
+// EXECUTE runs statements of the protocol's Parse, too; which one is not read.
+bool pg_engine::lends_token(const wire::sql_scanner::findings& found, const claims_list& in_comments) const {
+  const auto executes = [](const auto& words) {
+    return std::find(words.begin(), words.end(), "EXECUTE") != words.end();
+  };
+  if (tagged_statements_.empty() || std::none_of(found.statements.begin(), found.statements.end(), executes))
+    return false;
+  claims_list held = bound_;
+  bind_claims(held, in_comments);
+  return std::any_of(tagged_statements_.begin(), tagged_statements_.end(),
+                     [&](const auto& one) { return !claims_beyond(held, one.second).empty(); });
+}
+
+// What executes a statement whose text has no tag, or was judged before.
+pg_engine::judged pg_engine::judge_name() { return judge_tagged({}); }
+
+// The connection's name may have changed; a comment is the more particular of both.
+pg_engine::judged pg_engine::judge_tagged(const claims_list& in_comments) {
+  using verdict = judged::verdict;
+  if (!statement_refused_ && !wanted_malformed_.empty())
+    return {verdict::refuse, {}, {reason::malformed, {}, {}, {}, wanted_malformed_}};
   claims_list wanted = wanted_;
-  bind_claims(wanted, *claims);
+  bind_claims(wanted, in_comments);
   return judge_claims(wanted);
 }
 
@@ -225,8 +290,11 @@ pg_engine::judged pg_engine::judge_claims(const claims_list& wanted) {
   if (statement_refused_) return {verdict::refuse, {}, *std::exchange(statement_refused_, std::nullopt)};
   auto beyond = claims_beyond(bound_, wanted);
   if (beyond.empty()) return {};
-  if (!enforces() || flight_.at_boundary()) return {verdict::arm, std::move(beyond), {}};
-  if (flight_.certain() && !flight_.idle() && !flight_.unsynced()) return {verdict::wait, {}, {}};
+  // In the middle of a message that passes, the replies to an arm could not be told from its rest.
+  const bool quiet = flight_.at_boundary() && backend_passing_ == 0;
+  if (!enforces() || quiet) return {verdict::arm, std::move(beyond), {}};
+  if (flight_.at_boundary()) return {verdict::wait, {}, {}};
+  if (flight_.certain() && !flight_.idle() && !flight_.unsynced() && !flight_.copying()) return {verdict::wait, {}, {}};
   const char* why = flight_.idle()
                         ? "a tag with another token cannot come inside a transaction"
                         : "a tag with another token cannot come in the middle of a pipeline: send Sync first";
@@ -259,9 +327,14 @@ bool pg_engine::obey(const judged& j, const wire::pg_head& head, std::string_vie
 // The server itself fails in place of the statement: so the client sees what it would see of any failing statement, and the
 // transaction around it fails with it.
 void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command) {
+  const bool simple = head.type == 'Q' || head.type == 'F';
+  // Who reads data fails at the first of the three messages that would be sent, and may run the other two.
+  if (!simple && (flight_.copying() || !flight_.certain())) return reject(why, command, applied::unknown);
+  swallowed_ = wire::pg_head_bytes + head.body_bytes;
+  if (!simple && !guards() && flight_.failing()) return;  // the server skips what comes up to the next Sync
   host_.report(why, command, false);
   const std::string sql = failing_statement(pg_error_of(why, "ERROR"));
-  if (head.type == 'Q' || head.type == 'F') {
+  if (simple) {
     to_backend += wire::encode_pg_query(sql);
     flight_.on_sent('Q');
   } else {
@@ -274,12 +347,11 @@ void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejecti
     flight_.on_injected_statement();
     flight_.on_sent('E');
   }
-  swallowed_ = wire::pg_head_bytes + head.body_bytes;
 }
 
-void pg_engine::reject(const fence::rejection& why, std::string_view command) {
+void pg_engine::reject(const fence::rejection& why, std::string_view command, applied certain) {
   host_.report(why, command, !enforces());
-  close_with(pg_error_of(why, "FATAL"));
+  close_with(pg_error_of(why, "FATAL", certain));
 }
 
 }  // namespace fencegate::gate

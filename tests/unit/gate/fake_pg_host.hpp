@@ -1,0 +1,85 @@
+// The world around a PostgreSQL session machine, without sockets, clock or threads. No gtest here, so that a fuzz target can
+// use it.
+#pragma once
+
+#include "gate/pg_engine.hpp"
+
+#include <deque>
+#include <map>
+
+namespace fencegate::test {
+
+class fake_pg_host : public gate::pg_host {
+ public:
+  // ── what a test sets
+  std::string unreachable;                                                // not "": connecting fails, and why
+  std::optional<std::vector<backend::ended_registration>> registrations;  // nullopt: cannot be asked
+  std::optional<gate::claims_list> marks = gate::claims_list{};           // what look() finds; nullopt: cannot be read
+  std::map<std::string, fence::token> memory;
+  std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
+  bool hold_answers = false;  // then answer_next() lets one out after the other
+  gate::pg_engine* engine = nullptr;
+
+  // ── what a test looks at
+  std::vector<std::string> reports;  // "stale SELECT", "stale startup (monitor)"
+  std::vector<std::string> cuts;     // "orders 34 35 no"
+  std::optional<std::chrono::milliseconds> timer;
+  int asked = 0;  // how often ended() was called
+
+  [[nodiscard]] bool holds_answers() const { return !held_.empty(); }
+  void answer_next() {
+    const auto one = std::move(held_.front());
+    held_.pop_front();
+    one();
+  }
+
+  void connect() override {
+    if (unreachable.empty())
+      engine->on_connected();
+    else
+      engine->on_unreachable(unreachable);
+  }
+  void ended(const std::string&, std::int32_t,
+             std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override {
+    ++asked;
+    answer([this, done = std::move(done)] { done(registrations); });
+  }
+  void look(const std::string&, const gate::claims_list&,
+            std::function<void(std::optional<gate::claims_list>)> done) override {
+    answer([this, done = std::move(done)] { done(marks); });
+  }
+  void raise(const std::string&, const gate::claims_list&,
+             std::function<void(std::optional<wire::pg_error>)> done) override {
+    answer([done = std::move(done)] { done(std::nullopt); });
+  }
+  [[nodiscard]] std::optional<fence::token> seen(const std::string&, const std::string& resource) const override {
+    const auto at = memory.find(resource);
+    return at == memory.end() ? std::nullopt : std::optional(at->second);
+  }
+  void saw(const std::string&, const std::string& resource, fence::token mark) override {
+    const auto known = memory.find(resource);
+    if (known == memory.end() || known->second < mark) memory.insert_or_assign(resource, mark);
+  }
+  void set_timer(std::chrono::milliseconds delay) override { timer = delay; }
+  [[nodiscard]] std::chrono::steady_clock::time_point now() const override { return clock; }
+  void report(const fence::rejection& why, std::string_view command, bool monitor) override {
+    reports.push_back(std::string(fence::terms_of(why.why).name) + " " + std::string(command) +
+                      (monitor ? " (monitor)" : ""));
+  }
+  void report_cut(const fence::rejection& why, gate::applied certain) override {
+    cuts.push_back(why.resource + " " + (why.presented ? why.presented->to_string() : "?") + " " +
+                   (why.mark ? why.mark->to_string() : "?") + (certain == gate::applied::no ? " no" : " unknown"));
+  }
+
+ private:
+  void answer(std::function<void()> now) {
+    if (hold_answers)
+      held_.push_back(std::move(now));
+    else
+      now();
+  }
+
+  std::deque<std::function<void()>> held_;
+};
+
+}  // namespace fencegate::test

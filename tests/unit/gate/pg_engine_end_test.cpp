@@ -1,0 +1,236 @@
+// How a session ends when the server ends it: what the client is told, and what is claimed about its last statements.
+#include "unit/gate/pg_rig.hpp"
+
+namespace fencegate {
+namespace {
+
+using namespace test;
+using backend::ended_registration;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+enum class way : std::uint8_t { fatal, warning, bare };
+
+void end(pg_rig& rig, way how) {
+  if (how == way::fatal) rig.server(shut_down());
+  if (how == way::warning) rig.server(warning_of("57P01", "canceling the wait for synchronous replication"));
+  rig.server_ends();
+}
+
+std::optional<std::vector<ended_registration>> superseded() {
+  return {{{{"orders", fence::token(34)}, fence::token(35), false}}};
+}
+std::optional<std::vector<ended_registration>> raising() {
+  return {{{{"orders", fence::token(34)}, fence::token(34), true}}};
+}
+std::optional<std::vector<ended_registration>> still_holds() {
+  return {{{{"orders", fence::token(34)}, fence::token(34), false}}};
+}
+
+// What is in flight when the end comes.
+struct moment {
+  const char* name;
+  void (*arrange)(pg_rig&);
+  bool certain_with_error;     // a FATAL error proves that nothing was applied
+  bool certain_without_error;  // … and so does any end
+};
+
+const moment moments[] = {
+    {"idle", [](pg_rig&) {}, true, true},
+    {"idle in a transaction", [](pg_rig& rig) { rig.run("BEGIN", "BEGIN", 'T'); }, true, true},
+    {"autocommit", [](pg_rig& rig) { rig.client(query("INSERT")); }, false, false},
+    {"in a transaction",
+     [](pg_rig& rig) {
+       rig.run("BEGIN", "BEGIN", 'T');
+       rig.client(query("INSERT"));
+     },
+     true, false},
+    {"COMMIT that was not answered",
+     [](pg_rig& rig) {
+       rig.run("BEGIN", "BEGIN", 'T');
+       rig.client(query("COMMIT"));
+     },
+     true, false},
+    {"COMMIT that was answered, without ReadyForQuery",
+     [](pg_rig& rig) {
+       rig.run("BEGIN", "BEGIN", 'T');
+       rig.client(query("COMMIT"));
+       rig.server(complete("COMMIT"));
+     },
+     false, false},
+    {"ROLLBACK, and a statement behind it that commits by itself",
+     [](pg_rig& rig) {
+       rig.run("BEGIN", "BEGIN", 'T');
+       rig.client(query("ROLLBACK; INSERT"));
+       rig.server(complete("ROLLBACK") + complete("INSERT 0 1"));
+     },
+     false, false},
+    {"extended, without Sync", [](pg_rig& rig) { rig.client(parse("", "INSERT") + bind_to("") + execute()); }, false,
+     false},
+    {"data of a COPY",
+     [](pg_rig& rig) {
+       rig.client(query("COPY"));
+       rig.server(copy_in());
+       rig.client(copy_data("1\n").substr(0, 6));
+     },
+     false, false},
+};
+
+TEST(PgEngineEnd, SaysNotAppliedOnlyWhereThatIsCertain) {
+  for (const auto& at : moments)
+    for (const way how : {way::fatal, way::warning, way::bare}) {
+      pg_rig rig;
+      rig.serve();
+      at.arrange(rig);
+      rig.forget();
+      rig.host.registrations = superseded();
+      end(rig, how);
+      const bool certain = at.certain_without_error || (how == way::fatal && at.certain_with_error);
+      EXPECT_THAT(rig.answers(), ElementsAre(std::string("E FATAL ZF001 applied ") + (certain ? "no" : "unknown")))
+          << at.name << ", " << static_cast<int>(how);
+      EXPECT_THAT(rig.host.cuts, ElementsAre(std::string("orders 34 35 ") + (certain ? "no" : "unknown"))) << at.name;
+      EXPECT_TRUE(rig.engine.closing());
+    }
+}
+
+TEST(PgEngineEnd, WaitsForARaiseThatIsUnderWay) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = raising();
+  end(rig, way::fatal);
+  EXPECT_THAT(rig.answers(), IsEmpty());
+  rig.fire_timer();
+  EXPECT_THAT(rig.answers(), IsEmpty());
+  rig.host.registrations = superseded();
+  rig.fire_timer();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+}
+
+// The server's rows are gone, but the marks say it.
+TEST(PgEngineEnd, MarksTellWhatRegistrationsForgot) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations.emplace();
+  rig.host.marks = *fence::parse_tag("orders=35");
+  end(rig, way::fatal);
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+}
+
+TEST(PgEngineEnd, ARaiseThatFailedIsNamed) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = raising();
+  end(rig, way::fatal);
+  rig.host.registrations = still_holds();
+  rig.fire_timer();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
+  EXPECT_THAT(rig.host.cuts, IsEmpty());
+}
+
+TEST(PgEngineEnd, AnAdministratorsEndIsTheServersOwnWords) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = still_holds();
+  end(rig, way::fatal);
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01"));
+  EXPECT_THAT(rig.host.cuts, IsEmpty());
+}
+
+TEST(PgEngineEnd, ABareEndWithSomethingInFlightIsUnknown) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = still_holds();
+  rig.client(query("INSERT"));
+  end(rig, way::bare);
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 08006"));
+}
+
+TEST(PgEngineEnd, AServerThatCannotBeAskedIsGivenUpInTime) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = std::nullopt;
+  end(rig, way::fatal);
+  for (int i = 0; i < 10'000 && !rig.engine.closing(); ++i) rig.fire_timer();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(PgEngineEnd, NothingIsSaidInsideAMessageThatIsHalfSent) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = superseded();
+  rig.client(query("SELECT"));
+  const auto half = row({std::string(100, 'x')}).substr(0, 50);
+  rig.server(half);
+  rig.server_ends();
+  EXPECT_EQ(rig.engine.to_client, half);
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+// A function may raise what it likes: only an error that ends the session is the server's.
+TEST(PgEngineEnd, ErrorsOfStatementsPassWhateverTheirState) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("SELECT f()"));
+  rig.forget();
+  rig.server(error_of("ERROR", "57P01") + ready('I'));
+  EXPECT_THAT(rig.answers(), ElementsAre("E ERROR 57P01", "Z I"));
+  EXPECT_TRUE(rig.engine.at_rest());
+}
+
+TEST(PgEngineEnd, WarningsThatAreNotTheLastWordPassInTheirOrder) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("SELECT f()"));
+  rig.forget();
+  rig.server(warning_of("57P01"));
+  rig.server(warning_of("57P01") + error_of("ERROR", "22000") + ready('I'));
+  EXPECT_THAT(rig.answers(), ElementsAre("N WARNING 57P01", "N WARNING 57P01", "E ERROR 22000", "Z I"));
+  rig.server(warning_of("57P01"));
+  rig.server(error_of("ERROR", "22000"));
+  EXPECT_THAT(rig.answers(), ElementsAre("N WARNING 57P01", "E ERROR 22000"));
+}
+
+TEST(PgEngineEnd, OtherFatalErrorsPass) {
+  pg_rig rig;
+  rig.serve();
+  rig.server(error_of("FATAL", "57P05"));
+  rig.server_ends();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P05"));
+  EXPECT_EQ(rig.host.asked, 0);
+}
+
+TEST(PgEngineEnd, AClientThatSaidTerminateIsToldNothing) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(wire::encode_pg_message('X', ""));
+  rig.server_ends();
+  EXPECT_THAT(rig.answers(), IsEmpty());
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(PgEngineEnd, AnAnswerThatComesLateIsNobodys) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.hold_answers = true;
+  rig.host.registrations = superseded();
+  end(rig, way::fatal);
+  rig.engine.on_timer();  // asks a second time
+  rig.host.answer_next();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+  rig.host.answer_next();
+  EXPECT_THAT(rig.answers(), IsEmpty());
+  EXPECT_THAT(rig.host.cuts, ElementsAre("orders 34 35 no"));
+}
+
+TEST(PgEngineEnd, MonitorPassesTheServersWordsOn) {
+  pg_rig rig(monitoring());
+  rig.log_in("orders=34");
+  rig.forget();
+  end(rig, way::fatal);
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+}  // namespace
+}  // namespace fencegate

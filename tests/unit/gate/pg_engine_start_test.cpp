@@ -1,0 +1,283 @@
+// How a session begins: opening packets, arming, arming anew.
+#include "unit/gate/pg_rig.hpp"
+
+namespace fencegate {
+namespace {
+
+using namespace test;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const std::vector<std::pair<std::string, std::string>> orders_34{{"orders", "34"}};
+
+TEST(PgEngineStart, HoldsTheFirstReadyForQueryBackUntilArmed) {
+  pg_rig rig;
+  rig.log_in("orders=34");
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
+  EXPECT_THAT(rig.answers(), ElementsAre("R", "K"));
+  rig.client(query("INSERT"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.server(armed(orders_34));
+  EXPECT_THAT(rig.answers(), ElementsAre("Z I"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
+  EXPECT_EQ(rig.host.memory.at("orders"), fence::token(34));
+}
+
+// Success must enable: no reply to the arm can be missing or replaced so that a statement goes through that the server
+// did not arm.
+TEST(PgEngineStart, NoFaultInTheRepliesLetsAStatementThrough) {
+  const auto replies = arm_replies(orders_34);
+  const std::vector<std::string> instead{error_of("ERROR", "40001"),
+                                         error_of("FATAL", "57P01"),
+                                         ready('T'),
+                                         ready('E'),
+                                         row({"orders", "33", "f", "0"}),
+                                         row({"orders"}),
+                                         copy_in(),
+                                         parse_complete(),
+                                         wire::encode_pg_message('E', "x"),
+                                         wire::encode_pg_message('D', ""),
+                                         wire::encode_pg_message('?', "")};
+  const std::size_t proof = 4;  // the row, without which nothing is proven
+  for (std::size_t step = 0; step < replies.size(); ++step)
+    for (std::size_t fault = 0; fault <= instead.size(); ++fault) {
+      if (fault == instead.size() && step != proof && step + 1 != replies.size()) continue;  // nothing is missed
+      pg_rig rig;
+      rig.log_in("orders=34");
+      rig.client(query("INSERT"));
+      rig.forget();
+      for (std::size_t i = 0; i < replies.size(); ++i) {
+        const bool here = i == step;
+        if (rig.engine.closing()) break;
+        if (here && fault < instead.size()) rig.server(instead[fault]);
+        if (!here) rig.server(replies[i]);
+      }
+      EXPECT_THAT(rig.sent(), IsEmpty()) << "step " << step << ", fault " << fault;
+      rig.server_ends();
+      EXPECT_THAT(rig.sent(), IsEmpty()) << "step " << step << ", fault " << fault;
+      EXPECT_TRUE(rig.engine.closing()) << "step " << step << ", fault " << fault;
+    }
+}
+
+TEST(PgEngineStart, ARowTwiceArmsNothing) {
+  pg_rig rig;
+  rig.log_in("orders=34");
+  rig.client(query("INSERT"));
+  rig.forget();
+  rig.server(row({"orders", "34", "t", "0"}) + row({"orders", "34", "t", "0"}) + ready('I'));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
+}
+
+TEST(PgEngineStart, TheEndOfTheServerWhileArmingIsTold) {
+  for (std::size_t step = 0; step < arm_replies(orders_34).size(); ++step) {
+    pg_rig rig;
+    rig.log_in("orders=34");
+    rig.client(query("INSERT"));
+    rig.forget();
+    for (std::size_t i = 0; i < step; ++i) rig.server(arm_replies(orders_34)[i]);
+    rig.server_ends();
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
+  }
+}
+
+TEST(PgEngineStart, AServerThatHangsWhileArmingIsGivenUp) {
+  pg_rig rig;
+  rig.log_in("orders=34");
+  rig.forget();
+  rig.fire_timer();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(PgEngineStart, EverySplitOfBothDirectionsIsTheSame) {
+  const std::string client_says = wire::encode_pg_start(3 << 16, {{"user", "alice"}, {"fencing.tokens", "orders=34"}}) +
+                                  query("INSERT") + parse("s", "SELECT /*fence:orders=34*/") + bind_to("s") +
+                                  execute() + sync();
+  const std::string server_says = authentication_ok() + backend_key() + parameter("a", "b") + ready('I') +
+                                  armed(orders_34) + complete("INSERT 0 1") + ready('I') + parse_complete() +
+                                  bind_complete() + complete("SELECT 1") + ready('I');
+  const auto run = [&](std::size_t client_cut, std::size_t server_cut) {
+    pg_rig rig;
+    // A client waits for its authentication, a server for what it answers to.
+    const std::size_t start =
+        wire::encode_pg_start(3 << 16, {{"user", "alice"}, {"fencing.tokens", "orders=34"}}).size();
+    rig.client(client_says.substr(0, std::min(client_cut, start)));
+    rig.client(client_says.substr(std::min(client_cut, start), start - std::min(client_cut, start)));
+    const std::size_t greeting = (authentication_ok() + backend_key()).size();
+    rig.server(server_says.substr(0, std::min(server_cut, greeting)));
+    rig.server(server_says.substr(std::min(server_cut, greeting), greeting - std::min(server_cut, greeting)));
+    rig.client(client_says.substr(start, std::max(client_cut, start) - start));
+    const std::size_t middle = std::max(server_cut, greeting);
+    const std::size_t up_to_armed =
+        (authentication_ok() + backend_key() + parameter("a", "b") + ready('I') + armed(orders_34)).size();
+    rig.server(server_says.substr(greeting, std::min(middle, up_to_armed) - greeting));
+    rig.server(server_says.substr(std::min(middle, up_to_armed), up_to_armed - std::min(middle, up_to_armed)));
+    rig.client(client_says.substr(std::max(client_cut, start)));
+    rig.server(server_says.substr(up_to_armed, std::max(middle, up_to_armed) - up_to_armed));
+    rig.server(server_says.substr(std::max(middle, up_to_armed)));
+    return std::pair{rig.engine.to_backend.substr(start), rig.engine.to_client};
+  };
+  const auto whole = run(client_says.size(), server_says.size());
+  EXPECT_THAT(each_message(whole.first, words_of_client),
+              ElementsAre("Q ARM orders 34", "Q INSERT", "P SELECT /*fence:orders=34*/", "B", "E", "S"));
+  for (std::size_t at = 0; at < client_says.size(); ++at) EXPECT_EQ(run(at, server_says.size()), whole) << at;
+  for (std::size_t at = 0; at < server_says.size(); ++at) EXPECT_EQ(run(client_says.size(), at), whole) << at;
+}
+
+TEST(PgEngineStart, AnswersEncryptionRequestsButNotForEver) {
+  pg_rig rig;
+  const std::string ssl("\0\0\0\x08\x04\xd2\x16\x2f", 8);
+  rig.client(ssl + ssl);
+  EXPECT_EQ(std::exchange(rig.engine.to_client, ""), "NN");
+  rig.client(ssl);
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(PgEngineStart, WhatIsRefusedNeverReachesTheServer) {
+  const auto refused = [](std::string_view tag, std::vector<std::pair<std::string, std::string>> more = {}) {
+    pg_rig rig;
+    rig.open(tag, std::move(more));
+    EXPECT_TRUE(rig.engine.to_backend.empty());
+    EXPECT_TRUE(rig.engine.closing());
+    return rig.answers();
+  };
+  EXPECT_THAT(refused(""), ElementsAre("E FATAL ZF002 applied no"));
+  EXPECT_THAT(refused("orders=034"), ElementsAre("E FATAL ZF003 applied no"));
+  EXPECT_THAT(refused("orders=34", {{"application_name", "fence:orders=35"}}), ElementsAre("E FATAL ZF003 applied no"));
+  EXPECT_THAT(refused("orders=34", {{"replication", "database"}}), ElementsAre("E FATAL ZF007 applied no"));
+}
+
+TEST(PgEngineStart, MemoryRefusesAStaleTokenWithoutAskingTheServer) {
+  pg_rig rig;
+  rig.host.saw("", "orders", fence::token(35));
+  rig.open("orders=34");
+  EXPECT_TRUE(rig.engine.to_backend.empty());
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+}
+
+TEST(PgEngineStart, NothingIsSaidBeforeAuthenticationHasEnded) {
+  pg_rig rig;
+  rig.open("orders=34");
+  rig.forget();
+  rig.client(query("INSERT"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+// From a role's or a database's settings.
+TEST(PgEngineStart, ATagInANameThatTheServerReportsIsArmed) {
+  pg_rig rig(untagged_allowed());
+  rig.open("");
+  rig.forget();
+  rig.server(authentication_ok() + parameter("application_name", "job fence:orders=34") + ready('I'));
+  rig.client(query("INSERT"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
+  rig.server(armed(orders_34));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
+}
+
+// What a pooler reports may be the name of some other client.
+TEST(PgEngineStart, ANameThatAPoolerReportsIsNotTheClients) {
+  auto pooled = untagged_allowed();
+  pooled.kept_by = settings::guard::transaction;
+  pg_rig rig(pooled);
+  rig.open("");
+  rig.forget();
+  rig.server(authentication_ok() + parameter("application_name", "job fence:orders=34") + ready('I'));
+  rig.client(query("INSERT"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
+}
+
+TEST(PgEngineStart, ANameThatTheServerReportsMayNotDisagree) {
+  for (const char* name : {"fence:orders=33", "fence:orders=x"}) {
+    pg_rig rig;
+    rig.open("orders=34");
+    rig.forget();
+    rig.server(authentication_ok() + parameter("application_name", name) + ready('I'));
+    EXPECT_THAT(rig.sent(), IsEmpty()) << name;
+    EXPECT_THAT(rig.answers(), Contains("E FATAL ZF003 applied no")) << name;
+  }
+}
+
+TEST(PgEngineStart, ANameThatTheServerCutIsNotReadAgain) {
+  pg_rig rig;
+  rig.open("", {{"application_name", std::string(48, 'x') + " fence:orders=3456"}});
+  rig.forget();
+  rig.server(authentication_ok() + parameter("application_name", std::string(48, 'x') + " fence:orders=3") +
+             ready('I'));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 3456"));
+}
+
+TEST(PgEngineStart, AReadOnlySessionIsOpenedAsOne) {
+  pg_rig rig(pg_settings(fence::missing_token::read_only));
+  rig.log_in("");
+  EXPECT_THAT(rig.started, testing::HasSubstr("default_transaction_read_only\0on"s));
+}
+
+TEST(PgEngineStart, ACancelRequestIsPassedOnAsItIs) {
+  pg_rig rig;
+  const std::string cancel("\0\0\0\x10\x04\xd2\x16\x2e\0\0\x10\x01\1\2\3\4", 16);
+  rig.client(cancel);
+  EXPECT_EQ(rig.engine.to_backend, cancel);
+  rig.server_ends();
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_TRUE(rig.engine.to_client.empty());
+}
+
+TEST(PgEngineStart, MonitorArmsNothingAndSaysWhatItWouldReject) {
+  pg_rig rig(monitoring());
+  rig.host.marks = *fence::parse_tag("orders=35");
+  rig.log_in("orders=34");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), ElementsAre("R", "K", "Z I"));
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale startup (monitor)"));
+}
+
+TEST(PgEngineStart, WhatTheServerSaysWhileMonitorLooksIsNotForgotten) {
+  pg_rig rig(monitoring());
+  rig.host.hold_answers = true;
+  rig.log_in("orders=34");
+  rig.server(warning_of("01000"));
+  rig.forget();
+  rig.host.answer_next();
+  EXPECT_THAT(rig.answers(), ElementsAre("Z I", "N WARNING 01000"));
+}
+
+TEST(PgEngineStart, WhatTheServerSaysWhileMarksAreRaisedIsNotForgotten) {
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  pg_rig rig(pooled);
+  rig.host.hold_answers = true;
+  rig.log_in("orders=34");
+  rig.server(warning_of("01000"));
+  rig.forget();
+  rig.host.answer_next();
+  EXPECT_THAT(rig.answers(), ElementsAre("Z I", "N WARNING 01000"));
+}
+
+// Once each of them was a level of recursion.
+TEST(PgEngineStart, AnswersThatComeAtOnceCostNoStack) {
+  pg_rig rig(monitoring());
+  rig.log_in("");
+  rig.forget();
+  std::string many;
+  for (int i = 0; i < 20'000; ++i) many += query("/*fence:orders=" + std::to_string(i) + "*/");
+  rig.client(many);
+  EXPECT_EQ(rig.engine.to_backend, many);
+}
+
+TEST(PgEngineStart, ADrainEndsTheSessionWhereNothingIsLost) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("SELECT 1"));
+  rig.engine.drain();
+  EXPECT_FALSE(rig.engine.closing());
+  rig.server(complete("SELECT 1") + ready('I'));
+  EXPECT_THAT(rig.answers(), ElementsAre("C SELECT 1", "Z I", "E FATAL 57P01"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+}  // namespace
+}  // namespace fencegate

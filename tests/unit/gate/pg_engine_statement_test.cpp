@@ -1,0 +1,391 @@
+// What a client may say once it is served: arming anew, refused statements, large ones, COPY.
+#include "base/limits.hpp"
+#include "unit/gate/pg_rig.hpp"
+
+namespace fencegate {
+namespace {
+
+using namespace test;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const std::vector<std::pair<std::string, std::string>> orders_35{{"orders", "35"}};
+
+std::string stale_35() {
+  return error_of("ERROR", "ZF001", "stale", R"({"resource":"orders","token":34,"mark":35})") + ready('I');
+}
+
+TEST(PgEngineStatement, ATagInACommentArmsAtABoundary) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("/*fence:orders=35*/ INSERT"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 35"));
+  rig.server(armed(orders_35));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q /*fence:orders=35*/ INSERT"));
+  EXPECT_THAT(rig.answers(), IsEmpty());
+}
+
+TEST(PgEngineStatement, ATagInACommentWaitsForABoundary) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("SELECT 1") + query("INSERT /*fence:orders=35*/"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q SELECT 1"));
+  EXPECT_TRUE(rig.engine.blocked());
+  rig.server(complete("SELECT 1") + ready('I'));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 35"));
+}
+
+TEST(PgEngineStatement, ATokenDoesNotChangeInsideATransaction) {
+  pg_rig rig;
+  rig.serve();
+  rig.run("BEGIN", "BEGIN", 'T');
+  rig.client(query("INSERT /*fence:orders=35*/"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003"));
+  rig.server(error_of("ERROR", "ZF003") + ready('E'));
+  EXPECT_THAT(rig.answers(), ElementsAre("E ERROR ZF003", "Z E"));
+}
+
+TEST(PgEngineStatement, ATokenDoesNotChangeInAPipelineWithoutSync) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("", "SELECT 1") + bind_to("") + execute() + parse("", "INSERT /*fence:orders=35*/") + bind_to("") +
+             execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P SELECT 1", "B", "E", "P FAIL ZF003", "B", "E", "B", "E", "S"));
+  rig.server(parse_complete() + bind_complete() + complete("SELECT 1") + parse_complete() + bind_complete() +
+             error_of("ERROR", "ZF003") + ready('I'));
+  EXPECT_THAT(rig.answers(), ElementsAre("1", "2", "C SELECT 1", "E ERROR ZF003", "Z I"));
+  EXPECT_TRUE(rig.engine.at_rest());
+}
+
+TEST(PgEngineStatement, AStaleTagFailsItsStatementAlone) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("INSERT /*fence:bills=1*/"));
+  rig.forget();
+  rig.server(error_of("ERROR", "ZF001", "stale", R"({"resource":"bills","token":1,"mark":2})") + ready('I'));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF001"));
+  rig.server(error_of("ERROR", "ZF001") + ready('I'));
+  rig.forget();
+  rig.client(query("INSERT"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
+}
+
+// Once this went round for ever: a Bind that cannot be armed has to be refused as a Parse is.
+TEST(PgEngineStatement, APreparedStatementKeepsTheTagOfItsText) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.client(query("SELECT /*fence:orders=35*/"));
+  rig.server(armed(orders_35));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "E", "S"));
+  rig.server(parse_complete() + bind_complete() + error_of("ERROR", "ZF001") + ready('I'));
+  EXPECT_THAT(rig.answers(), ElementsAre("E ERROR ZF001", "Z I"));
+}
+
+TEST(PgEngineStatement, ABindWhoseArmTheServerRefusesFails) {
+  pg_rig rig(untagged_allowed());
+  rig.serve_untagged();
+  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.server(armed({{"orders", "34"}}));
+  rig.server(parse_complete() + ready('I'));
+  rig.client(query("SELECT /*fence:orders=36*/"));
+  rig.server(armed({{"orders", "36"}}));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.host.memory.clear();
+  rig.forget();
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
+  rig.server(stale_35());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "E", "S"));
+}
+
+// The server compares no more than 63 bytes of the names.
+TEST(PgEngineStatement, APreparedStatementIsKnownByWhatTheServerKnowsItBy) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse(std::string(63, 'n') + "1", "INSERT /*fence:orders=34*/") + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.client(query("SELECT /*fence:orders=35*/"));
+  rig.server(armed(orders_35));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+  rig.client(bind_to(std::string(63, 'n') + "2") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+}
+
+TEST(PgEngineStatement, TaggedPreparedStatementsAreBounded) {
+  pg_rig rig;
+  rig.serve();
+  const auto prepare = [&rig](const std::string& name) {
+    rig.client(parse(name, "INSERT /*fence:orders=34*/") + sync());
+    rig.server(parse_complete() + ready('I'));
+  };
+  for (std::size_t i = 0; i < limits::pg_tagged_statements_max; ++i) prepare("s" + std::to_string(i));
+  rig.forget();
+  rig.client(parse("more", "INSERT /*fence:orders=34*/") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF007", "B", "E", "S"));
+  rig.server(parse_complete() + bind_complete() + error_of("ERROR", "ZF007") + ready('I'));
+  rig.client(close_statement("s0") + parse("more", "INSERT /*fence:orders=34*/") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("C", "P INSERT /*fence:orders=34*/", "S"));
+}
+
+// A session whose statement `s` was prepared under 34, and which now holds 35.
+void serve_with_older_statement(pg_rig& rig) {
+  rig.serve();
+  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.client(query("SELECT /*fence:orders=35*/"));
+  rig.server(armed(orders_35));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+}
+
+// The server refuses a name that is in use, and keeps what it meant: the gate must not forget that.
+TEST(PgEngineStatement, AParseOfANameInUseLeavesItsTag) {
+  for (const char* text : {"SELECT 1", "SELECT /*fence:orders=35*/"}) {
+    pg_rig rig;
+    serve_with_older_statement(rig);
+    rig.client(parse("s", text) + sync());
+    EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF003", "B", "E", "S"));
+    rig.server(parse_complete() + bind_complete() + error_of("ERROR", "ZF003") + ready('I'));
+    rig.client(bind_to("s") + sync());
+    EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+  }
+}
+
+TEST(PgEngineStatement, ACloseThatTheServerMaySkipLeavesTheTag) {
+  pg_rig rig;
+  serve_with_older_statement(rig);
+  rig.client(parse("bad", "SELEC") + close_statement("s") + sync());
+  rig.server(error_of("ERROR", "42601") + ready('I'));
+  rig.forget();
+  rig.client(bind_to("s") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+}
+
+TEST(PgEngineStatement, WhatDropsAllStatementsFreesTheirNames) {
+  for (const char* tag : {"DEALLOCATE ALL", "DISCARD ALL"}) {
+    pg_rig rig;
+    serve_with_older_statement(rig);
+    rig.run(tag, tag, 'I');
+    rig.client(parse("s", "SELECT 1") + sync());
+    EXPECT_THAT(rig.sent(), ElementsAre("P SELECT 1", "S")) << tag;
+  }
+}
+
+TEST(PgEngineStatement, WhatWasPreparedBehindADeallocateKeepsItsTag) {
+  pg_rig rig;
+  serve_with_older_statement(rig);
+  rig.client(query("DEALLOCATE ALL") + parse("t", "INSERT /*fence:orders=35*/") + sync());
+  rig.server(complete("DEALLOCATE ALL") + ready('I') + parse_complete() + ready('I'));
+  rig.client(query("SELECT /*fence:orders=36*/"));
+  rig.server(armed({{"orders", "36"}}));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+  rig.client(bind_to("t") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+}
+
+TEST(PgEngineStatement, SqlsExecuteLendsNoTokenToAnOlderStatement) {
+  for (const char* text : {"EXECUTE s", "SELECT 1; explain analyze execute s", "CREATE TABLE x AS EXECUTE s"}) {
+    pg_rig rig;
+    serve_with_older_statement(rig);
+    rig.client(query(text));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003")) << text;
+  }
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.forget();
+  rig.client(query("EXECUTE s"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q EXECUTE s"));
+}
+
+// A notification comes in two pieces, and the client speaks in between.
+TEST(PgEngineStatement, NothingIsArmedInTheMiddleOfAMessageThatPasses) {
+  pg_rig rig;
+  rig.serve();
+  const auto note = wire::encode_pg_message('A', "\0\0\0\1channel\0words\0"s);
+  rig.server(note.substr(0, 9));
+  rig.client(query("/*fence:orders=35*/ INSERT"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_TRUE(rig.engine.blocked());
+  rig.server(note.substr(9));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 35"));
+  rig.server(armed(orders_35));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q /*fence:orders=35*/ INSERT"));
+  EXPECT_THAT(rig.answers(), ElementsAre("A"));
+}
+
+TEST(PgEngineStatement, AChangedNameBindsWhateverComesNext) {
+  for (const auto& next : {query("INSERT"), parse("", "INSERT"), bind_to("s"), wire::encode_pg_message('F', "x")}) {
+    pg_rig rig(untagged_allowed());
+    rig.serve_untagged();
+    rig.client(query("SET application_name"));
+    rig.server(complete("SET") + parameter("application_name", "fence:orders=35") + ready('I'));
+    rig.forget();
+    rig.client(next);
+    EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 35")) << next[0];
+    rig.server(armed(orders_35));
+    EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), next);
+  }
+}
+
+TEST(PgEngineStatement, AChangedNameThatIsMalformedRefusesWhateverComesNext) {
+  for (const auto& next : {query("INSERT"), parse("", "INSERT"), bind_to("s"), wire::encode_pg_message('F', "x")}) {
+    pg_rig rig;
+    rig.serve();
+    rig.server(parameter("application_name", "fence:orders=x"));
+    rig.forget();
+    rig.client(next);
+    EXPECT_THAT(rig.sent().front(), testing::EndsWith("FAIL ZF003")) << next[0];
+  }
+}
+
+TEST(PgEngineStatement, PrepareTransactionIsRefused) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("BEGIN; INSERT; prepare /**/ transaction 'x'"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF007"));
+}
+
+// Each costs the gate nothing once the first has failed: the server skips up to Sync.
+TEST(PgEngineStatement, RefusedStatementsWithoutSyncAreSentOnce) {
+  pg_rig rig;
+  rig.serve();
+  for (int i = 0; i < 1000; ++i) rig.client(parse("", "PREPARE TRANSACTION 'x'"));
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF007", "B", "E"));
+  EXPECT_EQ(rig.host.reports.size(), 1U);
+  rig.client(sync());
+  rig.server(parse_complete() + bind_complete() + error_of("ERROR", "ZF007") + ready('I'));
+  EXPECT_THAT(rig.answers(), ElementsAre("E ERROR ZF007", "Z I"));
+  rig.client(parse("", "PREPARE TRANSACTION 'x'"));
+  EXPECT_THAT(rig.sent(), ElementsAre("S", "P FAIL ZF007", "B", "E"));
+}
+
+// ── large statements
+
+std::string large(std::string_view begin, std::string_view end) {
+  return std::string(begin) + std::string(2 * limits::pg_statement_buffered_bytes_max, ' ') + std::string(end);
+}
+
+TEST(PgEngineStatement, ALargeStatementStreams) {
+  for (const auto& message : {query(large("SELECT", "1")), parse("n", large("SELECT", "1"))}) {
+    pg_rig rig;
+    rig.serve();
+    for (std::size_t at = 0; at < message.size(); at += 10'000) rig.client(message.substr(at, 10'000));
+    EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), message);
+  }
+}
+
+TEST(PgEngineStatement, ALargeStatementIsArmedByATagAtItsStart) {
+  pg_rig rig;
+  rig.serve();
+  const auto message = query(large("/*fence:orders=35*/", "SELECT"));
+  rig.client(message);
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 35"));
+  rig.server(armed(orders_35));
+  EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), message);
+}
+
+TEST(PgEngineStatement, ALargeStatementThatTurnsOutUnfitIsNeverWhole) {
+  for (const char* end : {"/*fence:orders=35*/", "/*fence:orders=x*/", "; PREPARE TRANSACTION 'x'"}) {
+    pg_rig rig;
+    rig.serve();
+    const auto message = query(large("SELECT 1", end));
+    for (std::size_t at = 0; at < message.size(); at += 10'000) rig.client(message.substr(at, 10'000));
+    EXPECT_LT(rig.engine.to_backend.size(), message.size()) << end;
+    EXPECT_TRUE(rig.engine.closing()) << end;
+  }
+}
+
+TEST(PgEngineStatement, WhatWasInFlightInFrontOfAnUnfitLargeStatementIsUnknown) {
+  for (const bool alone : {true, false}) {
+    pg_rig rig;
+    rig.serve();
+    if (!alone) rig.client(query("INSERT"));
+    rig.client(query(large("SELECT 1", "/*fence:orders=x*/")));
+    EXPECT_THAT(rig.answers(), ElementsAre(std::string("E FATAL ZF003 applied ") + (alone ? "no" : "unknown")));
+  }
+}
+
+TEST(PgEngineStatement, MonitorLetsALargeStatementPassAndSaysWhyItWouldNot) {
+  for (const char* end : {"/*fence:orders=35*/", "/*fence:orders=x*/"}) {
+    pg_rig rig(monitoring());
+    rig.log_in("orders=34");
+    rig.forget();
+    const auto message = query(large("SELECT 1", end) + std::string(30'000, ' '));
+    for (std::size_t at = 0; at < message.size(); at += 10'000) rig.client(message.substr(at, 10'000));
+    EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), message);
+    EXPECT_THAT(rig.host.reports, ElementsAre("malformed statement (monitor)"));
+  }
+}
+
+TEST(PgEngineStatement, ALargePreparedStatementKeepsTheTagAtItsEnd) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("s", large("INSERT", "/*fence:orders=34*/")) + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.client(query("SELECT /*fence:orders=35*/"));
+  rig.server(armed(orders_35));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+  rig.client(bind_to("s") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+}
+
+// ── COPY
+
+TEST(PgEngineStatement, AStatementBehindACopyThatNobodyEndsDoesNotWaitForEver) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("COPY t FROM STDIN") + query("INSERT /*fence:orders=35*/"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q COPY t FROM STDIN"));
+  rig.server(copy_in());
+  EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003"));
+  EXPECT_FALSE(rig.engine.blocked());
+}
+
+// The server takes the first message for the end of the data, and would run what stands behind it.
+TEST(PgEngineStatement, WhatIsRefusedAmidDataOfACopyEndsTheSession) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("COPY t FROM STDIN"));
+  rig.server(copy_in());
+  rig.forget();
+  rig.client(parse("", "PREPARE TRANSACTION 'x'") + bind_to("") + execute() + sync());
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF007 applied unknown"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(PgEngineStatement, ACopyInEitherProtocolEndsAtABoundary) {
+  for (const bool extended : {false, true}) {
+    pg_rig rig;
+    rig.serve();
+    rig.client(extended ? parse("", "COPY") + bind_to("") + execute() + sync() : query("COPY"));
+    rig.server((extended ? parse_complete() + bind_complete() : "") + copy_in());
+    rig.client(copy_data("1\n") + copy_done() + (extended ? sync() : ""));
+    rig.server(complete("COPY 1") + ready('I'));
+    EXPECT_TRUE(rig.engine.at_rest()) << extended;
+  }
+}
+
+TEST(PgEngineStatement, AHostileServerEndsItsSessionOnly) {
+  for (const auto& words : {ready('I'), ready('X'), wire::encode_pg_message('?', ""), "Z\0\0\0\1"s,
+                            wire::encode_pg_message('E', "no terminator"), wire::encode_pg_message('Z', "")}) {
+    pg_rig rig;
+    rig.serve();
+    rig.server(words);
+    EXPECT_TRUE(rig.engine.closing());
+    EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 08P01"));
+  }
+}
+
+}  // namespace
+}  // namespace fencegate

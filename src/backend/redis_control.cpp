@@ -1,5 +1,6 @@
 #include "backend/redis_control.hpp"
 
+#include "backend/redis_replies.hpp"
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -14,6 +15,10 @@
 #include <random>
 
 namespace fencegate::backend {
+
+using detail::is_error;
+using detail::words_of;
+
 namespace {
 
 namespace asio = boost::asio;
@@ -51,30 +56,7 @@ std::string random_text() {
   return text;
 }
 
-std::string words_of(const wire::reply_value* reply) {
-  if (reply == nullptr) return "the connection to Redis was lost";
-  if (reply->type == '-' || reply->type == '!') return std::string(reply->text);
-  return "an unexpected reply";
-}
-
-bool is_error(const wire::reply_value* reply) { return reply == nullptr || reply->type == '-' || reply->type == '!'; }
-
 }  // namespace
-
-struct redis_control::attempt {
-  std::shared_ptr<mark_cell> cell;
-  fence::token wanted;
-  std::int64_t max_step = 0;
-  raise_callback done;
-  // What the next compare-and-set expects: nothing known yet (a look), no mark, or this mark.
-  enum class expects : std::uint8_t { nothing_known, no_mark, this_mark } expected = expects::nothing_known;
-  fence::token expected_mark;
-  fence::token target;  // what it writes: `wanted`, or what was seen before when the backend forgot it
-  bool check_epoch = true;
-  std::shared_ptr<mark_healing> healing;  // of which it is a part
-  int tries = 0;
-  clock::time_point started = clock::now();
-};
 
 redis_control::redis_control(asio::io_context& context, std::shared_ptr<redis_state> state)
     : context_(context),
@@ -344,40 +326,6 @@ void redis_control::check_epoch() {
   });
 }
 
-void redis_control::heal_all(std::string found) {
-  inspecting_ = true;
-  auto remembered = state_->marks.all();
-  std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
-  heal_more(std::make_shared<mark_healing>(std::move(remembered)), found);
-}
-
-void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing, const std::string& found) {
-  while (auto cell = healing->begin_next()) {
-    auto a = std::make_shared<attempt>();
-    a->cell = std::move(cell);
-    a->wanted = a->target = *a->cell->seen();
-    a->check_epoch = false;
-    a->healing = healing;
-    a->done = [self = shared_from_this(), healing, found, mine = connection_](const raise_outcome& outcome) {
-      healing->one_done(outcome.what != raise_outcome::kind::unavailable);
-      // A lost connection begins anew with everything.
-      if (mine == self->connection_) self->heal_more(healing, found);
-    };
-    try_raise(a);
-  }
-  if (healing->over()) healed(*healing, found);
-}
-
-void redis_control::healed(const mark_healing& healing, const std::string& found) {
-  inspecting_ = false;
-  if (healing.lost() > limits::lost_marks_logged_max)
-    log::write(log::level::error, "marks went back",
-               {{"gate", state_->gate.name}, {"marks", static_cast<std::int64_t>(healing.lost())}});
-  if (healing.failed()) return unfit("marks that the backend lost could not be put back");
-  if (found.empty()) return settle_epoch();
-  healthy(found);
-}
-
 void redis_control::settle_epoch() {
   const std::string fresh = std::string(server_empty_ ? epoch_of_empty : epoch_beside_data) + random_text();
   send({"SET", epoch_key, fresh, "NX"}, [](const wire::reply_value*) {});
@@ -407,131 +355,6 @@ void redis_control::recheck(std::function<void()> done) {
   if (!connected_) return done();
   rechecks_.push_back(std::move(done));
   if (!inspecting_) inspect();
-}
-
-// ── marks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-void redis_control::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step,
-                          raise_callback done) {
-  const auto seen = cell->seen();
-  if (seen && *seen > wanted) return done({raise_outcome::kind::stale, false, seen, {}});
-  const auto backend = state_->look();
-  if (!backend.ready) return done({raise_outcome::kind::unavailable, false, {}, backend.problem});
-  auto a = std::make_shared<attempt>();
-  a->cell = std::move(cell);
-  a->wanted = a->target = wanted;
-  a->max_step = max_step;
-  a->done = std::move(done);
-  // With what was seen as the guess, one round trip usually does. A step is judged only against what the backend says.
-  if (seen && max_step == 0) {
-    a->expected = attempt::expects::this_mark;
-    a->expected_mark = *seen;
-  }
-  try_raise(a);
-}
-
-void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
-  if (++a->tries > limits::raise_attempts_max)
-    return a->done({raise_outcome::kind::unavailable, false, {}, "others raise it all the time"});
-  const bool look = a->expected == attempt::expects::nothing_known;
-  const std::string expected = a->expected == attempt::expects::this_mark ? a->expected_mark.to_string() : "";
-  const std::string target = look ? "" : a->target.to_string();
-  const std::string epoch = a->check_epoch ? state_->look().epoch : std::string();
-  send({"EVAL", compare_and_set_mark, "2", a->cell->key, epoch_key, expected, target, epoch},
-       [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
-}
-
-void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
-  const auto give_up = [&](std::string why) { a->done({raise_outcome::kind::unavailable, false, {}, std::move(why)}); };
-  if (is_error(reply)) return give_up(words_of(reply));
-  if (reply->type != '*' || reply->elements.empty()) return give_up("an unexpected reply");
-  const std::string_view word = reply->elements[0].text;
-  if (word == "set") {
-    state_->figures.check_duration_seconds.observe(clock::now() - a->started);
-    a->cell->saw(a->target);
-    const bool raised = a->expected != attempt::expects::this_mark || a->expected_mark != a->target;
-    if (raised) state_->figures.raises_total.add();
-    if (a->target > a->wanted) return a->done({raise_outcome::kind::stale, false, a->target, {}});
-    return a->done({raise_outcome::kind::held, raised, a->target, {}});
-  }
-  if (word == "epoch") {
-    recheck([] {});
-    return give_up("the backend lost its marks; they are being put back");
-  }
-  if (word == "none") return judge(a, std::nullopt);
-  if (word == "is" && reply->elements.size() == 2) return judge(a, reply->elements[1].text);
-  give_up("an unexpected reply");
-}
-
-// What the backend has is not what was expected: decide with exact integers, then try again with what it has.
-void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found) {
-  const auto seen = a->cell->seen();
-  a->target = seen ? std::max(a->wanted, *seen) : a->wanted;
-  if (!found) {
-    if (seen) note_regression(*a, "none");
-    a->expected = attempt::expects::no_mark;
-    // No mark yet: there is nothing to measure a step against.
-    return try_raise(a);
-  }
-  const auto mark = fence::token::parse(*found);
-  if (mark.has_error())
-    return a->done({raise_outcome::kind::unavailable, false, {}, "the mark in Redis is not a canonical integer"});
-  if (seen && *mark < *seen) note_regression(*a, *found);
-  const fence::token base = seen ? std::max(*mark, *seen) : *mark;
-  if (*mark >= a->target) {
-    a->cell->saw(*mark);
-    if (*mark > a->wanted) return a->done({raise_outcome::kind::stale, false, *mark, {}});
-  }
-  if (a->max_step > 0 && a->wanted > base && a->wanted.value() - base.value() > a->max_step)
-    return a->done({raise_outcome::kind::jump, false, base, {}});
-  a->expected = attempt::expects::this_mark;
-  a->expected_mark = *mark;
-  try_raise(a);
-}
-
-void redis_control::note_regression(const attempt& a, std::string_view found) {
-  state_->figures.regressions_total.add();
-  if (a.healing != nullptr && !a.healing->note_lost()) return;
-  const mark_cell& cell = *a.cell;
-  const std::string seen = cell.seen()->to_string();
-  log::write(log::level::error, "mark went back",
-             {{"gate", state_->gate.name}, {"resource", cell.resource}, {"mark", found}, {"seen", seen}});
-}
-
-void redis_control::read(std::shared_ptr<mark_cell> cell, std::function<void(const mark_reading&)> done) {
-  send({"GET", cell->key}, [self = shared_from_this(), cell, done = std::move(done)](const wire::reply_value* reply) {
-    if (is_error(reply)) return done({{}, words_of(reply)});
-    const auto seen = cell->seen();
-    std::optional<fence::token> mark;
-    if (!reply->null) {
-      const auto parsed = fence::token::parse(reply->text);
-      if (parsed.has_error()) return done({{}, "the mark in Redis is not a canonical integer"});
-      mark = *parsed;
-      cell->saw(*mark);
-    }
-    if (!seen || (mark && *mark >= *seen)) return done({mark, {}});
-    self->raise(cell, *seen, 0, [done](const raise_outcome& outcome) {
-      if (outcome.what == raise_outcome::kind::unavailable) return done({{}, outcome.detail});
-      done({outcome.mark, {}});
-    });
-  });
-}
-
-void redis_control::keys_of(const std::vector<std::string>& arguments,
-                            std::function<void(std::optional<std::vector<std::string>>)> done) {
-  std::vector<std::string_view> command{"COMMAND", "GETKEYS"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  send(command, [done = std::move(done)](const wire::reply_value* reply) {
-    if (is_error(reply) || reply->type != '*') {
-      // "The command has no key arguments" is an answer, too.
-      if (reply != nullptr && reply->text.find("no key arguments") != std::string_view::npos)
-        return done(std::vector<std::string>{});
-      return done(std::nullopt);
-    }
-    std::vector<std::string> keys;
-    for (const auto& one : reply->elements) keys.emplace_back(one.text);
-    done(std::move(keys));
-  });
 }
 
 }  // namespace fencegate::backend

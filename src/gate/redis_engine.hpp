@@ -81,16 +81,8 @@ class redis_engine : private redis_engine_parts {
   progress step_plain(const wire::request& r, const backend::command_spec& spec);
   progress step_read(const wire::request& r, const backend::command_spec& spec);
   progress step_blocking_read(const wire::request& r, const backend::command_spec& spec);
-  progress step_write(const wire::request& r, const backend::command_spec& spec);
-  progress step_fenced(const wire::request& r, const backend::command_spec& spec, claim_mask required);
-  progress step_unfenced(const wire::request& r, bool batchable);
-  progress step_replayed(const wire::request& r, const backend::command_spec& spec);
-  progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_in_monitor(const wire::request& r, const backend::command_spec& spec);
-  [[nodiscard]] static bool is_native_error(std::string_view text);
-  progress answer_arm_error(const wire::request& r, const backend::command_spec& spec);
   std::optional<progress> check_keys(const wire::request& r, const backend::command_spec& spec);
-  [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
   [[nodiscard]] std::string refusal_text(const backend::command_spec& spec) const;
   void forward_raw(const wire::request& r, awaits what = awaits::relay);
   void add_to_batch(const wire::request& r, const backend::command_spec& spec, bool fenced);
@@ -104,10 +96,18 @@ class redis_engine : private redis_engine_parts {
   // True: the link is outside MULTI and nothing is in flight. False: on the way there.
   [[nodiscard]] bool quiet();
   void leave_armed();
-  void protocol_error(std::string_view message);
-  void end_input();
 
-  // ── arming, batches, raising (redis_engine_arm.cpp)
+  // ── writes (redis_engine_write.cpp)
+  progress step_write(const wire::request& r, const backend::command_spec& spec);
+  progress step_fenced(const wire::request& r, const backend::command_spec& spec, claim_mask required);
+  [[nodiscard]] static bool is_native_error(std::string_view text);
+  progress answer_arm_error(const wire::request& r, const backend::command_spec& spec);
+  progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
+  progress step_unfenced(const wire::request& r, bool batchable);
+  [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
+  progress step_replayed(const wire::request& r, const backend::command_spec& spec);
+
+  // ── arming, batches (redis_engine_arm.cpp)
   void start_arm();
   void append_arm_tail(claim_mask mask);
   void write_arm_tail(claim_mask mask);
@@ -122,6 +122,8 @@ class redis_engine : private redis_engine_parts {
   void mark_used(claim_mask required);
   void wait_and_poll();
   void rewind_batch();
+
+  // ── raising (redis_engine_raise.cpp)
   [[nodiscard]] bool raise_pending(claim_mask mask);
   void raise_claims(std::function<void()> then);
   static void on_raised(claims& bound, const backend::mark_cell& cell, const backend::raise_outcome& outcome);
@@ -133,7 +135,6 @@ class redis_engine : private redis_engine_parts {
   void start_reply(const wire::reply_head& head);
   void start_queued(const wire::reply_head& head);
   void start_exec(const wire::reply_head& head);
-  void start_client_exec(const wire::reply_head& head);
   void start_element(const wire::reply_head& head);
   void element_done();
   void begin(const wire::reply_head& head, sink where);
@@ -142,7 +143,6 @@ class redis_engine : private redis_engine_parts {
   void arm_done();
   void pop_expectation();
   void flush_locals();
-  void client_exec_done();
   void push_done();
   void unexpected(std::string_view what);
   [[nodiscard]] std::string nil_text() const;
@@ -155,6 +155,8 @@ class redis_engine : private redis_engine_parts {
   void on_state_reply();
   void answer_binding(const std::optional<fence::rejection>& why);
   void reset_state();
+  void protocol_error(std::string_view message);
+  void end_input();
   void peek_marks();
   void peek_done(std::string_view raw);
 
@@ -180,6 +182,8 @@ class redis_engine : private redis_engine_parts {
   void replace_in_transaction(std::string text);
   void leave_transaction();
   progress step_exec(const wire::request& r);
+  void start_client_exec(const wire::reply_head& head);
+  void client_exec_done();
   void finish_transaction();
 
   // ── commands larger than the buffer (redis_engine_large.cpp)

@@ -241,4 +241,39 @@ void redis_engine::peek_done(std::string_view raw) {
   figures_.checks(metrics::check_outcome::admitted).add(writes);
 }
 
+// ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_engine::protocol_error(std::string_view message) {
+  figures_.protocol_errors(metrics::side::client).add();
+  muted_ = false;
+  reply_local("-ERR Protocol error: " + std::string(message) + "\r\n");
+  end_input();
+  from_client = byte_queue{};
+}
+
+// Nothing more is read from the client; the connection ends when all that was asked before is answered.
+void redis_engine::end_input() {
+  if (expectations_.empty())
+    closing_ = true;
+  else
+    expectations_.push_back({awaits::close});
+  input_over_ = true;
+}
+
+void redis_engine::fail_all(std::string_view detail) {
+  muted_ = false;
+  while (!from_client.empty()) {
+    const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
+    if (decoded.status == wire::request_status::complete) {
+      count(wrapped_spec(request_, find_spec(request_)));
+      to_client += fence::redis_error({reason::unavailable, {}, {}, {}, std::string(detail)});
+    } else if (decoded.status != wire::request_status::empty) {
+      break;
+    }
+    from_client.consume(decoded.consumed);
+  }
+  if (to_client.empty()) to_client += fence::redis_error({reason::unavailable, {}, {}, {}, std::string(detail)});
+  closing_ = true;
+}
+
 }  // namespace fencegate::gate

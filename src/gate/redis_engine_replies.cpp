@@ -221,27 +221,6 @@ void redis_engine::start_exec(const wire::reply_head& head) {
   begin(head, sink::drop);
 }
 
-void redis_engine::start_client_exec(const wire::reply_head& head) {
-  if (head.is_array()) {
-    const auto count = static_cast<std::size_t>(head.count);
-    if (count != tx_.commands + tx_.suffixed) return unexpected("EXEC answered another number of commands");
-    from_backend.consume(head.bytes);
-    tx_.elements_left = count;
-    tx_.executed = true;
-    if (!tx_.muted) to_client += "*" + std::to_string(tx_.commands) + "\r\n";
-    if (count == 0) client_exec_done();
-    return;
-  }
-  if (head.is_null()) {
-    tx_.nil = true;
-    begin(head, tx_.tailed || tx_.muted ? sink::drop : sink::client);
-  } else if (head.type == '-' && head.line.starts_with("EXECABORT")) {
-    begin(head, tx_.muted ? sink::drop : sink::client);
-  } else {
-    return unexpected("EXEC failed; the transaction's state is unknown");
-  }
-}
-
 void redis_engine::start_element(const wire::reply_head& head) {
   if (tx_.elements_left > 0) {
     const std::size_t at = tx_.elements_seen;
@@ -277,11 +256,6 @@ void redis_engine::element_done() {
   }
   ++batch_.elements_seen;
   if (--batch_.elements_left == 0) pop_expectation();
-}
-
-void redis_engine::client_exec_done() {
-  pop_expectation();
-  if (!tx_.tailed) finish_transaction();
 }
 
 void redis_engine::begin(const wire::reply_head& head, sink where) {

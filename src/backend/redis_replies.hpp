@@ -1,0 +1,20 @@
+// What a reply to the gate itself says.
+#pragma once
+
+#include "wire/resp_reply.hpp"
+
+#include <string>
+
+namespace fencegate::backend::detail {
+
+// nullptr: the connection was lost before it came.
+[[nodiscard]] inline bool is_error(const wire::reply_value* reply) {
+  return reply == nullptr || reply->type == '-' || reply->type == '!';
+}
+
+[[nodiscard]] inline std::string words_of(const wire::reply_value* reply) {
+  if (reply == nullptr) return "the connection to Redis was lost";
+  return is_error(reply) ? std::string(reply->text) : "an unexpected reply";
+}
+
+}  // namespace fencegate::backend::detail

@@ -1,0 +1,89 @@
+// Raising the marks of what a connection claims.
+#include "gate/redis_engine.hpp"
+
+namespace fencegate::gate {
+
+using fence::reason;
+using fence::rejection;
+
+// Raises the first claim of the mask that was not raised yet (the backend was away when it was bound). False: nothing to
+// do; true: wait.
+bool redis_engine::raise_pending(claim_mask mask) {
+  if (raise_tried_) return false;
+  for (std::size_t i = 0; i < claims_.items().size(); ++i)
+    if ((mask >> i & 1) != 0 && claims_.items()[i].status == claim_status::unraised) {
+      if (!batch_.commands.empty()) return true;
+      raise_tried_ = true;
+      phase_before_wait_ = phase_;
+      phase_ = phase::waiting;
+      raise_claims([this] {
+        phase_ = phase_before_wait_;
+        resume();
+      });
+      return true;
+    }
+  return false;
+}
+
+// Raises all claims that were not raised yet, one after the other, then calls back.
+void redis_engine::raise_claims(std::function<void()> then) {
+  for (std::size_t i = 0; i < claims_.items().size(); ++i) {
+    auto& one = claims_.items()[i];
+    if (one.status != claim_status::unraised || one.attempted == raise_round_) continue;
+    one.attempted = raise_round_;
+    auto cell = one.cell;
+    if (one.rules.equal == fence::equal_token::reject) {
+      host_.read_mark(cell, [this, cell, then](const backend::mark_reading& reading) {
+        on_mark_for_one_use(*cell, reading);
+        raise_claims(then);
+      });
+      return;
+    }
+    host_.raise(cell, one.presented, one.rules.max_step, [this, cell, then](const backend::raise_outcome& outcome) {
+      if (outcome.raised) figures_.checks(metrics::check_outcome::raised).add();
+      on_raised(claims_, *cell, outcome);
+      raise_claims(then);
+    });
+    return;
+  }
+  ++raise_round_;
+  then();
+}
+
+void redis_engine::on_raised(claims& bound, const backend::mark_cell& cell, const backend::raise_outcome& outcome) {
+  using enum backend::raise_outcome::kind;
+  for (auto& one : bound.items()) {
+    if (one.cell.get() != &cell) continue;
+    one.mark = outcome.mark;
+    one.detail = outcome.detail;
+    switch (outcome.what) {
+      case held: one.status = claim_status::held; break;
+      case stale: one.status = claim_status::stale; break;
+      case jump: one.status = claim_status::jump; break;
+      case unavailable: one.status = claim_status::unraised; break;
+    }
+  }
+}
+
+// equal_token: reject: binding only looks; the first batch raises.
+void redis_engine::on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading) {
+  for (auto& one : claims_.items()) {
+    if (one.cell.get() != &cell) continue;
+    one.mark = reading.mark;
+    one.detail = reading.detail;
+    if (!reading.detail.empty())
+      one.status = claim_status::unraised;
+    else if (!reading.mark)
+      one.status = claim_status::held;
+    else if (*reading.mark > one.presented)
+      one.status = claim_status::stale;
+    else if (*reading.mark == one.presented)
+      one.status = claim_status::used;
+    else if (one.rules.max_step > 0 && one.presented.value() - reading.mark->value() > one.rules.max_step)
+      one.status = claim_status::jump;
+    else
+      one.status = claim_status::held;
+  }
+}
+
+}  // namespace fencegate::gate

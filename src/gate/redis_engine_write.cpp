@@ -1,0 +1,175 @@
+// Writes: what must be proven before one leaves.
+#include "base/limits.hpp"
+#include "gate/blocking.hpp"
+#include "gate/redis_engine.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+using backend::command_role;
+using backend::command_spec;
+using fence::reason;
+using fence::rejection;
+
+redis_engine::progress redis_engine::step_write(const wire::request& r, const command_spec& spec) {
+  if (const auto p = check_keys(r, spec)) return *p;
+  if (host_.picture().commands == backend::command_table::empty()) {
+    if (!batch_.commands.empty()) return block();
+    reject({reason::unavailable, {}, {}, {}, host_.picture().problem}, r.name());
+    return progress::taken;
+  }
+  claims_.learn_from_memory();
+  const auto verdict = claims_.judge(r.arguments, keys_);
+  if (verdict.rejected) {
+    if (!batch_.commands.empty()) return block();
+    reject(*verdict.rejected, spec.name.empty() ? r.name() : std::string_view(spec.name));
+    return progress::taken;
+  }
+  if (verdict.required != 0) return step_fenced(r, spec, verdict.required);
+  const bool monitored = !claims_.items().empty() && gate_.policy.mode == fence::enforcement::monitor;
+  if (monitored && batch_.commands.empty()) peek_marks();
+  const auto p = step_unfenced(r, spec.role == command_role::write);
+  if (p == progress::taken) {
+    if (verdict.would_be)
+      host_.report(*verdict.would_be, spec.name, true);
+    else if (monitored)
+      ++peeked_writes_;
+  }
+  return p;
+}
+
+redis_engine::progress redis_engine::step_fenced(const wire::request& r, const command_spec& spec,
+                                                 claim_mask required) {
+  const auto answer = [&](rejection why) {
+    if (!batch_.commands.empty()) return block();
+    reject(why, spec.name.empty() ? r.name() : std::string_view(spec.name));
+    return progress::taken;
+  };
+  if (!host_.picture().ready) return answer({reason::unavailable, {}, {}, {}, host_.picture().problem});
+  if (raise_pending(required)) return block();
+  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
+  if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) return answer(*why);
+  if (client_watching_) {
+    if (spec.noscript || spec.role == command_role::blocking_write)
+      return answer(
+          {reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
+    return wrap_command(r, required);
+  }
+  if (tries_ > limits::batch_attempts_max)
+    return answer({reason::unavailable, {}, {}, {}, "the marks move all the time"});
+  if (tries_ == 0) arm_error_.clear();  // of an arm behind an earlier batch, maybe long ago: try again
+  if (!arm_error_.empty()) return answer_arm_error(r, spec);
+  if (phase_ == phase::open) {
+    start_arm();
+    return block();
+  }
+  if ((required & ~armed_mask_) != 0) {
+    if (!batch_.commands.empty()) return block();
+    leave_armed();
+    start_arm();
+    return block();
+  }
+  if (spec.role == command_role::blocking_write) return step_poll(r, spec, required);
+  if (batch_full(r)) return block();
+  add_to_batch(r, spec, true);
+  if (writes) batch_.required |= required;  // a read uses no token up
+  return progress::taken;
+}
+
+// Errors of the server's own reach the client as they are; what only the gate cares about is `unavailable`.
+bool redis_engine::is_native_error(std::string_view text) {
+  constexpr std::string_view native[] = {"NOAUTH", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN",
+                                         "MOVED",  "ASK",     "OOM",  "MISCONF",  "NOREPLICAS", "TRYAGAIN"};
+  return std::find(std::begin(native), std::end(native), text.substr(0, text.find(' '))) != std::end(native);
+}
+
+redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, const command_spec& spec) {
+  if (!batch_.commands.empty()) return block();
+  const std::string text = std::exchange(arm_error_, {});
+  if (is_native_error(text)) {
+    figures_.checks(metrics::check_outcome::unavailable).add();
+    reply_local("-" + text + "\r\n");
+    return progress::taken;
+  }
+  reject({reason::unavailable, {}, {}, {}, text}, spec.name.empty() ? r.name() : std::string_view(spec.name));
+  return progress::taken;
+}
+
+// A blocking write would pop after its check. Inside MULTI it does not block: it is tried again and again instead, each
+// time behind its check, until it pops or its time-out is over.
+redis_engine::progress redis_engine::step_poll(const wire::request& r, const command_spec& spec, claim_mask required) {
+  if (!batch_.commands.empty()) return block();
+  const auto now = host_.now();
+  if (!poll_since_) {
+    poll_since_ = now;
+    poll_delay_ = std::chrono::milliseconds(0);
+    poll_timeout_ = blocking_timeout(r.arguments);
+    for (const auto& one : claims_.items())
+      if (poll_timeout_ && one.rules.equal == fence::equal_token::reject) {
+        poll_since_.reset();
+        reject({reason::refused, {}, {}, {}, "a blocking command is tried many times; equal_token: reject admits one"},
+               spec.name);
+        return progress::taken;
+      }
+  }
+  add_to_batch(r, spec, true);
+  batch_.required |= required;
+  batch_.polled = poll_timeout_ && (poll_timeout_->count() == 0 || now - *poll_since_ < *poll_timeout_);
+  if (!batch_.polled) poll_since_.reset();
+  poll_batch_ = true;
+  return progress::taken;
+}
+
+redis_engine::progress redis_engine::step_unfenced(const wire::request& r, bool batchable) {
+  if (phase_ == phase::armed) {
+    if (batchable && !batch_.commands.empty()) {
+      if (batch_full(r)) return block();
+      add_to_batch(r, *spec_of(r), false);
+      return progress::taken;
+    }
+    if (!batch_.commands.empty()) return block();
+    leave_armed();
+  }
+  forward_raw(r);
+  return progress::taken;
+}
+
+const command_spec* redis_engine::spec_of(const wire::request& r) const {
+  return &host_.picture().commands->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
+}
+
+// A command of a batch that Redis did not run, with what became known about it.
+redis_engine::progress redis_engine::step_replayed(const wire::request& r, const command_spec& spec) {
+  if (!batch_.commands.empty()) return block();
+  const replayed& known = replay_.front();
+  if (known.how == replayed::route::answer) {
+    reply_local(known.text);
+    return progress::taken;
+  }
+  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
+  claim_mask required = 0;
+  if (writes || claims_.reads_may_be_fenced()) {
+    if (const auto p = check_keys(r, spec)) return *p;
+    claims_.learn_from_memory();
+    const auto verdict = writes ? claims_.judge(r.arguments, keys_) : claims_.judge_read(r.arguments, keys_);
+    if (verdict.rejected) {
+      reject(*verdict.rejected, spec.name);
+      return progress::taken;
+    }
+    required = verdict.required;
+  }
+  if (required == 0) return step_unfenced(r, false);
+  if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) {
+    reject(*why, spec.name);
+    return progress::taken;
+  }
+  if (known.how == replayed::route::give_up) {
+    reject({reason::unavailable, {}, {}, {}, known.text}, spec.name);
+    return progress::taken;
+  }
+  if (phase_ == phase::armed) leave_armed();
+  return wrap_command(r, required);
+}
+
+}  // namespace fencegate::gate

@@ -200,8 +200,9 @@ class AroundTheWrites(FaultTest):
             def stream():
                 with contextlib.suppress(OSError):
                     while not stop.is_set():
-                        client.send(encode("RPUSH", self.key, token) * dice.choice((1, 3, 40)))
-                        replies.append(client.read())
+                        count = dice.choice((1, 3, 40))
+                        client.send(encode("RPUSH", self.key, token) * count)
+                        replies.extend(client.read() for _ in range(count))
 
             thread = threading.Thread(target=stream)
             thread.start()

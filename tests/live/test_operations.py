@@ -40,11 +40,11 @@ class Draining(OperationsTest):
         return client
 
     def test_is_not_ready_at_once_and_finishes_what_is_in_flight(self):
-        gate = self.gate("5s")
+        gate = self.gate("30s")
         client = self.write_in_flight(gate)
         self.assertEqual(gate.http("/readyz")[0], 200)
         gate.terminate()
-        eventually(lambda: gate.http("/readyz")[0] == 503, deadline=2)
+        eventually(lambda: gate.http("/readyz")[0] == 503)
         self.assertEqual(gate.http("/livez")[0], 200)
         self.assertEqual(gate.metric("draining"), 1)
         self.proxy.thaw()
@@ -57,7 +57,7 @@ class Draining(OperationsTest):
         gate = self.gate("20s")
         busy = self.write_in_flight(gate)
         gate.terminate()
-        eventually(lambda: gate.http("/readyz")[0] == 503, deadline=2)
+        eventually(lambda: gate.http("/readyz")[0] == 503)
         self.proxy.thaw()
         with Resp(gate.address, name="fence:orders=34") as late:
             self.assertEqual(late.call("SET", "late", "v"), b"OK")
@@ -69,17 +69,17 @@ class Draining(OperationsTest):
         client = self.write_in_flight(gate)
         gate.terminate()
         self.assertEqual(gate.wait(10), 0)
-        self.assertTrue(client.closed(2))
+        self.assertTrue(client.closed())
 
     def test_a_second_signal_ends_it_at_once(self):
         gate = self.gate("60s")
         client = self.write_in_flight(gate)
         gate.terminate()
-        eventually(lambda: gate.http("/readyz")[0] == 503, deadline=2)
+        eventually(lambda: gate.http("/readyz")[0] == 503)
         self.assertIsNone(gate.child.poll(), "a write is in flight")
         gate.terminate()
-        gate.wait(3)
-        self.assertTrue(client.closed(2))
+        gate.wait(10)
+        self.assertTrue(client.closed())
 
     def test_quit_by_http_drains_too(self):
         gate = self.gate("20s")
@@ -105,7 +105,7 @@ class Backend(OperationsTest):
         self.assertEqual(client.call("SET", "k", "v"), b"OK")
         self.assertEqual(gate.metric("backend_up"), 1)
         redis.kill()
-        self.assertTrue(client.closed(5), "what a connection carried is gone with its backend connection")
+        self.assertTrue(client.closed(), "what a connection carried is gone with its backend connection")
         eventually(lambda: gate.metric("backend_up") == 0)
         self.assertEqual(gate.http("/readyz")[0], 200, "a backend's hiccup must not evict the pod")
         reply = self.attempt(gate, "SET", "k", "w")
@@ -147,7 +147,7 @@ class Backend(OperationsTest):
         client = self.client(gate)
         self.assertEqual(redis.cli.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"), b"OK")
         redis.cli.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        self.assertTrue(client.closed(5))
+        self.assertTrue(client.closed())
         # Sees it at each reconnect at the latest.
         eventually(lambda: isinstance(self.attempt(gate, "SET", "k", "v"), RespError))
         self.assert_error(self.attempt(gate, "SET", "k", "v"), "FENCEDOWN")
@@ -174,13 +174,13 @@ class Limits(OperationsTest):
 
     def test_a_silent_client_is_cut_after_the_idle_timeout(self):
         _, gate = self.servers(extra={"timeouts": {"idle": "700ms"}})
-        self.assertTrue(self.client(gate).closed(5))
+        self.assertTrue(self.client(gate).closed())
 
     def test_a_client_that_waits_for_an_answer_is_not_idle(self):
-        redis, gate = self.servers(extra={"timeouts": {"idle": "700ms"}})
+        redis, gate = self.servers(extra={"timeouts": {"idle": "2s"}})
         client = self.client(gate)
         client.send_command("BLPOP", "queue", "0")
-        self.assertFalse(client.closed(2))
+        self.assertFalse(client.closed(4))
         redis.cli.call("RPUSH", "queue", "job")
         client.sock.settimeout(10)
         self.assertEqual(client.reply(), [b"queue", b"job"])
@@ -189,7 +189,7 @@ class Limits(OperationsTest):
         _, gate = self.servers(extra={"timeouts": {"head": "700ms"}})
         client = self.client(gate)
         client.send(b"*3\r\n$3\r\nSET\r\n$1\r\n")
-        self.assertTrue(client.closed(5))
+        self.assertTrue(client.closed())
         patient = self.client(gate)
         self.assertFalse(patient.closed(2), "between commands there is no head to wait for")
 

@@ -151,7 +151,7 @@ def wait_longer_than_the_database_allows(base):
     try:
         raising = base.writer("bob").in_background("SELECT * FROM fencegate.arm_all('{orders}', '{34}', 3600000)")
         try:
-            support.eventually(raising.done, 5)
+            support.eventually(raising.done, 15)
             return False
         except AssertionError:
             return True
@@ -274,9 +274,9 @@ TABLE = {
     "reading the mark again under the lock of a raise": (
         within("raise_one", "IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;"), raise_past_another_raise, {}),
     "ending who sits on the lock": (
-        within("lock_exclusive", "PERFORM fencegate.end_idle_holders(k);"), sit_on_the_lock, {"cut_ms": 1000}),
+        within("lock_exclusive", "PERFORM fencegate.end_idle_holders(k);"), sit_on_the_lock, {"cut_ms": 3000}),
     "ending who holds the lock of a raise and does nothing": (
-        within("idle_holders", "OR a.state LIKE 'idle%'"), sit_on_the_lock, {"cut_ms": 1000}),
+        within("idle_holders", "OR a.state LIKE 'idle%'"), sit_on_the_lock, {"cut_ms": 3000}),
     "prepared transactions": (
         within("take", "IF true = ANY (ups) THEN PERFORM", "IF false THEN PERFORM"), commit_prepared_under_an_old_token, {}),
     "pg_temp last": (

@@ -130,9 +130,9 @@ class Slips(LiveTest):
         self.assertEqual(client.call("SET", "k", "3"), b"OK")
 
     def test_the_head_timeout_begins_with_the_first_byte(self):
-        gate = self.gate(extra={"timeouts": {"head": "2s"}})
+        gate = self.gate(extra={"timeouts": {"head": "4s"}})
         client = self.holder(gate)
-        time.sleep(2.5)  # longer than the time-out, between two commands
+        time.sleep(4.5)  # longer than the time-out, between two commands
         command = encode("SET", "k", "v")
         client.send(command[:10])
         time.sleep(1.2)  # more than two ticks, less than the time-out

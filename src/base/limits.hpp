@@ -56,6 +56,19 @@ inline constexpr std::size_t pg_statement_buffered_bytes_max = 256 * 1024;
 // Prepared statements of one session whose text carries a tag.
 inline constexpr std::size_t pg_tagged_statements_max = 4096;
 
+// HTTP. A head is held whole; more bytes or fields are 431. A target that is longer is 414.
+inline constexpr std::size_t http_head_bytes_max = 64 * 1024;
+inline constexpr std::size_t http_fields_max = 100;
+inline constexpr std::size_t http_target_bytes_max = 8 * 1024;
+// The longest registered method has 17 bytes (UPDATEREDIRECTREF).
+inline constexpr std::size_t http_method_bytes_max = 32;
+// Names that Connection lists; each field of a request is compared with each.
+inline constexpr std::size_t http_connection_options_max = 32;
+// Nobody sends chunk extensions but who wants to cost us something (CVE-2023-39326): of one chunk, and of one body.
+inline constexpr std::size_t http_chunk_extension_bytes_max = 256;
+inline constexpr std::size_t http_chunk_extensions_bytes_max = 8 * 1024;
+inline constexpr std::size_t http_trailer_bytes_max = 8 * 1024;
+
 // Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
 inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;
 inline constexpr std::size_t admin_connections_max = 16;

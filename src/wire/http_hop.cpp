@@ -1,0 +1,123 @@
+#include "wire/http_hop.hpp"
+
+#include "base/limits.hpp"
+#include "wire/http_bytes.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace fencegate::wire {
+
+namespace {
+
+// Never dropped because Connection says so. Content-Type and the like are not here: a peer that drops them harms itself.
+constexpr std::array<std::string_view, 16> protected_fields{"Authorization",
+                                                            "Content-Length",
+                                                            "Cookie",
+                                                            "Expect",
+                                                            "Host",
+                                                            "Origin",
+                                                            "Forwarded",
+                                                            "If-Match",
+                                                            "Via",
+                                                            "X-Forwarded-For",
+                                                            "X-Forwarded-Proto",
+                                                            "X-Forwarded-Host",
+                                                            "X-Real-IP",
+                                                            "Connection",
+                                                            "X-Api-Key",
+                                                            "Transfer-Encoding"};
+
+constexpr std::array<std::string_view, 3> framing_fields{"Content-Length", "Transfer-Encoding", "Proxy-Connection"};
+
+// Frameworks take these for the method or the path.
+constexpr std::array<std::string_view, 6> overriding_fields{"X-HTTP-Method",     "X-HTTP-Method-Override",
+                                                            "X-Method-Override", "X-Original-URL",
+                                                            "X-Rewrite-URL",     "X-Original-Method"};
+
+constexpr std::array<std::string_view, 9> neighbour_fields{
+    "Connection", "Keep-Alive",     "Proxy-Connection",  "TE",    "Trailer",
+    "Upgrade",    "Content-Length", "Transfer-Encoding", "Expect"};
+
+template <class Names>
+bool looks_like_any(std::string_view name, const Names& names) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view n) { return looks_like_field_name(n, name); });
+}
+
+// Reads all Connection fields. Empty elements are allowed (RFC 9110 section 5.6.1.2).
+http_result<void> read_connection(std::span<const header_field> fields, int minor, http_hop& out) {
+  bool close = false;
+  bool keep = minor == 1;
+  out.listed.clear();
+  for (const header_field& field : fields) {
+    if (!same_field_name(field.name, "connection")) continue;
+    for (std::string_view rest = field.value; !rest.empty();) {
+      const auto element = rest.substr(0, rest.find(','));
+      rest.remove_prefix(std::min(rest.size(), element.size() + 1));
+      const auto option = without_blanks(element);
+      if (option.empty()) continue;
+      if (!is_http_token(option)) return http_error{400, "a malformed Connection"};
+      if (same_field_name(option, "close")) {
+        close = true;
+      } else if (same_field_name(option, "keep-alive")) {
+        keep = true;
+      } else if (out.listed.size() == limits::http_connection_options_max) {
+        return http_error{400, "too many names in Connection"};
+      } else {
+        out.listed.push_back(option);
+      }
+    }
+  }
+  out.keep_alive = keep && !close;
+  return {};
+}
+
+http_result<void> check_field(const header_field& field, int minor, http_hop& out) {
+  if (looks_like_any(field.name, overriding_fields)) {
+    return http_error{400, "a field that names another method or path than the request line"};
+  }
+  if (looks_like_any(field.name, framing_fields) && field.name.find('_') != std::string_view::npos) {
+    return http_error{400, "a field of framing with '_' for '-'"};
+  }
+  if (same_field_name(field.name, "upgrade") || same_field_name(field.name, "http2-settings")) {
+    return http_error{400, "Upgrade is not supported"};
+  }
+  if (same_field_name(field.name, "expect") && minor == 1) {
+    if (!same_field_name(field.value, "100-continue")) return http_error{417, "only 100-continue can be expected"};
+    out.expects_continue = true;
+  }
+  return {};
+}
+
+}  // namespace
+
+http_result<void> read_request_hop(const http_request_head& head, std::span<const std::string_view> fence_fields,
+                                   http_hop& out) {
+  out.expects_continue = false;
+  if (head.method == "CONNECT") return http_error{501, "CONNECT is not supported"};
+  if (head.method == "TRACE") return http_error{405, "TRACE is not allowed"};
+  if (auto read = read_connection(head.fields, head.minor, out); !read) return read;
+  for (const auto name : out.listed) {
+    if (looks_like_any(name, protected_fields) || looks_like_any(name, fence_fields)) {
+      return http_error{400, "Connection names a field that must not be dropped"};
+    }
+  }
+  for (const header_field& field : head.fields) {
+    if (auto good = check_field(field, head.minor, out); !good) return good;
+  }
+  return {};
+}
+
+http_result<void> read_response_hop(const http_response_head& head, http_hop& out) {
+  out.expects_continue = false;
+  if (auto read = read_connection(head.fields, head.minor, out); !read) return http_error{502, read.error().message};
+  return {};
+}
+
+bool travels_on(std::string_view name, const http_hop& hop) {
+  const auto same = [name](std::string_view n) { return same_field_name(n, name); };
+  return std::none_of(neighbour_fields.begin(), neighbour_fields.end(), same) &&
+         std::none_of(hop.listed.begin(), hop.listed.end(), same);
+}
+
+}  // namespace fencegate::wire

@@ -40,7 +40,7 @@ class Draining(OperationsTest):
         return client
 
     def test_is_not_ready_at_once_and_finishes_what_is_in_flight(self):
-        gate = self.gate("30s")
+        gate = self.gate("10s")  # connections end after four fifths of it
         client = self.write_in_flight(gate)
         self.assertEqual(gate.http("/readyz")[0], 200)
         gate.terminate()
@@ -49,7 +49,7 @@ class Draining(OperationsTest):
         self.assertEqual(gate.metric("draining"), 1)
         self.proxy.thaw()
         self.assertEqual(client.reply(), b"OK")
-        self.assertTrue(client.closed(10), "a connection at a boundary is closed")
+        self.assertTrue(client.closed(20), "a connection at a boundary is closed")
         self.assertEqual(gate.wait(10), 0)
         self.assertEqual(self.redis.cli.call("GET", "k"), b"in flight")
 

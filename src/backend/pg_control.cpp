@@ -3,7 +3,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
-#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
@@ -18,7 +18,6 @@ using std::chrono::seconds;
 constexpr milliseconds tick_interval{250};
 constexpr milliseconds look_interval{2'000};
 constexpr seconds sweep_interval{60};
-constexpr seconds resolve_interval{30};
 constexpr milliseconds back_off_min{100}, back_off_max{5'000};
 // A raise that heals a mark may have to end sessions first.
 constexpr milliseconds answer_allowance{10'000};
@@ -43,53 +42,23 @@ std::optional<fence::token> token_of(const std::optional<std::string>& text) {
 }  // namespace
 
 pg_control::pg_control(asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures)
-    : context_(context), gate_(gate), figures_(figures), resolver_(context), ticker_(context) {}
+    : context_(context),
+      gate_(gate),
+      figures_(figures),
+      ticker_(context),
+      address_(std::make_shared<upstream_address>(context, gate.upstream)) {}
 
 void pg_control::start() {
   at(gate_.control_database);
-  resolve();
+  address_->start();
   tick();
 }
 
 void pg_control::stop() {
   stopped_ = true;
-  resolver_.cancel();
+  address_->stop();
   ticker_.cancel();
   for (auto& [name, one] : databases_) one.link->close("the gate is stopping");
-}
-
-// ── the server's address ────────────────────────────────────────────────────────────────────────────────────────────
-
-void pg_control::resolve() {
-  next_resolve_ = clock::now() + resolve_interval;
-  if (gate_.upstream.is_unix()) {
-    const std::lock_guard lock(mutex_);
-    endpoints_ = {endpoint(asio::local::stream_protocol::endpoint(gate_.upstream.path))};
-    return;
-  }
-  auto on_resolved = [self = shared_from_this()](const boost::system::error_code& failed,
-                                                 const asio::ip::tcp::resolver::results_type& found) {
-    if (self->stopped_) return;
-    const std::lock_guard lock(self->mutex_);
-    if (failed) {
-      self->unresolved_ = "cannot resolve " + self->gate_.upstream.host + ": " + failed.message();
-      self->next_resolve_ = clock::now() + seconds(1);
-      return;  // what was known stays
-    }
-    self->endpoints_.clear();
-    for (const auto& one : found) self->endpoints_.emplace_back(one.endpoint());
-  };
-  resolver_.async_resolve(gate_.upstream.host, std::to_string(gate_.upstream.port), on_resolved);
-}
-
-std::vector<pg_control::endpoint> pg_control::endpoints() const {
-  const std::lock_guard lock(mutex_);
-  return endpoints_;
-}
-
-std::string pg_control::why_unresolved() const {
-  const std::lock_guard lock(mutex_);
-  return unresolved_;
 }
 
 mark_memory& pg_control::marks(const std::string& database) {
@@ -161,7 +130,6 @@ void pg_control::connect(looked_after& to) {
 void pg_control::tick() {
   if (stopped_) return;
   const auto now = clock::now();
-  if (now >= next_resolve_) resolve();
   for (auto& [name, one] : databases_) {
     if (!one.link->connected()) {
       if (!one.connecting && now >= one.next_try) connect(one);

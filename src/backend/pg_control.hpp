@@ -7,11 +7,10 @@
 #include "backend/ended_registration.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/pg_link.hpp"
+#include "backend/upstream_address.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 
-#include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
@@ -28,7 +27,7 @@ namespace fencegate::backend {
 
 class pg_control : public std::enable_shared_from_this<pg_control> {
  public:
-  using endpoint = boost::asio::generic::stream_protocol::endpoint;
+  using endpoint = upstream_address::endpoint;
   using claims = std::vector<fence::claim>;
   using ended_callback = std::function<void(std::optional<std::vector<ended_registration>>)>;
   // nullopt: every mark is at its token.
@@ -50,8 +49,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   [[nodiscard]] std::optional<fence::token> seen(const std::string& database, const std::string& resource) const;
   void saw(const std::string& database, const std::string& resource, fence::token mark);
   // Any thread. Of the server; empty until its name was resolved, then why_unresolved() says what is wrong.
-  [[nodiscard]] std::vector<endpoint> endpoints() const;
-  [[nodiscard]] std::string why_unresolved() const;
+  [[nodiscard]] std::vector<endpoint> endpoints() const { return address_->endpoints(); }
+  [[nodiscard]] std::string why_unresolved() const { return address_->why_unresolved(); }
 
  private:
   using clock = std::chrono::steady_clock;
@@ -67,7 +66,6 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   };
 
   mark_memory& marks(const std::string& database);
-  void resolve();
   void tick();
   looked_after& at(const std::string& name);
   void connect(looked_after& to);
@@ -82,15 +80,12 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   boost::asio::io_context& context_;
   const settings::postgres_gate& gate_;
   metrics::gate& figures_;
-  boost::asio::ip::tcp::resolver resolver_;
   boost::asio::steady_timer ticker_;
+  const std::shared_ptr<upstream_address> address_;
   std::map<std::string, looked_after> databases_;
-  clock::time_point next_resolve_{};
   bool stopped_ = false;
 
   mutable std::mutex mutex_;
-  std::vector<endpoint> endpoints_;
-  std::string unresolved_ = "its name was not resolved yet";
   std::map<std::string, std::unique_ptr<mark_memory>> memories_;
 };
 

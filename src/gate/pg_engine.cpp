@@ -221,7 +221,13 @@ bool pg_engine::step_starting_backend() {
         if ((*both)[0] == "in_hot_standby") on_standby_ = (*both)[1] == "on";
       }
       break;
-    case 'E': fatal_seen_ = true; break;
+    case 'E':
+      if (const auto e = wire::decode_pg_error(body); !e) {
+        protocol_error(metrics::side::backend, e.error().message);
+        return false;
+      }
+      fatal_seen_ = true;
+      break;
     case 'N':
     case 'v': break;
     case 'Z': on_first_ready(message); return true;

@@ -227,7 +227,8 @@ class pg_engine {
   // guard: transaction.
   pg_guard guard_;
   std::size_t guard_replies_ = 0;  // of the guard whose first reply has come: how many came
-  bool guards_query_ = false;      // the last guard rides in front of a Query, which needs a Sync when it fails
+  bool guards_query_ =
+      false;  // a guard whose replies have not all come rides in front of a Query: if it fails, a Sync is owed
   bool sync_owed_ = false;
   std::string client_encoding_;
 

@@ -83,7 +83,9 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
     protocol_error(metrics::side::backend, what);
     return passage::stopped;
   };
-  if (guard_replies_ != 0 && head.type != 'Z') {
+  // Nothing was in flight in front of a guarded Query: an error there is the guard's, whichever of its messages failed.
+  const bool of_guard = guard_replies_ != 0 || (guards_query_ && head.type == 'E');
+  if (of_guard && head.type != 'Z') {
     const auto verdict = inspect_guard(head.type, body);
     // What ends the session, or belongs to the client, is read as always.
     if (verdict != passage::through) return verdict;
@@ -101,6 +103,7 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
       if (!flight_.on_ready(*status)) return wrong("ReadyForQuery that nobody asked for");
       guard_.on_ready(*status);
       guard_replies_ = 0;
+      guards_query_ = false;
       return passage::through;
     }
     case 'C':

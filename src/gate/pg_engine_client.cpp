@@ -11,6 +11,7 @@ namespace {
 using fence::reason;
 
 constexpr std::string_view client_message_types = "QPBEDCHSFdcfX";
+constexpr std::string_view empty_message_types = "HScX";
 
 std::string_view command_of(const wire::sql_scanner::findings& found) {
   if (found.statements.empty() || found.statements.front().empty()) return "statement";
@@ -49,6 +50,10 @@ bool pg_engine::step_client() {
   }
   if (client_message_types.find(type) == std::string_view::npos) {
     protocol_error(metrics::side::client, "a message of unknown type");
+    return false;
+  }
+  if (empty_message_types.find(type) != std::string_view::npos && (*head)->body_bytes != 0) {
+    protocol_error(metrics::side::client, "a message that has no body has one");
     return false;
   }
   if (type == 'Q' || type == 'P') return step_statement(**head);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace fencegate::gate {
 namespace {
@@ -82,7 +83,7 @@ pg_engine::passage pg_engine::inspect_guard(char type, std::string_view body) {
       if (why.why == reason::stale && why.mark && fence::is_resource_name(why.resource))
         host_.saw(database_, why.resource, *why.mark);
     }
-    if (guards_query_) {
+    if (std::exchange(guards_query_, false)) {
       sync_owed_ = true;
       send_owed_sync();
     }
@@ -95,6 +96,7 @@ pg_engine::passage pg_engine::inspect_guard(char type, std::string_view body) {
   if (type != 'D' && type != 'C') static_cast<void>(flight_.on_statement_reply(type));
   if (++guard_replies_ == guard_reply_types.size()) {
     guard_replies_ = 0;
+    guards_query_ = false;
     figures_.checks(metrics::check_outcome::admitted).add();
   }
   return passage::dropped;

@@ -15,6 +15,7 @@ class fake_pg_host : public gate::pg_host {
   std::string unreachable;                                                // not "": connecting fails, and why
   std::optional<std::vector<backend::ended_registration>> registrations;  // nullopt: cannot be asked
   std::optional<gate::claims_list> marks = gate::claims_list{};           // what look() finds; nullopt: cannot be read
+  std::optional<wire::pg_error> raise_fails;                              // what raise() answers
   std::map<std::string, fence::token> memory;
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
   bool hold_answers = false;  // then answer_next() lets one out after the other
@@ -24,7 +25,8 @@ class fake_pg_host : public gate::pg_host {
   std::vector<std::string> reports;  // "stale SELECT", "stale startup (monitor)"
   std::vector<std::string> cuts;     // "orders 34 35 no"
   std::optional<std::chrono::milliseconds> timer;
-  int asked = 0;  // how often ended() was called
+  int asked = 0;             // how often ended() was called
+  gate::claims_list raised;  // by raise(), last
 
   [[nodiscard]] bool holds_answers() const { return !held_.empty(); }
   void answer_next() {
@@ -48,9 +50,12 @@ class fake_pg_host : public gate::pg_host {
             std::function<void(std::optional<gate::claims_list>)> done) override {
     answer([this, done = std::move(done)] { done(marks); });
   }
-  void raise(const std::string&, const gate::claims_list&,
+  void raise(const std::string&, const gate::claims_list& claims,
              std::function<void(std::optional<wire::pg_error>)> done) override {
-    answer([done = std::move(done)] { done(std::nullopt); });
+    answer([this, claims, done = std::move(done)] {
+      if (!raise_fails) raised = claims;
+      done(raise_fails);
+    });
   }
   [[nodiscard]] std::optional<fence::token> seen(const std::string&, const std::string& resource) const override {
     const auto at = memory.find(resource);

@@ -44,6 +44,7 @@ inline std::string backend_key() { return wire::encode_pg_message('K', "\0\0\x10
 inline std::string parameter(std::string_view name, std::string_view value) {
   return wire::encode_pg_message('S', std::string(name) + '\0' + std::string(value) + '\0');
 }
+inline std::string close_complete() { return wire::encode_pg_message('3', ""); }
 inline std::string ready(char status) { return wire::encode_pg_message('Z', std::string(1, status)); }
 inline std::string complete(std::string_view tag) { return wire::encode_pg_message('C', std::string(tag) + '\0'); }
 inline std::string parse_complete() { return wire::encode_pg_message('1', ""); }
@@ -99,6 +100,8 @@ inline std::string between(std::string_view text, std::string_view from, std::st
 inline std::string words_of_sql(std::string_view sql) {
   if (sql.find("fencegate.arm_all(") != std::string_view::npos)
     return "ARM " + between(sql, "ARRAY['", "']") + " " + between(sql, "text[],ARRAY['", "']");
+  if (sql.starts_with("SELECT fencegate.guard("))
+    return "GUARD " + between(sql, "ARRAY['", "']") + " " + between(sql, "text[],ARRAY['", "']");
   if (sql.find("RAISE EXCEPTION") != std::string_view::npos) return "FAIL " + between(sql, "ERRCODE='", "'");
   return sql.size() > 60 ? std::to_string(sql.size()) + " bytes" : std::string(sql);
 }

@@ -74,10 +74,14 @@ std::string install_script(const postgres_installation& what) {
   if (what.limits) {
     script += "SET fencegate.new_max_step = " + quoted(std::to_string(what.limits->max_step)) + ";\n";
     script += "SET fencegate.new_cut_ms = " + quoted(std::to_string(what.limits->cut_timeout.count())) + ";\n";
+    if (const auto grace = what.limits->hold_grace)
+      script += "SET fencegate.new_grace_ms = " + quoted(std::to_string(grace->count())) + ";\n";
   }
   script += "SET fencegate.new_gate_user = " + quoted(what.gate_user) + ";\n\n";
   script += postgres_schema();
-  script += "\nRESET fencegate.new_max_step;\nRESET fencegate.new_cut_ms;\nRESET fencegate.new_gate_user;\n";
+  script +=
+      "\nRESET fencegate.new_max_step;\nRESET fencegate.new_cut_ms;\nRESET fencegate.new_grace_ms;\nRESET "
+      "fencegate.new_gate_user;\n";
   for (const auto& table : what.unprotect) script += "SELECT fencegate.unprotect(" + quoted(table) + "::regclass);\n";
   const std::string resource = what.resource.empty() ? "NULL" : quoted(what.resource);
   for (const auto& table : what.protect)

@@ -32,6 +32,7 @@ struct postgres_place {
 struct postgres_limits {
   std::int64_t max_step = 0;  // 0 = no limit
   std::chrono::milliseconds cut_timeout{5'000};
+  std::optional<std::chrono::milliseconds> hold_grace{};  // nullopt = leave what is there
 };
 
 struct postgres_installation {

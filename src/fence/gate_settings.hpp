@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,63 @@ struct postgres_gate {
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
 };
 
+// Whether the mark stays where it is while an HTTP request is forwarded.
+enum class http_guarantee : std::uint8_t {
+  held,    // a session in PostgreSQL holds it until the response has ended; raises wait for that, or cut it
+  checked  // the token is compared, then the request goes on: the window is narrow, and open
+};
+
+// Writes that match no route.
+enum class http_unmatched : std::uint8_t { reject, pass };
+
+// Where a mark can be raised by request, without a write.
+enum class http_seal : std::uint8_t { gate, admin, off };
+
+enum class http_action : std::uint8_t { forward, redis, sql };
+
+struct http_route {
+  std::vector<std::string> methods;  // upper case; empty = any that writes
+  std::string pattern;               // "/orders/{id}", "/files/{path...}"
+  std::string resource;              // a template of the pattern's names: "order:{id}"
+  http_action does = http_action::forward;
+  http_guarantee guarantee = http_guarantee::checked;  // forward only
+  std::vector<std::string> command;                    // redis: a template for each word
+  std::string statement;                               // sql: its text, with $1 and so on
+  std::vector<std::string> parameters;                 // sql: a template for each
+  std::string store;                                   // the name of its store; never empty
+  fence::policy policy;
+};
+
+// A database that keeps marks for HTTP gates.
+struct mark_store {
+  enum class kind : std::uint8_t { redis, postgres } speaks = kind::redis;
+  std::string name;
+  address where;  // a unix socket's path is that of the socket itself
+  credentials login;
+  std::string database;   // postgres only
+  std::size_t pool = 10;  // postgres only: connections at the same time, of all threads together; at least 2
+  std::chrono::milliseconds connect{5'000};
+};
+
+struct http_gate {
+  std::string name;
+  address listen;
+  std::optional<address> upstream;  // nullopt: no route forwards, and what matches none is rejected
+  std::vector<mark_store> stores;   // those that its routes use
+  std::vector<http_route> routes;
+  fence::policy policy;
+  http_unmatched unmatched = http_unmatched::reject;
+  http_seal seal = http_seal::gate;
+  std::string token_header = "Fencing-Token";
+  std::chrono::milliseconds hold_grace{5'000};  // how long a raise waits for forwards that hold the mark; then it cuts
+  std::chrono::milliseconds answer_timeout{10'000};  // for marks and statements: how long a request waits for its store
+  std::uint64_t body_bytes_max = 0;                  // of forwards; 0 = no limit
+  std::size_t body_held_bytes_max = 1024 * 1024;     // of routes with redis or sql, whose bodies are held whole
+  std::chrono::milliseconds keep_alive{75'000};      // a client that sends no next request; 0 = none
+  timeouts limits_time;
+  std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
+};
+
 struct process {
   unsigned threads = 0;  // 0 = one per core
   address admin{"127.0.0.1", 9180, {}};
@@ -68,6 +126,7 @@ struct process {
   std::vector<store> stores;                        // validated; no gate of this version uses one
   std::vector<redis_gate> redis_gates;
   std::vector<postgres_gate> postgres_gates;
+  std::vector<http_gate> http_gates;
 };
 
 }  // namespace fencegate::settings

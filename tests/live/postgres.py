@@ -162,12 +162,14 @@ class PostgresServer(Process):
         self.sql(f'CREATE ROLE "{name}" LOGIN {login} {" ".join(options)}')
         return name
 
-    def install(self, database="postgres", max_step=0, cut_ms=5000, gate_users=(), user=SUPERUSER, mutate=None):
+    def install(self, database="postgres", max_step=0, cut_ms=5000, grace_ms=5000, gate_users=(), user=SUPERUSER,
+                mutate=None):
         """Creates the schema of the fence as `fencegate install` does. `mutate`: a function that changes its text."""
         text = schema_text()
         with contextlib.closing(self.connect(user, database)) as connection:
             run_sql(connection, "SELECT set_config('fencegate.new_max_step', %s, false)", str(max_step))
             run_sql(connection, "SELECT set_config('fencegate.new_cut_ms', %s, false)", str(cut_ms))
+            run_sql(connection, "SELECT set_config('fencegate.new_grace_ms', %s, false)", str(grace_ms))
             run_sql(connection, mutate(text) if mutate else text)
             for name in gate_users:
                 run_sql(connection, f'GRANT fencegate_gate TO "{name}"')

@@ -270,7 +270,7 @@ TABLE = {
         arm_with_an_old_snapshot, {}),
     "superusers on the short way": (within("arm_equal", "AND NOT u.rolsuper", ""), arm_a_superuser, {}),
     "the lock of a raise": (
-        within("raise_one", "PERFORM fencegate.lock_exclusive(r, t, k, deadline);"), raise_while_an_arm_is_under_way, {}),
+        within("raise_one", "PERFORM fencegate.lock_exclusive(r, t, k, spared, deadline);"), raise_while_an_arm_is_under_way, {}),
     "reading the mark again under the lock of a raise": (
         within("raise_one", "IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;"), raise_past_another_raise, {}),
     "ending who sits on the lock": (

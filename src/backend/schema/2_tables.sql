@@ -28,8 +28,14 @@ CREATE TABLE IF NOT EXISTS fencegate.settings (
   cut_ms   integer NOT NULL DEFAULT 5000 CHECK (cut_ms BETWEEN 1 AND 600000),      -- longest wait of a raise
   secret   text NOT NULL DEFAULT gen_random_uuid()::text || gen_random_uuid()      -- seals what fencegate.guard leaves
 );
+-- The longest time for which a raise may spare what holds a mark; on top of cut_ms.
+ALTER TABLE fencegate.settings ADD COLUMN IF NOT EXISTS
+  grace_ms integer NOT NULL DEFAULT 5000 CHECK (grace_ms BETWEEN 0 AND 600000);
 INSERT INTO fencegate.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
--- fencegate.new_max_step and new_cut_ms: what `fencegate install` sets before this script, from the configuration.
+-- fencegate.new_max_step, new_cut_ms, new_grace_ms: what `fencegate install` sets before this script, from the
+-- configuration.
+UPDATE fencegate.settings s SET grace_ms = nullif(current_setting('fencegate.new_grace_ms', true), '')::integer
+ WHERE s.grace_ms <> nullif(current_setting('fencegate.new_grace_ms', true), '')::integer;
 UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
   FROM (SELECT nullif(current_setting('fencegate.new_max_step', true), '')::bigint AS max_step,
                nullif(current_setting('fencegate.new_cut_ms', true), '')::integer AS cut_ms) n
@@ -38,7 +44,7 @@ UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
 
 -- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
-CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 1;
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 2;
 
 -- A resource as it may stand in a sentence: a caller's name may hold anything.
 CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text

@@ -14,15 +14,15 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Who may be ended for sitting on a lock: shared holders (arms of the old token that froze half-way, guarded
--- transactions), whoever holds it without doing anything, and whose statement takes longer than any raise may. Never a
--- raise at work: it may carry a higher token, and ends by itself.
+-- transactions, holds), whoever holds it without doing anything, and whose statement takes longer than any raise may.
+-- Never a raise at work: it may carry a higher token, and ends by itself.
 CREATE OR REPLACE FUNCTION fencegate.idle_holders(key bigint) RETURNS SETOF integer
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT pg_stat_clear_snapshot();
   SELECT l.pid FROM fencegate.locks_of(key) l JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid
    WHERE l.pid <> pg_backend_pid()
      AND (l.mode = 'ShareLock' OR a.state LIKE 'idle%'
-          OR a.query_start < clock_timestamp() - (SELECT s.cut_ms + 5000 FROM fencegate.settings s) * interval '1 ms')
+          OR a.query_start < clock_timestamp() - (SELECT s.cut_ms + s.grace_ms + 5000 FROM fencegate.settings s) * interval '1 ms')
 $$;
 
 -- Each is ended only while it still holds the lock: pids are used again.
@@ -55,14 +55,17 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT greatest(1, least(most, extract(epoch FROM deadline - clock_timestamp()) * 1000))::integer::text
 $$;
 
--- Exclusive, for as long as the transaction lives. Queues fairly; every 200 ms it ends those who sit on the lock.
-CREATE OR REPLACE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, deadline timestamptz) RETURNS void
+-- Exclusive, for as long as the transaction lives. Queues fairly; every 200 ms it ends those who sit on the lock. With a
+-- grace, only from `spared` on: until then it keeps its place in the queue, so that no new holder gets in front of it.
+CREATE OR REPLACE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, spared timestamptz,
+                                                    deadline timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE m bigint;
 BEGIN
   LOOP
     BEGIN
-      PERFORM set_config('lock_timeout', fencegate.ms_until(deadline, 200), true);
+      PERFORM set_config('lock_timeout', fencegate.ms_until(greatest(spared,
+        least(deadline, clock_timestamp() + interval '200 ms'))), true);
       PERFORM pg_advisory_xact_lock(k);
       RETURN;
     EXCEPTION WHEN lock_not_available THEN
@@ -80,13 +83,13 @@ END $$;
 
 -- Takes the lock and moves the mark up to t; false when it was there already. The mark is read again under the lock, in
 -- a new statement: whoever was in front of us in the queue may have raised it.
-CREATE OR REPLACE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, deadline timestamptz, max_step bigint)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spared timestamptz, deadline timestamptz,
+                                               max_step bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE m bigint; n integer;
 BEGIN
-  PERFORM fencegate.lock_exclusive(r, t, k, deadline);
+  PERFORM fencegate.lock_exclusive(r, t, k, spared, deadline);
   SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
   IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
   -- Without a mark there is nothing to measure a step against.
@@ -187,24 +190,28 @@ BEGIN
 END $$;
 
 -- Arms (with `registers`) or only seals: all resources in one global order, one lock each, of the right strength, never
--- upgraded. `cut_ms` and `max_step` are what the caller asks for; the database's own limits hold as well.
+-- upgraded. `cut_ms`, `max_step` and `grace_ms` are what the caller asks for; the database's own limits hold as well.
+-- `grace_ms`: for so long, those who only hold a mark (fencegate.hold, fencegate.guard) are waited for and not ended; what
+-- cut_ms allows begins behind it.
 CREATE OR REPLACE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint,
-                                          registers boolean)
+                                          registers boolean, grace_ms integer DEFAULT 0)
 RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   me constant integer := pg_backend_pid();
   lock_timeout_before constant text := current_setting('lock_timeout');
-  deadline timestamptz; step bigint; started timestamptz; r text; t bigint; m bigint; k bigint;
+  spared timestamptz; deadline timestamptz; patience interval; step bigint; started timestamptz; r text; t bigint; m bigint; k bigint;
   names text[] := '{}'; toks bigint[] := '{}'; ups boolean[] := '{}'; counts integer[];
 BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
   PERFORM fencegate.check_transaction();
   started := fencegate.check_session(registers);
-  SELECT clock_timestamp() + least(greatest(coalesce($3, s.cut_ms), 1), s.cut_ms) * interval '1 ms',
+  SELECT clock_timestamp() + least(greatest(coalesce($6, 0), 0), s.grace_ms) * interval '1 ms',
+         least(greatest(coalesce($3, s.cut_ms), 1), s.cut_ms) * interval '1 ms',
          least(CASE WHEN $4 > 0 THEN $4 END, CASE WHEN s.max_step > 0 THEN s.max_step END)
-    INTO STRICT deadline, step FROM fencegate.settings s;
+    INTO STRICT spared, patience, step FROM fencegate.settings s;
+  deadline := spared + patience;
 
   -- The raise must be as durable as what others commit. This outlives the function, until the transaction's end.
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
@@ -224,7 +231,7 @@ BEGIN
       PERFORM fencegate.hold_equal(r, t, k, deadline);
       ups := ups || false;
     ELSE
-      ups := ups || fencegate.raise_one(r, t, k, deadline, step);
+      ups := ups || fencegate.raise_one(r, t, k, spared, deadline, step);
     END IF;
   END LOOP;
 

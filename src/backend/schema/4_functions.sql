@@ -105,6 +105,48 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT a.mark FROM fencegate.take(ARRAY[$1], ARRAY[$2], $3, 0, false) a
 $$;
 
+-- The same for several at once, all or none; with a grace for those who hold a mark, as in fencegate.take.
+CREATE OR REPLACE FUNCTION fencegate.raise_all(resources text[], tokens bigint[], cut_ms integer DEFAULT NULL,
+                                               max_step bigint DEFAULT 0, grace_ms integer DEFAULT 0)
+RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT a.resource, a.mark, a.raised, a.cut FROM fencegate.take($1, $2, $3, $4, false, $5) a
+$$;
+
+-- Holds the marks where they are until the transaction ends, for work that happens outside of the database. No raise
+-- commits while this session lives: it waits, as long as its grace says, then ends the session; and fails when it cannot.
+-- Raises nothing: ZF006 with "not_raised" when a mark is below its token. `wait_ms`: for a raise that is under way.
+CREATE OR REPLACE FUNCTION fencegate.hold(resources text[], tokens bigint[], wait_ms integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  lock_timeout_before constant text := current_setting('lock_timeout');
+  deadline timestamptz; r text; t bigint; m bigint;
+BEGIN
+  PERFORM fencegate.check_claims(resources, tokens);
+  PERFORM fencegate.check_transaction();
+  PERFORM fencegate.check_session(true);  -- what could not be ended must not hold
+  SELECT clock_timestamp()
+         + least(greatest(coalesce($3, s.cut_ms + s.grace_ms), 1), s.cut_ms + s.grace_ms) * interval '1 ms'
+    INTO STRICT deadline FROM fencegate.settings s;
+  FOR r, t IN SELECT x.r, x.t FROM unnest(resources, tokens) x(r, t)
+              ORDER BY fencegate.lock_key(x.r), x.r COLLATE "C" LOOP
+    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+    IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;  -- need not wait to be told
+    PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);
+    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
+    IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+    IF m IS DISTINCT FROM t THEN
+      PERFORM fencegate.unavailable(r, t, m, 'it was not raised to the token', 'Raise it first.',
+        ',"not_raised":true'); END IF;
+  END LOOP;
+  PERFORM set_config('lock_timeout', lock_timeout_before, true);
+  -- For how long, is for the caller and for raises to say.
+  PERFORM set_config('idle_in_transaction_session_timeout', '0', true);
+  IF current_setting('transaction_timeout', true) IS NOT NULL THEN  -- PostgreSQL 17 and newer
+    PERFORM set_config('transaction_timeout', '0', true); END IF;
+END $$;
+
 -- Why did my session end? For a gate, after the session's end was seen: what it was registered for, the marks, and
 -- whether a raise is under way. When `raising` is false and the mark is not above the session's token, no raise that
 -- cut it can still commit:

@@ -1,0 +1,2 @@
+// Boost.JSON, compiled once; everybody else includes its declarations only.
+#include <boost/json/src.hpp>

@@ -90,7 +90,7 @@ problem problem_of(const sql_error& e) {
 std::string problem_json(const problem& p) {
   std::string out;
   json_object object(out);
-  object.add("type", std::string(type_prefix) + p.name);
+  object.add("type", p.name.empty() ? "about:blank" : std::string(type_prefix) + p.name);
   object.add("title", p.title);
   object.add("status", p.status);
   object.add("detail", cut(p.detail, detail_bytes_max));

@@ -19,6 +19,8 @@ struct claim {
   friend bool operator==(const claim&, const claim&) = default;
 };
 
+using claims_list = std::vector<claim>;
+
 // Errors: empty, a bad resource name or token, more than limits::tag_resources_max, a resource named twice with
 // different tokens (the same token twice is one claim). No blanks are allowed.
 [[nodiscard]] result<std::vector<claim>> parse_tag(std::string_view text);

@@ -19,7 +19,7 @@ namespace fencegate::gate {
 // The setting that carries a tag; no server knows it, so it passes as a placeholder of its own class.
 inline constexpr std::string_view tokens_setting = "fencing.tokens";
 
-using claims_list = std::vector<fence::claim>;
+using fence::claims_list;
 
 // The claims of a start-up packet: `fencing.tokens` in `options` or as a parameter of its own, and a tag in
 // `application_name`, wherever it stands. Empty: there is none. An error: one is malformed, or two differ.

@@ -220,6 +220,10 @@ void polled_socket::shutdown() {
   if (is_open()) ::shutdown(descriptor_, SHUT_RDWR);
 }
 
+void polled_socket::shutdown_send() {
+  if (is_open()) ::shutdown(descriptor_, SHUT_WR);
+}
+
 void polled_socket::close() {
   if (!is_open()) return;
   static_cast<void>(poller_.control(EPOLL_CTL_DEL, descriptor_, 0, ticket_));

@@ -105,6 +105,8 @@ class polled_socket {
   // There may be something to read that the kernel has not told of: a write has failed.
   void suspect() { readable_ = is_open(); }
   void shutdown();
+  // Nothing more is written; the peer's bytes are still read.
+  void shutdown_send();
   void close();
 
  private:

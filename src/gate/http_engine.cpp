@@ -1,0 +1,276 @@
+#include "gate/http_engine.hpp"
+
+#include "base/limits.hpp"
+#include "fence/header_tag.hpp"
+#include "gate/http_words.hpp"
+#include "gate/rejection_log.hpp"
+
+#include <string>
+#include <utility>
+
+namespace fencegate::gate {
+
+using fence::reason;
+using fence::rejection;
+
+http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan,
+                         metrics::gate& figures, std::string client)
+    : host_(host), gate_(gate), plan_(plan), figures_(figures), client_(std::move(client)) {}
+
+bool http_engine::blocked() const {
+  return phase_ == phase::judging || phase_ == phase::connecting || awaits_upstream();
+}
+
+bool http_engine::awaits_body() const {
+  return phase_ == phase::collecting || phase_ == phase::swallowing ||
+         (phase_ == phase::forwarding && !request_body_.complete());
+}
+
+// What a callback changes is seen by the pump that runs below it, or starts one.
+void http_engine::pump() {
+  if (pumping_) return;
+  pumping_ = true;
+  while (step()) {
+  }
+  pumping_ = false;
+}
+
+bool http_engine::step() {
+  switch (phase_) {
+    case phase::head: return step_head();
+    case phase::collecting: return step_collecting();
+    case phase::forwarding: return step_forwarding();
+    case phase::swallowing: {
+      std::string nowhere;
+      const auto how = request_body_.move(from_client, nowhere);
+      if (how == http_body::progress::waiting) return false;
+      if (how == http_body::progress::malformed) keep_alive_ = false;
+      finish_request();
+      return true;
+    }
+    case phase::judging:
+    case phase::connecting:
+    case phase::closing: return false;
+  }
+  return false;
+}
+
+// ── a request's head ────────────────────────────────────────────────────────────────────────────────────────────────
+
+bool http_engine::step_head() {
+  if (draining_ && from_client.empty()) phase_ = phase::closing;
+  if (phase_ == phase::closing || from_client.empty()) return false;
+  const auto found = request_finder_.find(from_client.view());
+  if (found.has_error()) {
+    keep_alive_ = false;
+    request_ = {};
+    figures_.protocol_errors(metrics::side::client).add();
+    refuse(found.error().status, found.error().message);
+    return true;
+  }
+  if (!*found) return false;
+  head_bytes_.assign(from_client.view().substr((*found)->begin, (*found)->end - (*found)->begin));
+  from_client.consume((*found)->end);
+  began_ = host_.now();
+  if (read_head(head_bytes_)) begin_request();
+  return true;
+}
+
+// False: it was answered, and the connection ends.
+bool http_engine::read_head(std::string_view bytes) {
+  const auto wrong = [this](const wire::http_error& e) {
+    keep_alive_ = false;
+    figures_.protocol_errors(metrics::side::client).add();
+    refuse(e.status, e.message);
+    return false;
+  };
+  const std::string_view fence_fields[] = {gate_.token_header, fence::other_token_header};
+  keep_alive_ = true;
+  answered_ = false;
+  route_.reset();
+  claims_.clear();
+  marks_.clear();
+  framing_ = {};
+  request_body_.begin({}, wire::http_framing::kind::none);
+  if (auto parsed = wire::parse_request_head(bytes, request_); parsed.has_error()) return wrong(parsed.error());
+  const auto framing = wire::request_framing(request_);
+  if (framing.has_error()) return wrong(framing.error());
+  framing_ = *framing;
+  if (auto hop = wire::read_request_hop(request_, fence_fields, hop_); hop.has_error()) return wrong(hop.error());
+  if (auto target = wire::parse_http_target(request_.method, request_.target, request_.host, target_);
+      target.has_error())
+    return wrong(target.error());
+  keep_alive_ = hop_.keep_alive;
+  request_body_.begin(framing_, wire::http_framing::kind::none);
+  return true;
+}
+
+bool http_engine::is_read() const {
+  return request_.method == "GET" || request_.method == "HEAD" || request_.method == "OPTIONS";
+}
+
+void http_engine::begin_request() {
+  figures_.requests(is_read() ? metrics::request_class::read : metrics::request_class::write).add();
+  if (gate_.body_bytes_max != 0 && framing_.length > gate_.body_bytes_max)
+    return refuse(413, "the body is larger than body_max of this gate");
+  if (target_.decoded.starts_with("/.fencegate/")) return serve_marks();
+  if (const auto match = plan_.table.match(request_.method, target_.decoded)) return serve_route(*match);
+  if (is_read() || gate_.unmatched == settings::http_unmatched::pass) return forward();
+  reject({reason::refused,
+          {},
+          {},
+          {},
+          "no route of this gate matches " + std::string(request_.method) + " " + target_.path +
+              ", and what writes needs one"});
+}
+
+void http_engine::serve_route(const fence::route_match& match) {
+  const auto& route = gate_.routes[match.route];
+  route_ = match.route;
+  captures_ = match.captured;
+  if (is_read() && route.policy.read == fence::reads::pass) return proceed();
+  const std::string resource = plan_.routes[match.route].resource.resource(captures_);
+  if (!fence::is_resource_name(resource)) return refuse(400, "this path names no resource that a token could be for");
+  if (!bind(route.policy, resource)) return;
+  if (claims_.empty()) return proceed();
+  if (is_read() || route.policy.mode == fence::enforcement::monitor) return look(route.policy);
+  if (route.does != settings::http_action::forward) return proceed();  // the check is one unit with what it runs
+  phase_ = phase::judging;
+  auto on_answer = [this](const fence_answer& answer) {
+    if (answer.why) {
+      reject(*answer.why);
+    } else {
+      note_admitted(answer.marks, answer.raised);
+      forward();
+    }
+    pump();
+  };
+  if (route.guarantee == settings::http_guarantee::held) {
+    holding_ = true;
+    host_.hold(route_, claims_, std::move(on_answer));
+  } else {
+    host_.raise(route_, claims_, std::move(on_answer));
+  }
+}
+
+// Fills claims_ from the request; they cover the resource. False: it was answered.
+bool http_engine::bind(const fence::policy& rules, const std::string& resource) {
+  const bool enforced = rules.mode == fence::enforcement::enforce;
+  std::optional<rejection> why;
+  const auto found = fence::read_token_header(request_.fields, gate_.token_header, {&resource, 1});
+  if (found.has_error()) {
+    why = rejection{reason::malformed, resource, {}, {}, found.error().message};
+  } else if (*found) {
+    claims_ = **found;
+    if (fence::find_unclaimed({&resource, 1}, claims_) != nullptr)
+      why = rejection{reason::missing, resource, {}, {}, "the request's tokens are for other resources"};
+  } else if (!is_read() && rules.missing != fence::missing_token::allow) {
+    why = rejection{reason::missing, resource, {}, {}, "send it as " + gate_.token_header};
+  }
+  if (!why) return true;
+  claims_.clear();
+  if (enforced) {
+    reject(*why);
+    return false;
+  }
+  host_.report(*why, request_.method, true);
+  return true;
+}
+
+// Only looks at the marks: monitor mode, and reads where they are fenced.
+void http_engine::look(const fence::policy& rules) {
+  phase_ = phase::judging;
+  auto on_answer = [this, enforced = rules.mode == fence::enforcement::enforce](const fence_answer& answer) {
+    auto why = answer.why;
+    for (const auto& mark : answer.marks) {
+      for (const auto& one : claims_) {
+        if (!why && one.resource == mark.resource && one.presented < mark.presented)
+          why = rejection{reason::stale, one.resource, one.presented, mark.presented, {}};
+      }
+    }
+    claims_.clear();  // what follows is not fenced
+    if (why && enforced) {
+      reject(*why);
+    } else {
+      if (why)
+        host_.report(*why, request_.method, true);
+      else
+        figures_.checks(metrics::check_outcome::admitted).add();
+      marks_ = answer.marks;
+      proceed();
+    }
+    pump();
+  };
+  host_.look(route_, claims_, std::move(on_answer));
+}
+
+void http_engine::note_admitted(const claims_list& marks, bool raised) {
+  figures_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
+  marks_ = marks;
+}
+
+void http_engine::proceed() {
+  const bool atomic = route_ && gate_.routes[*route_].does != settings::http_action::forward;
+  if (atomic)
+    collect();
+  else
+    forward();
+}
+
+// ── answers of the gate's own ───────────────────────────────────────────────────────────────────────────────────────
+
+void http_engine::reject(const rejection& why) {
+  release();
+  host_.report(why, request_.method, false);
+  if (!why.resource.empty() && why.mark) marks_ = {{why.resource, *why.mark}};
+  refuse(fence::problem_of(why));
+}
+
+void http_engine::refuse(int status, std::string_view detail) {
+  refuse(problem_of_gateway(status, detail, fence::problem::effect::none));
+}
+
+void http_engine::refuse(fence::problem what) {
+  answer(what.status, fence::problem_media_type, fence::problem_json(what));
+}
+
+// Then the rest of the request's body has to be taken off the connection, or the connection ends.
+void http_engine::answer(int status, std::string_view content_type, std::string_view body) {
+  const bool unread = !request_body_.complete();
+  const bool short_rest = framing_.what == wire::http_framing::kind::length &&
+                          framing_.length <= limits::http_swallowed_bytes_max && !hop_.expects_continue;
+  if (draining_ || client_ended_ || (unread && !short_rest)) keep_alive_ = false;
+  append_answer(to_client,
+                {status, content_type, body, marks_, keep_alive_, request_.minor, request_.method == "HEAD"});
+  if (unread && keep_alive_) {
+    phase_ = phase::swallowing;
+  } else {
+    lingers_ = !keep_alive_;
+    finish_request();
+  }
+}
+
+void http_engine::finish_request() {
+  request_body_.begin({}, wire::http_framing::kind::none);
+  collected_.clear();
+  phase_ = keep_alive_ && !draining_ && !client_ended_ ? phase::head : phase::closing;
+}
+
+// ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+// A client may say that it has nothing more to ask and still wait for the answer.
+void http_engine::on_client_end() {
+  client_ended_ = true;
+  const bool whole = blocked() || (phase_ == phase::forwarding && request_body_.complete());
+  if (whole) return;
+  if (linked_) drop_link();
+  release();
+  phase_ = phase::closing;
+}
+
+void http_engine::drain() {
+  draining_ = true;
+  if (phase_ == phase::head && from_client.empty()) phase_ = phase::closing;
+}
+
+}  // namespace fencegate::gate

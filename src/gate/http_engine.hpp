@@ -1,0 +1,156 @@
+// One HTTP client's connection as an I/O-free machine: bytes in, bytes out. It reads one request at a time, finds its route,
+// has its tokens checked, and then forwards it or lets a backend carry it out.
+//
+// Rules kept: nothing of a request that needs a token goes to the upstream before its store has said that every mark is at
+// its token, and (held) before the hold was seen alive right then. What was inspected is what is sent: heads are written
+// anew. No write is ever sent twice.
+#pragma once
+
+#include "base/byte_queue.hpp"
+#include "base/metrics.hpp"
+#include "fence/gate_settings.hpp"
+#include "fence/problem.hpp"
+#include "gate/http_body.hpp"
+#include "gate/http_host.hpp"
+#include "gate/http_plan.hpp"
+#include "wire/http_framing.hpp"
+#include "wire/http_head.hpp"
+#include "wire/http_hop.hpp"
+#include "wire/http_target.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+class http_engine {
+ public:
+  // `client`: the address, without its port. REQUIRES: everything given lives longer.
+  http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& figures,
+              std::string client);
+
+  byte_queue from_client;
+  byte_queue from_backend;
+  std::string to_client;
+  std::string to_backend;
+
+  void on_client_bytes() { pump(); }
+  void on_client_end();
+  void on_backend_bytes();
+  // The upstream has closed the connection; its last bytes were read.
+  void on_backend_end();
+  void on_connected();
+  void on_unreachable(std::string_view why);
+  // The store's session that held the marks is gone: a raise has ended it, or the store.
+  void on_hold_lost(std::string_view why);
+  // The upstream was silent for too long.
+  void on_upstream_timeout();
+  void drain();
+
+  // Nothing more will be read or sent but to_client; then the connection ends.
+  [[nodiscard]] bool closing() const { return phase_ == phase::closing; }
+  // Closing, but the client is still sending what nobody wants: an answer may be lost when it is cut off at once.
+  [[nodiscard]] bool lingers() const { return closing() && lingers_; }
+  // No request is under way, not even in part.
+  [[nodiscard]] bool at_rest() const { return phase_ == phase::head && from_client.empty() && to_client.empty(); }
+  // A head, or a part of one, is awaited.
+  [[nodiscard]] bool awaits_head() const { return phase_ == phase::head; }
+  // The client's next bytes cannot be used before something else happens.
+  [[nodiscard]] bool blocked() const;
+  // The client has still to send of its body.
+  [[nodiscard]] bool awaits_body() const;
+  // The upstream has the request, and has not answered completely.
+  [[nodiscard]] bool awaits_upstream() const { return phase_ == phase::forwarding && request_body_.complete(); }
+
+ private:
+  enum class phase : std::uint8_t {
+    head,        // of the next request
+    collecting,  // an atomic route's body
+    judging,     // a store was asked
+    connecting,  // the link is being opened for a request that may go
+    forwarding,  // bodies are moved, the response is awaited or on its way
+    swallowing,  // what is left of the body of a request that was answered
+    closing
+  };
+
+  // ── requests (http_engine.cpp)
+  void pump();
+  [[nodiscard]] bool step();
+  [[nodiscard]] bool step_head();
+  [[nodiscard]] bool read_head(std::string_view bytes);
+  void begin_request();
+  [[nodiscard]] bool is_read() const;
+  void serve_route(const fence::route_match& match);
+  [[nodiscard]] bool bind(const fence::policy& rules, const std::string& resource);
+  void look(const fence::policy& rules);
+  void note_admitted(const claims_list& marks, bool raised);
+  void proceed();
+  void reject(const fence::rejection& why);
+  void refuse(int status, std::string_view detail);
+  void refuse(fence::problem what);
+  void answer(int status, std::string_view content_type, std::string_view body);
+  void finish_request();
+
+  // ── forwarding (http_engine_forward.cpp)
+  void forward();
+  void send_forward();
+  [[nodiscard]] bool step_forwarding();
+  [[nodiscard]] bool step_response_head();
+  void relay_response_head(const wire::http_framing& framing, const wire::http_hop& hop);
+  void end_response();
+  void fail_forward(int status, std::string_view detail);
+  void drop_link();
+  void release();
+
+  // ── atomic routes, and marks (http_engine_atomic.cpp)
+  void collect();
+  [[nodiscard]] bool step_collecting();
+  void run();
+  [[nodiscard]] std::optional<std::string> value_of(const fence::route_template& text);
+  void serve_marks();
+
+  http_host& host_;
+  const settings::http_gate& gate_;
+  const http_plan& plan_;
+  metrics::gate& figures_;
+  const std::string client_;
+  phase phase_ = phase::head;
+  bool pumping_ = false;
+  bool draining_ = false;
+  bool client_ended_ = false;
+  bool lingers_ = false;
+
+  // The request at hand.
+  wire::http_head_finder request_finder_{wire::http_head_finder::side::request};
+  std::string head_bytes_;
+  wire::http_request_head request_;
+  wire::http_target target_;
+  wire::http_hop hop_;
+  wire::http_framing framing_;
+  http_body request_body_;
+  bool keep_alive_ = true;
+  std::optional<std::size_t> route_;
+  fence::route_captures captures_;
+  claims_list claims_;  // under which it is let through
+  claims_list marks_;   // for the client to know
+  std::string collected_;
+  std::chrono::steady_clock::time_point began_{};
+
+  // The link and the response.
+  bool linked_ = false;
+  bool link_used_ = false;  // it carried a request before
+  bool retried_ = false;    // a read that met the end of an idle link
+  bool holding_ = false;
+  wire::http_head_finder response_finder_{wire::http_head_finder::side::response};
+  std::string response_bytes_;
+  wire::http_response_head response_;
+  http_body response_body_;
+  bool answered_ = false;       // the response's head was sent on
+  bool link_reusable_ = false;  // behind this response
+};
+
+}  // namespace fencegate::gate

@@ -1,0 +1,134 @@
+// Routes that a backend carries out itself, and the marks as a resource of their own.
+#include "base/limits.hpp"
+#include "fence/header_tag.hpp"
+#include "gate/http_engine.hpp"
+#include "gate/http_words.hpp"
+
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+
+#include <utility>
+
+namespace fencegate::gate {
+
+using fence::reason;
+using fence::rejection;
+
+// The body is held whole: it becomes one value.
+void http_engine::collect() {
+  collected_.clear();
+  const bool too_much =
+      framing_.what == wire::http_framing::kind::length && framing_.length > gate_.body_held_bytes_max;
+  if (too_much) return refuse(413, "the body is larger than body_held_max of this gate");
+  if (hop_.expects_continue && !request_body_.complete() && from_client.empty())
+    to_client += "HTTP/1.1 100 Continue\r\n\r\n";
+  request_body_.begin(framing_, wire::http_framing::kind::length);
+  phase_ = phase::collecting;
+}
+
+bool http_engine::step_collecting() {
+  const auto how = request_body_.move(from_client, collected_);
+  if (collected_.size() > gate_.body_held_bytes_max) {
+    refuse(413, "the body is larger than body_held_max of this gate");
+  } else if (how == http_body::progress::malformed) {
+    keep_alive_ = false;
+    figures_.protocol_errors(metrics::side::client).add();
+    refuse(400, request_body_.what_is_malformed());
+  } else if (how == http_body::progress::complete) {
+    run();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void http_engine::run() {
+  std::vector<std::string> values;
+  for (const auto& one : plan_.routes[*route_].values) {
+    auto value = value_of(one);
+    if (!value) return;  // it was answered
+    values.push_back(std::move(*value));
+  }
+  phase_ = phase::judging;
+  auto on_answer = [this](const atomic_answer& answered) {
+    switch (answered.what) {
+      case atomic_answer::outcome::done:
+        if (!claims_.empty()) note_admitted(answered.marks, answered.raised);
+        answer(answered.status, answered.content_type, answered.body);
+        break;
+      case atomic_answer::outcome::rejected: reject(answered.why); break;
+      case atomic_answer::outcome::failed: answer(answered.status, fence::problem_media_type, answered.body); break;
+      case atomic_answer::outcome::unknown:
+        refuse(problem_of_gateway(502, answered.detail, fence::problem::effect::unknown));
+        break;
+    }
+    pump();
+  };
+  host_.run(*route_, claims_, std::move(values), is_read(), std::move(on_answer));
+}
+
+// nullopt: the request has not what it takes, and was told so.
+std::optional<std::string> http_engine::value_of(const fence::route_template& text) {
+  using part = fence::route_template::part;
+  std::string kept;
+  std::string problem;
+  auto find = [&](const part& p) -> std::optional<std::string_view> {
+    if (p.what == part::kind::body) return collected_;
+    if (p.what == part::kind::token) {
+      if (claims_.empty()) return std::nullopt;
+      kept = claims_.front().presented.to_string();
+      return kept;
+    }
+    if (p.what == part::kind::header) {
+      const auto* field = wire::find_field(request_.fields, p.text);
+      if (field != nullptr && wire::count_fields(request_.fields, p.text) > 1) problem = p.text + " comes twice";
+      return field == nullptr || !problem.empty() ? std::nullopt : std::optional(field->value);
+    }
+    auto value = wire::http_query_value(target_.query.value_or(""), p.text);
+    if (value.has_error()) problem = std::string(value.error().message);
+    if (value.has_error() || !*value) return std::nullopt;
+    kept = std::move(**value);
+    return kept;
+  };
+  auto expanded = text.expand(captures_, find);
+  if (!expanded) refuse(400, problem.empty() ? "the request lacks a value that this route needs" : problem);
+  return expanded;
+}
+
+// GET and PUT /.fencegate/marks/{resource}: PUT with a token raises without a write.
+void http_engine::serve_marks() {
+  constexpr std::string_view prefix = "/.fencegate/marks/";
+  if (!target_.decoded.starts_with(prefix) || gate_.seal != settings::http_seal::gate)
+    return refuse(404, "there is nothing here");
+  const std::string resource = target_.decoded.substr(prefix.size());
+  const bool put = request_.method == "PUT";
+  if (!put && request_.method != "GET" && request_.method != "HEAD") return refuse(405, "GET and PUT are served here");
+  if (!fence::is_resource_name(resource)) return refuse(400, "this is no name of a resource");
+  if (!put) claims_ = {{resource, fence::token{}}};
+  if (put && !bind(fence::policy{}, resource)) return;
+  phase_ = phase::judging;
+  auto on_answer = [this, put, resource](const fence_answer& answered) {
+    if (answered.why) {
+      reject(*answered.why);
+    } else {
+      if (put)
+        note_admitted(answered.marks, answered.raised);
+      else
+        marks_ = answered.marks;
+      if (marks_.empty()) {
+        refuse(404, "this resource has no mark");
+      } else {
+        boost::json::object body{{"resource", resource}, {"mark", marks_.front().presented.value()}};
+        if (put) body["raised"] = answered.raised;
+        answer(200, "application/json", boost::json::serialize(body));
+      }
+    }
+    pump();
+  };
+  if (put)
+    host_.raise({}, claims_, std::move(on_answer));
+  else
+    host_.look({}, claims_, std::move(on_answer));
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,194 @@
+// Forwarding: the request's body to the upstream, its response to the client.
+#include "gate/http_engine.hpp"
+#include "gate/http_words.hpp"
+
+#include <string>
+
+namespace fencegate::gate {
+
+using fence::reason;
+using fence::rejection;
+using kind = wire::http_framing::kind;
+
+void http_engine::forward() {
+  if (!gate_.upstream) return refuse(404, "no route of this gate matches, and it has no upstream");
+  retried_ = false;
+  if (linked_) return send_forward();
+  phase_ = phase::connecting;
+  host_.connect();
+}
+
+void http_engine::on_connected() {
+  linked_ = true;
+  link_used_ = false;
+  if (phase_ == phase::connecting) send_forward();
+  pump();
+}
+
+void http_engine::on_unreachable(std::string_view why) {
+  if (phase_ != phase::connecting) return;
+  release();
+  const std::string detail = "the upstream cannot be reached: " + std::string(why);
+  refuse(503, detail);
+  pump();
+}
+
+void http_engine::send_forward() {
+  // The last look before the first byte leaves; from here on a raise waits for us, or cuts us.
+  if (holding_ && !host_.holds())
+    return reject(
+        {reason::unavailable, claims_.front().resource, claims_.front().presented, {}, "its store has let go of it"});
+  append_forwarded(to_backend, {request_, target_, hop_, framing_, client_});
+  if (!retried_ && hop_.expects_continue && !request_body_.complete() && from_client.empty())
+    to_client += "HTTP/1.1 100 Continue\r\n\r\n";
+  request_body_.begin(framing_, framing_.what);
+  answered_ = false;
+  phase_ = phase::forwarding;
+}
+
+bool http_engine::step_forwarding() {
+  // An answer that comes early ends the request: what is left of its body is for nobody.
+  if (!answered_ && request_body_.move(from_client, to_backend) == http_body::progress::malformed) {
+    fail_forward(400, request_body_.what_is_malformed());
+    return true;
+  }
+  if (!answered_ && gate_.body_bytes_max != 0 && request_body_.moved() > gate_.body_bytes_max) {
+    fail_forward(413, "the body is larger than body_max of this gate");
+    return true;
+  }
+  if (!answered_) return step_response_head();
+  switch (response_body_.move(from_backend, to_client)) {
+    case http_body::progress::waiting: return false;
+    case http_body::progress::complete: end_response(); return true;
+    case http_body::progress::malformed: fail_forward(502, response_body_.what_is_malformed()); return true;
+  }
+  return false;
+}
+
+bool http_engine::step_response_head() {
+  if (from_backend.empty()) return false;
+  const auto wrong = [this](const wire::http_error& e) {
+    figures_.protocol_errors(metrics::side::backend).add();
+    fail_forward(502, "the upstream's answer is not valid HTTP: " + std::string(e.message));
+    return true;
+  };
+  const auto found = response_finder_.find(from_backend.view());
+  if (found.has_error()) return wrong(found.error());
+  if (!*found) return false;
+  response_bytes_.assign(from_backend.view().substr((*found)->begin, (*found)->end - (*found)->begin));
+  from_backend.consume((*found)->end);
+  if (auto parsed = wire::parse_response_head(response_bytes_, response_); parsed.has_error())
+    return wrong(parsed.error());
+  const auto framing = wire::response_framing(response_, request_.method);
+  if (framing.has_error()) return wrong(framing.error());
+  wire::http_hop hop;
+  if (auto read = wire::read_response_hop(response_, hop); read.has_error()) return wrong(read.error());
+  if (response_.status >= 200) {
+    relay_response_head(*framing, hop);
+  } else if (response_.status != 100 && request_.minor == 1) {  // the gate has said 100 itself
+    append_relayed(to_client, response_, hop);
+    to_client += "\r\n";
+  }
+  return true;
+}
+
+void http_engine::relay_response_head(const wire::http_framing& framing, const wire::http_hop& hop) {
+  const bool early = !request_body_.complete();
+  auto goes_on = framing;
+  if (framing.what == kind::chunked || framing.what == kind::until_close)
+    goes_on.what = request_.minor == 1 ? kind::chunked : kind::until_close;
+  if (early || draining_ || client_ended_ || goes_on.what == kind::until_close) keep_alive_ = false;
+  link_reusable_ = !early && framing.reusable && hop.keep_alive;
+  append_relayed(to_client, response_, hop);
+  append_marks(to_client, marks_);
+  // Of what would have come, in an answer to HEAD or a 304.
+  const auto* length = wire::find_field(response_.fields, "Content-Length");
+  if (framing.what == kind::none && length != nullptr && response_.status != 204)
+    wire::append_header_field(to_client, length->name, length->value);
+  wire::append_framing_field(to_client, goes_on);
+  append_end_of_head(to_client, keep_alive_, request_.minor);
+  response_body_.begin(framing, goes_on.what);
+  answered_ = true;
+}
+
+void http_engine::end_response() {
+  release();
+  const bool early = !request_body_.complete();
+  link_used_ = true;
+  if (!link_reusable_ || !from_backend.empty()) drop_link();
+  lingers_ = early;
+  finish_request();
+}
+
+void http_engine::on_backend_bytes() {
+  if (phase_ == phase::forwarding) return pump();
+  // Nobody has asked: it must not become the answer to the next request.
+  figures_.protocol_errors(metrics::side::backend).add();
+  drop_link();
+}
+
+void http_engine::on_backend_end() {
+  const bool waits = phase_ == phase::forwarding;
+  const bool nothing_said = from_backend.empty() && !answered_;
+  if (waits && answered_ && response_body_.on_end(to_client) == http_body::progress::complete) {
+    end_response();
+    drop_link();
+    return pump();
+  }
+  drop_link();
+  if (!waits) return;
+  // An idle link may end just as it is used again. Who only reads may ask once more; a write is never sent twice.
+  if (nothing_said && is_read() && framing_.what == kind::none && link_used_ && !retried_) {
+    retried_ = true;
+    phase_ = phase::connecting;
+    return host_.connect();
+  }
+  fail_forward(502, "the upstream closed the connection before it had answered");
+  pump();
+}
+
+void http_engine::on_hold_lost(std::string_view why) {
+  if (!holding_) return;
+  if (phase_ == phase::connecting) {
+    drop_link();
+    reject({reason::unavailable, claims_.front().resource, claims_.front().presented, {}, std::string(why)});
+  } else if (phase_ == phase::forwarding) {
+    fail_forward(504, why);
+  }
+  pump();
+}
+
+void http_engine::on_upstream_timeout() {
+  if (phase_ != phase::forwarding) return;
+  fail_forward(504, "the upstream did not answer in time");
+  pump();
+}
+
+// The upstream may have carried the request out.
+void http_engine::fail_forward(int status, std::string_view detail) {
+  const bool early = !request_body_.complete();
+  drop_link();
+  release();
+  if (answered_) {
+    keep_alive_ = false;  // half an answer: the client sees that it ends too soon
+    return finish_request();
+  }
+  refuse(problem_of_gateway(status, detail, fence::problem::effect::unknown));
+  if (early) lingers_ = true;
+}
+
+void http_engine::drop_link() {
+  linked_ = false;
+  from_backend = {};
+  to_backend.clear();
+  response_finder_ = wire::http_head_finder{wire::http_head_finder::side::response};
+  host_.disconnect();
+}
+
+void http_engine::release() {
+  if (!holding_) return;
+  holding_ = false;
+  host_.release();
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,42 @@
+// The stores of an HTTP gate, as its sessions on one thread ask them.
+#pragma once
+
+#include "gate/http_host.hpp"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+// A hold on marks that was asked for. Dropping it lets go, or takes the question back.
+class hold_lease {
+ public:
+  hold_lease() = default;
+  virtual ~hold_lease() = default;
+  hold_lease(const hold_lease&) = delete;
+  hold_lease& operator=(const hold_lease&) = delete;
+  // The store's session is there, as far as its socket shows at this moment.
+  [[nodiscard]] virtual bool alive() = 0;
+};
+
+// Questions may be answered before the call returns.
+class http_stores {
+ public:
+  using where = http_host::where;
+  using fence_callback = std::function<void(const fence_answer&)>;
+  virtual ~http_stores() = default;
+
+  virtual void look(where route, const claims_list& wanted, fence_callback done) = 0;
+  virtual void raise(where route, const claims_list& wanted, fence_callback done) = 0;
+  // `lost` comes at most once, after `done` has said that it holds and before the lease is dropped.
+  [[nodiscard]] virtual std::unique_ptr<hold_lease> hold(where route, const claims_list& wanted, fence_callback done,
+                                                         std::function<void(std::string_view)> lost) = 0;
+  virtual void run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
+                   std::function<void(const atomic_answer&)> done) = 0;
+};
+
+}  // namespace fencegate::gate

@@ -1,0 +1,286 @@
+#include "http_rig.hpp"
+
+#include <gmock/gmock.h>
+
+namespace fencegate::gate {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class http_forwarding : public http_rig {
+ protected:
+  void link() {
+    EXPECT_EQ(host.connects, ++links_);
+    engine().on_connected();
+  }
+
+ private:
+  int links_ = 0;
+};
+
+constexpr std::string_view put =
+    "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 5\r\n\r\nhello";
+
+TEST_F(http_forwarding, a_read_passes_without_a_token_and_the_connection_goes_on) {
+  client("GET /orders/7?x=%41 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\nConnection: X-Mine\r\nX-Mine: 1\r\n\r\n");
+  EXPECT_EQ(host.asked, "");
+  link();
+  EXPECT_EQ(to_upstream(),
+            "GET /orders/7?x=%41 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\nX-Forwarded-For: 192.0.2.7\r\n"
+            "X-Forwarded-Proto: http\r\nForwarded: for=192.0.2.7;proto=http\r\nVia: 1.1 fencegate\r\n\r\n");
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nhi");
+  EXPECT_EQ(to_client(), "HTTP/1.1 200 OK\r\nX-A: b\r\nVia: 1.1 fencegate\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_TRUE(engine().at_rest());
+  client("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(to_upstream(), StartsWith("GET /b HTTP/1.1\r\n"));
+  EXPECT_EQ(host.disconnects, 0);
+}
+
+TEST_F(http_forwarding, nothing_leaves_before_the_hold_was_granted_and_seen_alive) {
+  client(put);
+  EXPECT_EQ(host.asked, "hold");
+  EXPECT_THAT(host.claims, ElementsAre(fence::claim{"order:7", *fence::token::parse("34")}));
+  EXPECT_EQ(host.connects, 0);
+  host.admit();
+  EXPECT_EQ(to_upstream(), "");
+  link();
+  const auto sent = to_upstream();
+  EXPECT_THAT(sent, HasSubstr("Fencing-Token: 34\r\n"));
+  EXPECT_THAT(sent, EndsWith("Content-Length: 5\r\n\r\nhello"));
+  EXPECT_EQ(host.releases, 0);
+  upstream("HTTP/1.1 204 No Content\r\n\r\n");
+  EXPECT_EQ(to_client(), "HTTP/1.1 204 No Content\r\nVia: 1.1 fencegate\r\nFencing-Mark: 34\r\n\r\n");
+  EXPECT_EQ(host.releases, 1);
+}
+
+TEST_F(http_forwarding, a_hold_that_is_gone_when_the_link_stands_sends_nothing) {
+  client(put);
+  host.admit();
+  host.holding = false;
+  link();
+  EXPECT_EQ(to_upstream(), "");
+  EXPECT_EQ(status_of(to_client()), 503);
+  EXPECT_EQ(host.releases, 1);
+  EXPECT_THAT(host.reports, ElementsAre("unavailable"));
+}
+
+TEST_F(http_forwarding, a_stale_token_is_told_so_and_the_body_is_taken_off_the_connection) {
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 33\r\nContent-Length: 5\r\n\r\nhel");
+  host.answer(fence_answer{
+      fence::rejection{fence::reason::stale, "order:7", *fence::token::parse("33"), *fence::token::parse("34"), {}},
+      {},
+      false});
+  const auto said = to_client();
+  EXPECT_EQ(status_of(said), 412);
+  EXPECT_THAT(said, HasSubstr("Fencing-Mark: 34\r\n"));
+  EXPECT_THAT(said, HasSubstr("\"applied\":\"no\""));
+  EXPECT_THAT(said, Not(HasSubstr("Connection: close")));
+  client("loGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(host.connects, 1);
+  EXPECT_EQ(to_upstream(), "");
+}
+
+TEST_F(http_forwarding, what_is_not_admitted_is_answered_by_the_gate) {
+  struct row {
+    std::string_view request;
+    int status;
+  };
+  for (const row& r : {row{"PUT /orders/7 HTTP/1.1\r\nHost: a\r\n\r\n", 428},
+                       row{"PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: x\r\n\r\n", 400},
+                       row{"PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: other=3\r\n\r\n", 428},
+                       row{"PUT /nowhere HTTP/1.1\r\nHost: a\r\nFencing-Token: 3\r\n\r\n", 403},
+                       row{"PUT /orders/%20 HTTP/1.1\r\nHost: a\r\nFencing-Token: 3\r\n\r\n", 400},
+                       row{"DELETE /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 3\r\n\r\n", 403}}) {
+    client(r.request);
+    EXPECT_EQ(status_of(to_client()), r.status) << r.request;
+    EXPECT_TRUE(engine().at_rest());
+  }
+  EXPECT_EQ(host.connects, 0);
+  EXPECT_EQ(host.asked, "");
+}
+
+TEST_F(http_forwarding, checked_raises_and_then_forwards) {
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: order:7=34, b=2\r\n\r\n");
+  EXPECT_EQ(host.asked, "raise");
+  EXPECT_EQ(host.claims.size(), 2u);
+  host.admit();
+  link();
+  EXPECT_THAT(to_upstream(), StartsWith("PUT /checked/7 "));
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_THAT(to_client(), HasSubstr("Fencing-Mark: order:7=34, b=2\r\n"));
+  EXPECT_EQ(host.releases, 0);
+}
+
+TEST_F(http_forwarding, a_cut_hold_closes_the_upstream_and_says_that_nobody_knows) {
+  client(put);
+  host.admit();
+  link();
+  to_upstream();
+  engine().on_hold_lost("a raise has ended it");
+  EXPECT_EQ(host.disconnects, 1);
+  const auto said = to_client();
+  EXPECT_EQ(status_of(said), 504);
+  EXPECT_THAT(said, HasSubstr("\"applied\":\"unknown\""));
+}
+
+TEST_F(http_forwarding, a_cut_in_the_middle_of_the_answer_ends_the_connection) {
+  client(put);
+  host.admit();
+  link();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+  to_client();
+  engine().on_hold_lost("a raise has ended it");
+  EXPECT_EQ(to_client(), "");
+  EXPECT_TRUE(engine().closing());
+}
+
+TEST_F(http_forwarding, a_write_is_never_sent_twice) {
+  client("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  link();
+  to_upstream();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  to_client();
+  client(put);
+  host.admit();
+  EXPECT_THAT(to_upstream(), StartsWith("PUT"));
+  engine().on_backend_end();
+  EXPECT_EQ(status_of(to_client()), 502);
+  EXPECT_EQ(host.connects, 1);
+}
+
+TEST_F(http_forwarding, a_read_on_an_idle_link_that_has_just_ended_is_asked_once_more) {
+  client("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  link();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  client("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+  to_upstream();
+  to_client();
+  engine().on_backend_end();
+  link();
+  EXPECT_THAT(to_upstream(), StartsWith("GET /b "));
+  engine().on_backend_end();
+  EXPECT_EQ(status_of(to_client()), 502);
+  EXPECT_EQ(host.connects, 2);
+}
+
+TEST_F(http_forwarding, an_early_answer_ends_both_connections) {
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 3\r\nContent-Length: 1000\r\n\r\nabc");
+  host.admit();
+  link();
+  upstream("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno");
+  EXPECT_THAT(to_client(), HasSubstr("Connection: close\r\n\r\nno"));
+  EXPECT_TRUE(engine().lingers());
+  EXPECT_EQ(host.disconnects, 1);
+}
+
+TEST_F(http_forwarding, bodies_are_framed_anew) {
+  client(
+      "PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\n");
+  host.admit();
+  link();
+  EXPECT_THAT(to_upstream(), EndsWith("Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"));
+  upstream("HTTP/1.1 200 OK\r\n\r\nabc");
+  upstream("def");
+  engine().on_backend_end();
+  EXPECT_THAT(to_client(), EndsWith("Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n"));
+  EXPECT_TRUE(engine().at_rest());
+}
+
+TEST_F(http_forwarding, expect_is_answered_once_the_token_is_good) {
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 3\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(to_client(), "");
+  host.admit();
+  link();
+  EXPECT_EQ(to_client(), "HTTP/1.1 100 Continue\r\n\r\n");
+  EXPECT_THAT(to_upstream(), Not(HasSubstr("Expect")));
+  client("ab");
+  EXPECT_EQ(to_upstream(), "ab");
+}
+
+TEST_F(http_forwarding, bytes_that_nobody_asked_for_answer_nobody) {
+  client("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  link();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(host.disconnects, 1);
+  to_client();
+  client("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(to_client(), "");
+  link();
+}
+
+TEST_F(http_forwarding, monitor_looks_and_forwards_all_the_same) {
+  for (auto& route : gate_.routes) route.policy.mode = fence::enforcement::monitor;
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 33\r\n\r\n");
+  EXPECT_EQ(host.asked, "look");
+  host.answer(fence_answer{{}, {{"order:7", *fence::token::parse("34")}}, false});
+  EXPECT_THAT(host.reports, ElementsAre("monitor stale"));
+  link();
+  EXPECT_THAT(to_upstream(), StartsWith("PUT"));
+}
+
+TEST_F(http_forwarding, the_client_may_say_that_it_has_no_more_to_ask) {
+  client("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  link();
+  engine().on_client_end();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_THAT(to_client(), EndsWith("Connection: close\r\n\r\nhi"));
+  EXPECT_TRUE(engine().closing());
+}
+
+using http_atomic = http_rig;
+
+TEST_F(http_atomic, a_statement_gets_its_values_and_its_claims) {
+  client("POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 2\r\n\r\n{");
+  EXPECT_EQ(host.asked, "");
+  client("}");
+  EXPECT_EQ(host.asked, "run");
+  EXPECT_THAT(host.run_values, ElementsAre("7", "{}"));
+  EXPECT_THAT(host.claims, ElementsAre(fence::claim{"entries", *fence::token::parse("34")}));
+  atomic_answer done;
+  done.what = atomic_answer::outcome::done;
+  done.status = 200;
+  done.content_type = "application/json";
+  done.body = "{\"rows\":[]}";
+  done.marks = host.claims;
+  host.answer(done);
+  const auto said = to_client();
+  EXPECT_THAT(said, StartsWith("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nFencing-Mark: 34\r\n"));
+  EXPECT_THAT(said, EndsWith("{\"rows\":[]}"));
+  EXPECT_EQ(host.connects, 0);
+}
+
+TEST_F(http_atomic, a_body_that_is_too_large_runs_nothing) {
+  gate_.body_held_bytes_max = 4;
+  client(
+      "POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
+  EXPECT_EQ(status_of(to_client()), 413);
+  EXPECT_EQ(host.asked, "");
+  EXPECT_TRUE(engine().lingers());
+}
+
+TEST_F(http_atomic, unknown_is_said) {
+  client("POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 0\r\n\r\n");
+  host.answer(atomic_answer{});
+  const auto said = to_client();
+  EXPECT_EQ(status_of(said), 502);
+  EXPECT_THAT(said, HasSubstr("\"applied\":\"unknown\""));
+}
+
+TEST_F(http_atomic, marks_are_read_and_raised) {
+  client("PUT /.fencegate/marks/orders HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+  EXPECT_EQ(host.asked, "raise");
+  host.answer(fence_answer{{}, host.claims, true});
+  EXPECT_THAT(to_client(), EndsWith("{\"resource\":\"orders\",\"mark\":34,\"raised\":true}"));
+  client("GET /.fencegate/marks/orders HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(host.asked, "look");
+  host.answer(fence_answer{});
+  EXPECT_EQ(status_of(to_client()), 404);
+}
+
+}  // namespace
+}  // namespace fencegate::gate

@@ -40,6 +40,9 @@ void append_base64(std::string& out, std::string_view bytes) {
   }
 }
 
+// Of an exponent: no type of any server has one with more, and readers fail at numbers beyond their own types.
+constexpr std::size_t exponent_digits_max = 4;
+
 // Takes a run of digits off the front; false: there is none.
 bool take_digits(std::string_view& text) {
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -98,7 +101,7 @@ bool is_json_number(std::string_view text) {
   if (take_one_of(text, ".") && !take_digits(text)) return false;
   if (take_one_of(text, "eE")) {
     take_one_of(text, "+-");
-    if (!take_digits(text)) return false;
+    if (text.size() > exponent_digits_max || !take_digits(text)) return false;
   }
   return text.empty();
 }

@@ -14,7 +14,8 @@ void append_json_string(std::string& out, std::string_view text);
 // The same for bytes that must not be lost: what is no UTF-8 becomes {"base64":"…"} (RFC 4648 section 4, padded).
 void append_json_bytes(std::string& out, std::string_view bytes);
 
-// Whether the text is a JSON number, so that it can stand in a document as it is, however many digits it has.
+// Whether the text is a JSON number, so that it can stand in a document as it is, however many digits it has. One whose
+// exponent has more than four is taken for none: readers fail at it.
 [[nodiscard]] bool is_json_number(std::string_view text);
 
 // Writes `"name":` with the comma or brace that has to precede it, then the value; end() closes. An object without members

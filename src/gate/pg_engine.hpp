@@ -227,8 +227,8 @@ class pg_engine {
   // guard: transaction.
   pg_guard guard_;
   std::size_t guard_replies_ = 0;  // of the guard whose first reply has come: how many came
-  bool guards_query_ =
-      false;  // a guard whose replies have not all come rides in front of a Query: if it fails, a Sync is owed
+  // A guard whose replies have not all come rides in front of a Query: if it fails, a Sync is owed.
+  bool guards_query_ = false;
   bool sync_owed_ = false;
   std::string client_encoding_;
 

@@ -15,7 +15,7 @@ class fake_pg_host : public gate::pg_host {
   std::string unreachable;                                                // not "": connecting fails, and why
   std::optional<std::vector<backend::ended_registration>> registrations;  // nullopt: cannot be asked
   std::optional<gate::claims_list> marks = gate::claims_list{};           // what look() finds; nullopt: cannot be read
-  std::optional<wire::pg_error> raise_fails;                              // what raise() answers
+  std::function<std::optional<wire::pg_error>(const gate::claims_list&)> on_raise;  // what raise() answers; {}: yes
   std::map<std::string, fence::token> memory;
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
   bool hold_answers = false;  // then answer_next() lets one out after the other
@@ -53,8 +53,9 @@ class fake_pg_host : public gate::pg_host {
   void raise(const std::string&, const gate::claims_list& claims,
              std::function<void(std::optional<wire::pg_error>)> done) override {
     answer([this, claims, done = std::move(done)] {
-      if (!raise_fails) raised = claims;
-      done(raise_fails);
+      const auto failed = on_raise ? on_raise(claims) : std::nullopt;
+      if (!failed) raised = claims;
+      done(failed);
     });
   }
   [[nodiscard]] std::optional<fence::token> seen(const std::string&, const std::string& resource) const override {

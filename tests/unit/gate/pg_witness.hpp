@@ -10,7 +10,7 @@
 // No gtest here, so that a fuzz target can use it.
 #pragma once
 
-#include "unit/gate/pg_words.hpp"
+#include "pg_words.hpp"
 #include "wire/pg_bytes.hpp"
 
 #include <algorithm>
@@ -79,14 +79,17 @@ class pg_witness {
     }
     if (!arming_.empty()) note("a message behind an arm: " + said);
     if (proven_.empty() && !untagged) note("a message before the proof: " + said);
-    if (type == 'Q' || type == 'P') check_tag(said, between(body, "fence:orders=", "*/"));
+    if (type == 'Q' || type == 'P') check_tag(said, between(body, "/*fence:orders=", "*/"));
     if (type == 'P')
       texts_[std::string(body.substr(0, body.find('\0')))] = std::string(body.substr(body.find('\0') + 1));
     if (type == 'B') on_bind(body);
-    if (pooled) check_guard(type, body);
+    if (pooled && !proven_.empty()) check_guard(type, body);
     if (type == 'Q' || type == 'S' || type == 'F') {
       ++asked_;
-      if (type != 'S' || !copying_) ++outstanding_;  // in a COPY a Sync means nothing
+      // In a COPY a Sync means nothing; behind a guard that failed it answers for the Query, which was skipped.
+      const bool answers = type != 'S' || (!copying_ && !rides_);
+      if (answers) ++outstanding_;
+      rides_ = type == 'Q' && std::exchange(guard_just_sent_, false);
     }
     if (std::string_view("PBEDC").find(type) != std::string_view::npos) unsynced_ = true;
     if (type == 'Q' || type == 'S' || type == 'F') unsynced_ = false;
@@ -103,7 +106,7 @@ class pg_witness {
     statement = statement.substr(0, statement.find('\0'));
     const auto text = texts_[std::string(statement)];
     portals_[std::string(portal)] = text;
-    check_tag("B " + text, between(text, "fence:orders=", "*/"));
+    check_tag("B " + text, between(text, "/*fence:orders=", "*/"));
   }
 
   static bool ends(std::string_view sql) { return sql.starts_with("COMMIT") || sql.starts_with("ROLLBACK"); }
@@ -113,7 +116,7 @@ class pg_witness {
     auto text = std::string(body.substr(0, body.find('\0')));
     if (type == 'E') text = portals_[text];
     if (text.starts_with("SELECT fencegate.guard(")) {
-      covered_ = true;
+      covered_ = guard_just_sent_ = true;
       return;
     }
     const bool bare = ends(text) || text.starts_with("BEGIN") || text.starts_with("DO LANGUAGE plpgsql $fencegate$");
@@ -132,7 +135,7 @@ class pg_witness {
       }
       status_ = body[0];
       if (status_ != 'T') covered_ = false;
-      ended_ = fatal_ = false;
+      ended_ = fatal_ = rides_ = false;
     }
     if (type == 'G' || type == 'W') copying_ = true;
     if (type == 'C')
@@ -181,6 +184,7 @@ class pg_witness {
   char status_ = 'I';
   bool ended_ = false, fatal_ = false;
   bool covered_ = false;
+  bool guard_just_sent_ = false, rides_ = false;  // … a Query behind it
   bool last_word_ = false;
 };
 

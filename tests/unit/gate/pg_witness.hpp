@@ -109,7 +109,9 @@ class pg_witness {
     check_tag("B " + text, between(text, "/*fence:orders=", "*/"));
   }
 
-  static bool ends(std::string_view sql) { return sql.starts_with("COMMIT") || sql.starts_with("ROLLBACK"); }
+  static bool ends(std::string_view sql) {
+    return sql.starts_with("COMMIT") || (sql.starts_with("ROLLBACK") && !sql.starts_with("ROLLBACK TO"));
+  }
 
   void check_guard(char type, std::string_view body) {
     if (type != 'Q' && type != 'E') return;

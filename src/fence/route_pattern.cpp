@@ -138,10 +138,8 @@ bool route_pattern::match(std::string_view method, std::string_view path, route_
   return over;
 }
 
-std::strong_ordering route_pattern::operator<=>(const route_pattern& other) const {
-  const auto paths = std::lexicographical_compare_three_way(segments_.begin(), segments_.end(), other.segments_.begin(),
-                                                            other.segments_.end());
-  return paths != 0 ? paths : any_method() <=> other.any_method();
+bool route_pattern::precedes(const route_pattern& other) const {
+  return segments_ == other.segments_ ? !any_method() && other.any_method() : segments_ < other.segments_;
 }
 
 bool route_pattern::collides_with(const route_pattern& other) const {

@@ -8,7 +8,6 @@
 #include "base/result.hpp"
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,10 +34,9 @@ class route_pattern {
   // `path` is decoded and canonical: '/', and segments with '/' between them. On true, `out` has the captures.
   [[nodiscard]] bool match(std::string_view method, std::string_view path, route_captures& out) const;
 
-  // Less: comes first when both match. Segment by segment from the left, a literal precedes a `{name}`, and that a
-  // `{name...}`; where paths are alike, a list of methods precedes `*`.
-  [[nodiscard]] std::strong_ordering operator<=>(const route_pattern& other) const;
-  [[nodiscard]] bool operator==(const route_pattern& other) const { return (*this <=> other) == 0; }
+  // Whether this one counts when both match. Segment by segment from the left, a literal precedes a `{name}`, and that a
+  // `{name...}`; where paths are alike, a list of methods precedes `*`. A strict weak ordering.
+  [[nodiscard]] bool precedes(const route_pattern& other) const;
   // True when some request matches both and neither is more specific.
   [[nodiscard]] bool collides_with(const route_pattern& other) const;
 
@@ -54,8 +52,10 @@ class route_pattern {
     kind what;
     std::string text;  // of a literal
 
-    friend std::strong_ordering operator<=>(const segment&, const segment&) = default;
     friend bool operator==(const segment&, const segment&) = default;
+    friend bool operator<(const segment& a, const segment& b) {
+      return a.what != b.what ? a.what < b.what : a.text < b.text;
+    }
   };
 
   result<void> read_methods(std::string_view list);

@@ -13,8 +13,8 @@ result<void> route_table::add(route_pattern pattern) {
                    "' matches, and neither is more specific"};
     }
   }
-  const auto precedes = [this](const route_pattern& p, std::size_t route) { return p < routes_[route]; };
-  const auto place = std::upper_bound(by_precedence_.begin(), by_precedence_.end(), pattern, precedes);
+  const auto comes_before = [this](const route_pattern& p, std::size_t route) { return p.precedes(routes_[route]); };
+  const auto place = std::upper_bound(by_precedence_.begin(), by_precedence_.end(), pattern, comes_before);
   by_precedence_.insert(place, routes_.size());
   routes_.push_back(std::move(pattern));
   return {};

@@ -13,7 +13,7 @@ namespace fencegate::wire {
 struct http_error {
   constexpr http_error() = default;
   // Not an aggregate: else any number would do for one, and a result<int> could not tell its two sides apart.
-  constexpr http_error(int status_, std::string_view message_) : status(status_), message(message_) {}
+  constexpr http_error(int code, std::string_view text) : status(code), message(text) {}
 
   int status = 400;
   std::string_view message = {};  // for a person; static storage

@@ -1,5 +1,7 @@
 #include "backend/pg_control.hpp"
 
+#include "backend/pg_claims.hpp"
+#include "backend/pg_dial.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -25,19 +27,6 @@ constexpr milliseconds answer_allowance{10'000};
 constexpr std::size_t databases_max = 64;
 
 const std::string raise_sql = "SELECT fencegate.raise($1, $2::pg_catalog.int8, $3::pg_catalog.int4)";
-
-// A text[] literal. Resource names have neither quotes nor backslashes.
-std::string array_of(const std::vector<std::string>& names) {
-  std::string out = "{";
-  for (const auto& name : names) out += (out.size() > 1 ? ",\"" : "\"") + name + "\"";
-  return out + "}";
-}
-
-std::optional<fence::token> token_of(const std::optional<std::string>& text) {
-  if (!text) return std::nullopt;
-  const auto value = fence::token::parse(*text);
-  return value ? std::optional(*value) : std::nullopt;
-}
 
 }  // namespace
 
@@ -93,26 +82,15 @@ void pg_control::connect(looked_after& to) {
   const auto known = endpoints();
   if (known.empty() || stopped_) return;
   to.connecting = true;
-  pg_link::parameters how{{"dbname", to.name},
-                          {"application_name", "fencegate"},
-                          {"sslmode", "disable"},
-                          {"gssencmode", "disable"},
-                          {"client_encoding", "UTF8"}};
-  if (!gate_.control.user.empty()) how.emplace_back("user", gate_.control.user);
-  if (!gate_.control.password.empty()) how.emplace_back("password", gate_.control.password);
-  if (gate_.upstream.is_unix()) {
-    // libpq takes the folder and the port from which the file's name is made: …/.s.PGSQL.5432
-    const auto& path = gate_.upstream.path;
-    how.emplace_back("host", path.substr(0, path.rfind('/')));
-    how.emplace_back("port", path.substr(path.rfind('.') + 1));
-  } else {
+  std::vector<asio::ip::address> addresses;
+  if (!gate_.upstream.is_unix()) {
     asio::ip::tcp::endpoint tcp;
     std::copy_n(static_cast<const char*>(static_cast<const void*>(known[0].data())), known[0].size(),
                 static_cast<char*>(static_cast<void*>(tcp.data())));
     tcp.resize(known[0].size());
-    how.emplace_back("hostaddr", tcp.address().to_string());
-    how.emplace_back("port", std::to_string(gate_.upstream.port));
+    addresses.push_back(tcp.address());
   }
+  const auto how = parameters_of({gate_.upstream, gate_.control, to.name}, addresses);
   auto done = [self = shared_from_this(), &to](const result<void>& outcome) {
     to.connecting = false;
     if (outcome) {

@@ -2,6 +2,8 @@
 
 #include <libpq-fe.h>
 
+#include <charconv>
+#include <limits>
 #include <utility>
 
 namespace fencegate::backend {
@@ -20,32 +22,45 @@ wire::pg_error error_of(const PGresult* from) {
     const char* text = PQresultErrorField(from, code);
     return std::string(text == nullptr ? "" : text);
   };
-  wire::pg_error e{"ERROR", field(PG_DIAG_SQLSTATE), field(PG_DIAG_MESSAGE_PRIMARY), field(PG_DIAG_MESSAGE_DETAIL),
-                   field(PG_DIAG_MESSAGE_HINT)};
+  wire::pg_error e{field(PG_DIAG_SEVERITY_NONLOCALIZED), field(PG_DIAG_SQLSTATE), field(PG_DIAG_MESSAGE_PRIMARY),
+                   field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
+  if (e.severity.empty()) e.severity = "ERROR";
   if (e.message.empty()) e.message = first_line(PQresultErrorMessage(from));
   return e;
 }
 
 wire::pg_error trouble(std::string what) { return {"FATAL", {}, std::move(what), {}, {}}; }
 
-pg_result rows_of(const PGresult* from) {
-  const auto status = PQresultStatus(from);
-  if (status == PGRES_COMMAND_OK) return pg_rows{};
-  if (status != PGRES_TUPLES_OK) return error_of(from);
-  pg_rows rows;
-  for (int row = 0; row < PQntuples(from); ++row) {
-    auto& columns = rows.emplace_back();
-    for (int column = 0; column < PQnfields(from); ++column) {
-      if (PQgetisnull(from, row, column) != 0)
-        columns.emplace_back(std::nullopt);
-      else
-        columns.emplace_back(PQgetvalue(from, row, column));
-    }
+bool ends_the_session(const wire::pg_error& e) { return e.severity == "FATAL" || e.severity == "PANIC"; }
+
+std::optional<std::uint64_t> count_of(const PGresult* from) {
+  // PQcmdTuples does not take a pointer to const, and changes nothing.
+  const std::string_view digits = PQcmdTuples(const_cast<PGresult*>(from));
+  std::uint64_t count = 0;
+  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (digits.empty() || failed != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  return count;
+}
+
+// What a query answers: its one step.
+pg_result rows_of(pg_outcome& outcome) {
+  if (!outcome.steps.empty() && outcome.steps[0].has_error()) {
+    auto e = outcome.steps[0].error();
+    e.severity = "ERROR";
+    return e;
   }
-  return rows;
+  if (!outcome.lost.empty()) return trouble(outcome.lost);
+  if (outcome.steps.empty()) return trouble("the server gave no answer");
+  return std::move(outcome.steps[0]->rows);
 }
 
 }  // namespace
+
+pg_statement in_text(std::string sql, std::vector<std::string> arguments) {
+  pg_statement one{std::move(sql)};
+  for (auto& argument : arguments) one.parameters.push_back({std::move(argument)});
+  return one;
+}
 
 pg_link::pg_link(boost::asio::io_context& context, std::chrono::milliseconds patience)
     : context_(context), patience_(patience), descriptor_(context), deadline_(context) {}
@@ -68,7 +83,7 @@ void pg_link::connect(const parameters& how, std::function<void(const result<voi
   connection_ = PQconnectStartParams(keywords.data(), values.data(), 0);
   if (connection_ == nullptr) return close("out of memory");
   if (PQstatus(connection_) == CONNECTION_BAD) return close(first_line(PQerrorMessage(connection_)));
-  restart_deadline();
+  restart_deadline(patience_);
   watch(descriptor::wait_write, &pg_link::go_on_connecting);
 }
 
@@ -82,8 +97,16 @@ void pg_link::go_on_connecting() {
   connected_ = true;
   deadline_.cancel();
   PQsetnonblocking(connection_, 1);
+  // Statements may raise notices; only what ends the session is of interest.
+  auto on_notice = [](void* self, const PGresult* notice) {
+    const auto e = error_of(notice);
+    if (ends_the_session(e)) static_cast<pg_link*>(self)->farewell_ = e.message;
+  };
+  PQsetNoticeReceiver(connection_, on_notice, this);
+  if (PQenterPipelineMode(connection_) != 1) return close("no pipeline mode");
   if (auto done = std::exchange(on_connected_, nullptr)) done({});
   send_next();
+  read_on();
 }
 
 // The socket may be another one after each step of connecting.
@@ -105,26 +128,45 @@ void pg_link::watch(descriptor::wait_type until, void (pg_link::*then)()) {
 }
 
 void pg_link::query(std::string sql, std::vector<std::string> arguments, pg_answer done) {
-  if (connection_ == nullptr) return done(trouble("there is no connection to the server"));
-  line_.push_back({std::move(sql), std::move(arguments), std::move(done)});
+  auto answer = [done = std::move(done)](pg_outcome& outcome) { done(rows_of(outcome)); };
+  pipeline({in_text(std::move(sql), std::move(arguments))}, patience_, std::numeric_limits<std::size_t>::max(),
+           std::move(answer));
+}
+
+void pg_link::pipeline(std::vector<pg_statement> statements, std::chrono::milliseconds patience,
+                       std::size_t row_bytes_max, pg_pipeline_answer done) {
+  if (connection_ == nullptr) {
+    pg_outcome none{{}, "there is no connection to the server", false};
+    return done(none);
+  }
+  line_.push_back({std::move(statements), patience, row_bytes_max, std::move(done)});
   if (connected_) send_next();
 }
 
 void pg_link::send_next() {
   if (sent_ || line_.empty() || !connected_) return;
   sent_ = true;
-  answer_.reset();
-  std::vector<const char*> values;
-  for (const auto& argument : line_.front().arguments) values.push_back(argument.c_str());
-  if (PQsendQueryParams(connection_, line_.front().sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
-                        nullptr, nullptr, 0) != 1)
-    return close(first_line(PQerrorMessage(connection_)));
-  restart_deadline();
+  outcome_ = {};
+  table_ = {};
+  for (const auto& one : line_.front().statements)
+    if (!send(one)) return close(first_line(PQerrorMessage(connection_)));
+  if (PQpipelineSync(connection_) != 1) return close(first_line(PQerrorMessage(connection_)));
+  PQsetSingleRowMode(connection_);
+  restart_deadline(line_.front().patience);
   flush();
-  if (connection_ != nullptr && !reading_) {
-    reading_ = true;
-    watch(descriptor::wait_read, &pg_link::receive);
+  if (connection_ != nullptr) read_on();
+}
+
+bool pg_link::send(const pg_statement& one) {
+  std::vector<const char*> values;
+  std::vector<int> lengths, formats;
+  for (const auto& parameter : one.parameters) {
+    values.push_back(parameter.value ? parameter.value->c_str() : nullptr);
+    lengths.push_back(parameter.value ? static_cast<int>(parameter.value->size()) : 0);
+    formats.push_back(parameter.binary ? 1 : 0);
   }
+  return PQsendQueryParams(connection_, one.sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
+                           lengths.data(), formats.data(), 0) == 1;
 }
 
 void pg_link::flush() {
@@ -133,50 +175,129 @@ void pg_link::flush() {
   if (left > 0) watch(descriptor::wait_write, &pg_link::flush);
 }
 
+// Also while nothing is asked: so a connection that ends is noticed.
+void pg_link::read_on() {
+  if (reading_) return;
+  reading_ = true;
+  watch(descriptor::wait_read, &pg_link::receive);
+}
+
 void pg_link::receive() {
   reading_ = false;
+  if (doubt_) doubt_->store(true);
   if (PQconsumeInput(connection_) != 1) return close(first_line(PQerrorMessage(connection_)));
-  while (sent_ && PQisBusy(connection_) == 0) {
-    if (PGresult* one = PQgetResult(connection_); one != nullptr) {
-      if (!answer_ || !answer_->has_error()) answer_ = rows_of(one);
-      PQclear(one);
+  bool had_nothing = false;
+  while (PQisBusy(connection_) == 0 && sent_) {
+    PGresult* one = PQgetResult(connection_);
+    if (one == nullptr) {  // between two statements
+      if (had_nothing) return close("the server's answers do not fit the questions");
+      had_nothing = true;
+      PQsetSingleRowMode(connection_);
       continue;
     }
-    deadline_.cancel();
-    sent_ = false;
-    auto answered = std::move(line_.front());
-    line_.pop_front();
+    had_nothing = false;
+    const bool all = PQresultStatus(one) == PGRES_PIPELINE_SYNC;
+    if (!all) take(one);
+    PQclear(one);
     const auto era = era_;
-    answered.done(answer_ ? *answer_ : pg_result(trouble("the server gave no answer")));
-    if (era != era_) return;
-    send_next();
+    if (all) answered();
     if (era != era_) return;
   }
-  // Also while nothing is asked: so a connection that ends is noticed.
-  if (!reading_) {
-    reading_ = true;
-    watch(descriptor::wait_read, &pg_link::receive);
+  if (!farewell_.empty()) return close(farewell_);
+  if (doubt_) doubt_->store(false);
+  read_on();
+}
+
+void pg_link::take(const PGresult* one) {
+  auto& steps = outcome_.steps;
+  if (!steps.empty() && steps.back().has_error()) return;  // what was skipped
+  switch (PQresultStatus(one)) {
+    case PGRES_SINGLE_TUPLE: return add_rows(one);
+    case PGRES_TUPLES_OK:
+      add_rows(one);
+      for (int column = 0; column < PQnfields(one); ++column)
+        table_.columns.push_back({PQfname(one, column), PQftype(one, column)});
+      [[fallthrough]];
+    case PGRES_COMMAND_OK:
+    case PGRES_EMPTY_QUERY:
+      table_.affected = count_of(one);
+      table_.tag = PQcmdStatus(const_cast<PGresult*>(one));
+      steps.emplace_back(std::exchange(table_, {}));
+      return;
+    case PGRES_PIPELINE_ABORTED: return;
+    default:  // COPY, too, which has no place in a pipeline
+      table_ = {};
+      steps.emplace_back(error_of(one));
   }
 }
 
-void pg_link::restart_deadline() {
-  deadline_.expires_after(patience_);
+void pg_link::add_rows(const PGresult* from) {
+  auto& left = line_.front().row_bytes_left;
+  for (int row = 0; row < PQntuples(from); ++row) {
+    std::vector<std::optional<std::string>> columns;
+    std::size_t bytes = 0;
+    for (int column = 0; column < PQnfields(from); ++column) {
+      bytes += sizeof(std::string);
+      if (PQgetisnull(from, row, column) != 0) {
+        columns.emplace_back(std::nullopt);
+        continue;
+      }
+      const auto length = static_cast<std::size_t>(PQgetlength(from, row, column));
+      bytes += length;
+      columns.emplace_back(std::string(PQgetvalue(from, row, column), length));
+    }
+    table_.cut_off = table_.cut_off || bytes > left;
+    if (table_.cut_off) return;
+    left -= bytes;
+    table_.rows.push_back(std::move(columns));
+  }
+}
+
+// All of what is in front has been answered.
+void pg_link::answered() {
+  deadline_.cancel();
+  sent_ = false;
+  auto asked_for = std::move(line_.front());
+  line_.pop_front();
+  auto outcome = std::exchange(outcome_, {});
+  const auto era = era_;
+  asked_for.done(outcome);
+  if (era == era_) send_next();
+}
+
+void pg_link::restart_deadline(std::chrono::milliseconds patience) {
+  deadline_.expires_after(patience);
   auto on_time = [self = shared_from_this(), era = era_](const boost::system::error_code& cancelled) {
     if (!cancelled && era == self->era_) self->close("no answer in time");
   };
   deadline_.async_wait(on_time);
 }
 
+int pg_link::socket() const { return connection_ == nullptr ? -1 : PQsocket(connection_); }
+
 void pg_link::close(const std::string& why) {
   if (connection_ == nullptr && on_connected_ == nullptr && line_.empty()) return;
   ++era_;
+  const bool was_sent = sent_;
+  const bool was_connected = connected_;
+  if (doubt_) doubt_->store(true);  // for ever
+  doubt_ = nullptr;
   connected_ = reading_ = sent_ = false;
   deadline_.cancel();
   if (descriptor_.is_open()) descriptor_.release();
   if (connection_ != nullptr) PQfinish(std::exchange(connection_, nullptr));
+  farewell_.clear();
   auto waiting = std::exchange(line_, {});
+  auto in_front = std::exchange(outcome_, {});
   if (auto done = std::exchange(on_connected_, nullptr)) done(error{why});
-  for (auto& one : waiting) one.done(trouble(why));
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    pg_outcome outcome;
+    if (i == 0 && was_sent) outcome = std::move(in_front);
+    outcome.lost = why;
+    outcome.sent = i == 0 && was_sent;
+    waiting[i].done(outcome);
+  }
+  if (was_connected && tell_closed_) tell_closed_(why);
 }
 
 }  // namespace fencegate::backend

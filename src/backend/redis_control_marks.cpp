@@ -132,6 +132,26 @@ void redis_control::read(std::shared_ptr<mark_cell> cell, std::function<void(con
   });
 }
 
+bool redis_control::run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
+                                std::function<void(const wire::reply_value*)> done) {
+  const auto backend = state_->look();
+  if (!connected_ || !backend.ready || backend.epoch.empty()) return false;
+  std::vector<std::string> keys, values;
+  for (const auto& one : claims) {
+    keys.push_back(state_->marks.cell(one.resource)->key);
+    values.push_back(one.presented.to_string());
+  }
+  keys.emplace_back(epoch_key);
+  values.push_back(backend.epoch);
+  const std::string count = std::to_string(keys.size());
+  std::vector<std::string_view> words{"EVAL", checked_command, "0", "2", "0", count};
+  words.insert(words.end(), keys.begin(), keys.end());
+  words.insert(words.end(), values.begin(), values.end());
+  words.insert(words.end(), command.begin(), command.end());
+  send(words, std::move(done));
+  return true;
+}
+
 void redis_control::keys_of(const std::vector<std::string>& arguments,
                             std::function<void(std::optional<std::vector<std::string>>)> done) {
   std::vector<std::string_view> command{"COMMAND", "GETKEYS"};

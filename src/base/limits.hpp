@@ -71,6 +71,11 @@ inline constexpr std::size_t http_chunk_extension_bytes_max = 256;
 inline constexpr std::size_t http_chunk_extensions_bytes_max = 8 * 1024;
 inline constexpr std::size_t http_trailer_bytes_max = 8 * 1024;
 
+// Requests of an HTTP gate that wait for a connection to a store; more are told that it is not available.
+inline constexpr std::size_t pg_pool_waiting_max = 1024;
+// Rows that a statement of an HTTP gate may answer with; what comes on top is dropped, and said to be.
+inline constexpr std::size_t pg_row_bytes_max = 8 * 1024 * 1024;
+
 // Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
 inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;
 inline constexpr std::size_t admin_connections_max = 16;

@@ -1,0 +1,83 @@
+#include "backend/pg_claims.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+namespace fencegate::backend {
+namespace {
+
+// A member of DETAIL, which is JSON that fencegate.reject wrote: names of resources have no quotes in it, so that nothing
+// can look like a member.
+std::optional<std::string_view> member(std::string_view json, std::string_view name) {
+  const std::string key = "\"" + std::string(name) + "\":";
+  auto at = json.find(key);
+  if (at == std::string_view::npos) return std::nullopt;
+  json.remove_prefix(at + key.size());
+  return json.substr(0, json.find_first_of(",}"));
+}
+
+std::optional<fence::token> number(std::string_view json, std::string_view name) {
+  const auto text = member(json, name);
+  return text ? token_of(std::string(*text)) : std::nullopt;
+}
+
+std::optional<fence::reason> reason_of(std::string_view sqlstate) {
+  for (int i = 0; i < fence::reasons; ++i) {
+    const auto why = static_cast<fence::reason>(i);
+    if (fence::terms_of(why).sqlstate == sqlstate) return why;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string array_of(const std::vector<std::string>& names) {
+  std::string out = "{";
+  for (const auto& name : names) out += (out.size() > 1 ? ",\"" : "\"") + name + "\"";
+  return out + "}";
+}
+
+std::string resources_of(const std::vector<fence::claim>& claims) {
+  std::vector<std::string> names;
+  for (const auto& one : claims) names.push_back(one.resource);
+  return array_of(names);
+}
+
+std::string tokens_of(const std::vector<fence::claim>& claims) {
+  std::string out = "{";
+  for (const auto& one : claims) out += (out.size() > 1 ? "," : "") + one.presented.to_string();
+  return out + "}";
+}
+
+std::optional<fence::token> token_of(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  const auto value = fence::token::parse(*text);
+  return value ? std::optional(*value) : std::nullopt;
+}
+
+fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::claim>& claims) {
+  const auto why = reason_of(e.sqlstate);
+  fence::rejection out{why.value_or(fence::reason::unavailable), {}, {}, {}, e.message};
+  if (!why) {
+    if (e.message.find("fencegate") != std::string::npos) out.detail += " (run fencegate install)";
+    return out;
+  }
+  auto name = member(e.detail, "resource").value_or("");
+  if (name.size() > 2 && name.front() == '"') name = name.substr(1, name.size() - 2);
+  const auto about = std::find_if(claims.begin(), claims.end(), [&](const auto& c) { return c.resource == name; });
+  if (about != claims.end()) {
+    out.resource = about->resource;
+    out.presented = about->presented;
+    out.mark = number(e.detail, "mark");
+  }
+  // These sentences are made of the three; others say something of their own.
+  if (why == fence::reason::stale || why == fence::reason::jump) out.detail.clear();
+  return out;
+}
+
+bool is_not_raised(const wire::pg_error& e) {
+  return e.sqlstate == fence::terms_of(fence::reason::unavailable).sqlstate &&
+         member(e.detail, "not_raised").value_or("") == "true";
+}
+
+}  // namespace fencegate::backend

@@ -1,0 +1,26 @@
+// Claims and marks as PostgreSQL's functions of the fence take and give them, and what they reject with.
+#pragma once
+
+#include "fence/rejection.hpp"
+#include "fence/tag.hpp"
+#include "wire/pg_message.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::backend {
+
+// text[] literals. REQUIRES: names of resources, which have neither quotes nor backslashes.
+[[nodiscard]] std::string array_of(const std::vector<std::string>& names);
+[[nodiscard]] std::string resources_of(const std::vector<fence::claim>& claims);
+// A bigint[] literal.
+[[nodiscard]] std::string tokens_of(const std::vector<fence::claim>& claims);
+[[nodiscard]] std::optional<fence::token> token_of(const std::optional<std::string>& text);
+
+// What an error of fencegate.guard, hold or raise_all means: ZF001 … ZF007, anything else is `unavailable`.
+[[nodiscard]] fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::claim>& claims);
+// ZF006 that says: raise it first.
+[[nodiscard]] bool is_not_raised(const wire::pg_error& e);
+
+}  // namespace fencegate::backend

@@ -1,0 +1,53 @@
+#include "backend/pg_dial.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include <utility>
+
+namespace fencegate::backend {
+
+using tcp = boost::asio::ip::tcp;
+
+pg_link::parameters parameters_of(const pg_target& to, const std::vector<boost::asio::ip::address>& addresses) {
+  pg_link::parameters how{{"dbname", to.database},
+                          {"application_name", "fencegate"},
+                          {"sslmode", "disable"},
+                          {"gssencmode", "disable"},
+                          {"client_encoding", "UTF8"}};
+  if (!to.login.user.empty()) how.emplace_back("user", to.login.user);
+  if (!to.login.password.empty()) how.emplace_back("password", to.login.password);
+  if (to.where.is_unix()) {
+    // libpq takes the folder and the port from which the file's name is made: …/.s.PGSQL.5432
+    const auto& path = to.where.path;
+    how.emplace_back("host", path.substr(0, path.rfind('/')));
+    how.emplace_back("port", path.substr(path.rfind('.') + 1));
+    return how;
+  }
+  std::string list;  // libpq tries one after the other
+  for (const auto& one : addresses) list += (list.empty() ? "" : ",") + one.to_string();
+  how.emplace_back("hostaddr", list);
+  how.emplace_back("port", std::to_string(to.where.port));
+  // A server that vanishes without a word is noticed within half a minute.
+  how.emplace_back("keepalives_idle", "10");
+  how.emplace_back("keepalives_interval", "5");
+  how.emplace_back("keepalives_count", "3");
+  how.emplace_back("tcp_user_timeout", "20000");
+  return how;
+}
+
+void dial(boost::asio::io_context& context, const std::shared_ptr<pg_link>& link, const pg_target& to,
+          std::function<void(const result<void>&)> done) {
+  if (to.where.is_unix()) return link->connect(parameters_of(to, {}), std::move(done));
+  auto resolver = std::make_shared<tcp::resolver>(context);
+  auto on_resolved = [resolver, link, to, done = std::move(done)](const boost::system::error_code& failed,
+                                                                  const tcp::resolver::results_type& found) mutable {
+    if (failed) return done(error{"cannot resolve " + to.where.host + ": " + failed.message()});
+    std::vector<boost::asio::ip::address> addresses;
+    for (const auto& one : found) addresses.push_back(one.endpoint().address());
+    link->connect(parameters_of(to, addresses), std::move(done));
+  };
+  resolver->async_resolve(to.where.host, std::to_string(to.where.port), tcp::resolver::numeric_service,
+                          std::move(on_resolved));
+}
+
+}  // namespace fencegate::backend

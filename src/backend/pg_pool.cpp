@@ -1,0 +1,186 @@
+#include "backend/pg_pool.hpp"
+
+#include "base/limits.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace fencegate::backend {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds tick_interval{100};
+constexpr milliseconds back_off_min{100}, back_off_max{5'000};
+
+}  // namespace
+
+pg_pool::pg_pool(boost::asio::io_context& context, pg_target to, std::size_t size, milliseconds connect_timeout,
+                 std::function<void(const std::string&)> tell)
+    : context_(context),
+      to_(std::move(to)),
+      size_(std::max<std::size_t>(size, 2)),
+      connect_timeout_(connect_timeout),
+      tell_(std::move(tell)),
+      ticker_(context) {}
+
+void pg_pool::start() {
+  grow();
+  tick();
+}
+
+void pg_pool::stop() {
+  stopped_ = true;
+  ticker_.cancel();
+  fail_all("the gate is stopping");
+  std::vector<lent> all;
+  for (const auto& one : members_) all.push_back(one->link);
+  for (const auto& one : all) one->close("the gate is stopping");
+}
+
+// ── lending ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void pg_pool::ask(wish one) {
+  if (stopped_) return one.give_up("the gate is stopping");
+  if (!any_connected() && failures_ > 0) return one.give_up(problem_);
+  auto& line = one.what == work::brief ? brief_ : lengthy_;
+  if (line.size() >= limits::pg_pool_waiting_max) return one.give_up("too many requests wait for it");
+  line.push_back(std::move(one));
+  dispatch();
+}
+
+void pg_pool::give_back(const lent& one) {
+  member* known = find(one.get());
+  if (known == nullptr) return;
+  known->busy = false;
+  known->tell_lost = nullptr;
+  dispatch();
+}
+
+void pg_pool::on_lost(const lent& one, std::function<void(const std::string&)> tell) {
+  if (member* known = find(one.get())) known->tell_lost = std::move(tell);
+}
+
+void pg_pool::dispatch() {
+  const std::size_t reserved = std::max<std::size_t>(1, size_ / 4);
+  while (member* free = idle()) {
+    if (!brief_.empty())
+      lend(*free, brief_);
+    else if (!lengthy_.empty() && lengthy() < size_ - reserved)
+      lend(*free, lengthy_);
+    else
+      return;
+  }
+  const bool wanted = !brief_.empty() || (!lengthy_.empty() && lengthy() < size_ - reserved);
+  if (wanted) grow();
+}
+
+void pg_pool::lend(member& to, std::deque<wish>& line) {
+  const wish next = std::move(line.front());
+  line.pop_front();
+  to.busy = true;
+  to.busy_with = next.what;
+  next.begin(to.link);  // may change everything here
+}
+
+// ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+pg_pool::member* pg_pool::find(const pg_link* link) {
+  for (const auto& one : members_)
+    if (one->link.get() == link) return one.get();
+  return nullptr;
+}
+
+std::size_t pg_pool::lengthy() const {
+  return static_cast<std::size_t>(std::count_if(
+      members_.begin(), members_.end(), [](const auto& one) { return one->busy && one->busy_with == work::lengthy; }));
+}
+
+bool pg_pool::any_connected() const {
+  return std::any_of(members_.begin(), members_.end(), [](const auto& one) { return one->connected; });
+}
+
+pg_pool::member* pg_pool::idle() {
+  for (const auto& one : members_)
+    if (one->connected && !one->busy) return one.get();
+  return nullptr;
+}
+
+void pg_pool::grow() {
+  const bool on_the_way =
+      std::any_of(members_.begin(), members_.end(), [](const auto& one) { return !one->connected; });
+  if (stopped_ || on_the_way || members_.size() >= size_ || clock::now() < next_try_) return;
+  auto link = std::make_shared<pg_link>(context_, connect_timeout_);
+  members_.push_back(std::make_unique<member>(member{link, false, false, work::brief, nullptr}));
+  const std::weak_ptr<pg_pool> weak = weak_from_this();
+  link->on_closed([weak, key = link.get()](const std::string& why) {
+    if (const auto self = weak.lock()) self->remove(key, why);
+  });
+  auto done = [self = shared_from_this(), link](const result<void>& outcome) { self->on_dialled(link, outcome); };
+  dial(context_, link, to_, std::move(done));
+}
+
+void pg_pool::on_dialled(const lent& link, const result<void>& outcome) {
+  if (stopped_) {
+    if (outcome) link->close("the gate is stopping");
+    return;
+  }
+  if (!outcome) {
+    const auto back_off = std::min(back_off_max, back_off_min * (1 << std::min(failures_, 6)));
+    ++failures_;
+    next_try_ = clock::now() + back_off;
+    return remove(link.get(), outcome.error().message);
+  }
+  member* made = find(link.get());
+  if (made == nullptr) return;
+  const bool first = !any_connected();
+  made->connected = true;
+  failures_ = 0;
+  if (first) tell_(problem_ = "");
+  dispatch();
+}
+
+void pg_pool::remove(const pg_link* link, const std::string& why) {
+  const auto at =
+      std::find_if(members_.begin(), members_.end(), [link](const auto& one) { return one->link.get() == link; });
+  if (at == members_.end()) return;
+  const auto gone = std::move(*at);
+  members_.erase(at);
+  if (gone->tell_lost) gone->tell_lost(why);
+  if (stopped_) return;
+  // A server that lets in and closes again is not asked all the time.
+  next_try_ = std::max(next_try_, clock::now() + back_off_min);
+  if (!any_connected() && (failures_ > 0 || gone->connected)) {
+    tell_(problem_ = why);
+    // Those who wait learn it at once when there is no way to the server; one that closed a connection may have another.
+    if (failures_ > 0) fail_all(why);
+  }
+  dispatch();
+}
+
+void pg_pool::fail_all(const std::string& why) {
+  auto waiting = std::exchange(brief_, {});
+  for (auto& one : std::exchange(lengthy_, {})) waiting.push_back(std::move(one));
+  for (const auto& one : waiting) one.give_up(why);
+}
+
+void pg_pool::tick() {
+  const auto now = clock::now();
+  for (auto* line : {&brief_, &lengthy_}) {
+    const auto first_late =
+        std::stable_partition(line->begin(), line->end(), [now](const wish& one) { return one.deadline > now; });
+    std::vector<wish> late(std::make_move_iterator(first_late), std::make_move_iterator(line->end()));
+    line->erase(first_late, line->end());
+    for (const auto& one : late) one.give_up("all connections to it are in use");
+  }
+  if (!any_connected()) grow();
+  dispatch();
+  ticker_.expires_after(tick_interval);
+  auto again = [self = shared_from_this()](const boost::system::error_code& cancelled) {
+    if (!cancelled && !self->stopped_) self->tick();
+  };
+  ticker_.async_wait(again);
+}
+
+}  // namespace fencegate::backend

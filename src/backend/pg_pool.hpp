@@ -1,0 +1,83 @@
+// A limited number of connections to one PostgreSQL database, lent to one borrower at a time, in the order in which they
+// asked. Long work (a forward that holds marks, a statement) may not take them all: some stay free for what raises and
+// reads marks, or else forwards of an old holder could keep out the raise that ends them.
+//
+// All of it runs on its context's thread.
+#pragma once
+
+#include "backend/pg_dial.hpp"
+
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::backend {
+
+class pg_pool : public std::enable_shared_from_this<pg_pool> {
+ public:
+  using clock = std::chrono::steady_clock;
+  using lent = std::shared_ptr<pg_link>;  // always a connection; a new one is a new object
+
+  enum class work : std::uint8_t { brief, lengthy };
+  struct wish {
+    work what = work::brief;
+    clock::time_point deadline;                       // for the wait
+    std::function<void(const lent&)> begin;           // either this,
+    std::function<void(const std::string&)> give_up;  // or this, once
+  };
+
+  // `tell`: "" when a connection was made after there was none, or else why there is none.
+  pg_pool(boost::asio::io_context& context, pg_target to, std::size_t size, std::chrono::milliseconds connect_timeout,
+          std::function<void(const std::string&)> tell);
+
+  void start();
+  void stop();
+
+  void ask(wish one);
+  // REQUIRES: lent, and outside of a transaction. One that is closed meanwhile need not be given back.
+  void give_back(const lent& one);
+  // Called when the connection is closed while it is lent.
+  void on_lost(const lent& one, std::function<void(const std::string&)> tell);
+
+ private:
+  struct member {
+    lent link;
+    bool connected = false;
+    bool busy = false;
+    work busy_with = work::brief;
+    std::function<void(const std::string&)> tell_lost;
+  };
+
+  member* find(const pg_link* link);
+  [[nodiscard]] std::size_t lengthy() const;
+  [[nodiscard]] bool any_connected() const;
+  member* idle();
+  void dispatch();
+  void lend(member& to, std::deque<wish>& line);
+  void grow();
+  void on_dialled(const lent& link, const result<void>& outcome);
+  void remove(const pg_link* link, const std::string& why);
+  void fail_all(const std::string& why);
+  void tick();
+
+  boost::asio::io_context& context_;
+  const pg_target to_;
+  const std::size_t size_;
+  const std::chrono::milliseconds connect_timeout_;
+  const std::function<void(const std::string&)> tell_;
+  boost::asio::steady_timer ticker_;
+  std::vector<std::unique_ptr<member>> members_;
+  std::deque<wish> brief_, lengthy_;  // who waits
+  std::string problem_ = "it has not answered yet";
+  int failures_ = 0;
+  clock::time_point next_try_{};
+  bool stopped_ = false;
+};
+
+}  // namespace fencegate::backend

@@ -1,0 +1,228 @@
+#include "backend/pg_store.hpp"
+
+#include "backend/pg_claims.hpp"
+#include "backend/pg_store_parts.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace fencegate::backend {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+constexpr milliseconds watch_interval{2'000};
+// A raise gets at least this, behind its grace, to end what holds the mark.
+constexpr milliseconds cut_least{500};
+
+}  // namespace
+
+pg_store::pg_store(asio::io_context& context, std::string gate, const settings::mark_store& store, milliseconds grace,
+                   metrics::gate& figures)
+    : context_(context),
+      gate_(std::move(gate)),
+      store_(store),
+      grace_(grace),
+      figures_(figures),
+      watch_timer_(context) {}
+
+void pg_store::start() {
+  auto tell = [weak = weak_from_this()](const std::string& problem) {
+    const auto self = weak.lock();
+    if (self == nullptr || self->stopped_) return;
+    if (problem.empty())
+      self->watch();
+    else
+      self->note_problem(problem);
+  };
+  const pg_target target{store_.where, store_.login, store_.database};
+  pool_ = std::make_shared<pg_pool>(context_, target, store_.pool, store_.connect, std::move(tell));
+  pool_->start();
+}
+
+void pg_store::stop() {
+  stopped_ = true;
+  auto end = [self = shared_from_this()] {
+    self->watch_timer_.cancel();
+    if (self->pool_) self->pool_->stop();
+  };
+  asio::post(context_, std::move(end));
+}
+
+void pg_store::ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,
+                   std::function<void(fence::rejection)> give_up) {
+  if (pool_ == nullptr) return give_up(unavailable("the gate is starting"));
+  auto refused = [give_up = std::move(give_up), name = store_.name](const std::string& why) {
+    give_up(unavailable("store " + name + ": " + why));
+  };
+  pool_->ask({what, deadline, std::move(begin), std::move(refused)});
+}
+
+// ── what this process has seen ──────────────────────────────────────────────────────────────────────────────────────
+
+std::optional<fence::rejection> pg_store::known_stale(const std::vector<fence::claim>& claims) const {
+  for (const auto& one : claims)
+    if (const auto mark = marks_.seen(one.resource); mark && *mark > one.presented)
+      return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
+  return std::nullopt;
+}
+
+bool pg_store::known_raised(const std::vector<fence::claim>& claims) const {
+  return std::all_of(claims.begin(), claims.end(),
+                     [this](const auto& one) { return marks_.seen(one.resource) == one.presented; });
+}
+
+void pg_store::saw(const std::vector<fence::claim>& claims) {
+  for (const auto& one : claims) marks_.cell(one.resource)->saw(one.presented);
+}
+
+fence::rejection pg_store::noted(fence::rejection why) {
+  if (why.why == fence::reason::stale && why.mark) marks_.cell(why.resource)->saw(*why.mark);
+  return why;
+}
+
+// ── looking and raising ─────────────────────────────────────────────────────────────────────────────────────────────
+
+void pg_store::end_transaction(const pg_pool::lent& link, const char* how) {
+  auto ended = [self = shared_from_this(), link](const pg_result& done) {
+    if (done)
+      self->pool_->give_back(link);
+    else
+      link->close(done.error().message);
+  };
+  link->query(how, {}, std::move(ended));
+}
+
+void pg_store::look(store_caller from, std::vector<std::string> resources, look_callback done) {
+  auto begin = [self = shared_from_this(), from, resources = std::move(resources), done = std::move(done)] {
+    self->look_now(from.deadline, resources, [from, done](auto found) { answer(from, done, std::move(found)); });
+  };
+  asio::post(context_, std::move(begin));
+}
+
+void pg_store::look_now(clock::time_point deadline, const std::vector<std::string>& resources, look_callback done) {
+  auto begin = [self = shared_from_this(), deadline, resources, done](const pg_pool::lent& link) {
+    auto on_answer = [self, link, resources, done](pg_outcome& outcome) {
+      if (!outcome.lost.empty()) return done(unavailable(outcome.lost));
+      self->pool_->give_back(link);
+      if (outcome.steps.size() != 1) return done(unavailable("the server gave no answer"));
+      if (outcome.steps[0].has_error()) return done(rejection_of(outcome.steps[0].error(), {}));
+      std::unordered_map<std::string, std::optional<fence::token>> marks;
+      for (const auto& row : outcome.steps[0]->rows) {
+        if (row.size() != 2 || !row[0] || !token_of(row[1])) return done(unavailable("an unexpected answer"));
+        marks[*row[0]] = token_of(row[1]);
+      }
+      std::vector<looked_mark> found;
+      for (const auto& name : resources) found.push_back({name, marks[name]});
+      done(std::move(found));
+    };
+    link->pipeline({in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {array_of(resources)})},
+                   time_left(deadline) + allowance, any_rows, std::move(on_answer));
+  };
+  ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
+}
+
+void pg_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
+  if (auto stale = known_stale(wanted.claims)) return answer(from, done, seal_result(*stale));
+  auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
+    self->seal_now(from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
+  };
+  asio::post(context_, std::move(begin));
+}
+
+void pg_store::seal_now(clock::time_point deadline, const presented_claims& wanted, seal_callback done) {
+  auto begin = [self = shared_from_this(), deadline, wanted, done](const pg_pool::lent& link) {
+    auto on_answer = [self, link, wanted, done, began = clock::now()](pg_outcome& outcome) {
+      auto out = self->sealed(link, wanted, outcome);
+      if (out) self->figures_.check_duration_seconds.observe(clock::now() - began);
+      done(std::move(out));
+    };
+    const auto cut = std::max(time_left(deadline) - self->grace_, cut_least);
+    link->pipeline({in_text(begin_transaction, {}),
+                    in_text("SELECT resource, mark, raised FROM fencegate.raise_all($1::pg_catalog.text[], "
+                            "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8, $5::pg_catalog.int4)",
+                            {resources_of(wanted.claims), tokens_of(wanted.claims), std::to_string(cut.count()),
+                             std::to_string(wanted.max_step), std::to_string(self->grace_.count())}),
+                    in_text("COMMIT", {})},
+                   self->grace_ + cut + allowance, any_rows, std::move(on_answer));
+  };
+  ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
+}
+
+// What a raise answered, and what is left to do on its connection.
+pg_store::seal_result pg_store::sealed(const pg_pool::lent& link, const presented_claims& wanted, pg_outcome& outcome) {
+  if (outcome.lost.empty() && failed_at(outcome)) end_transaction(link, "ROLLBACK");
+  if (failed_at(outcome)) return noted(rejection_of(outcome.steps.back().error(), wanted.claims));
+  if (!outcome.lost.empty()) return unavailable(outcome.lost);
+  // The marks that came back, and their commit, are the proof.
+  const pg_rows rows = is_committed(outcome, 3) ? std::move(outcome.steps[1]->rows) : pg_rows{};
+  std::vector<sealed_mark> marks;
+  for (const auto& claim : wanted.claims) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& columns) {
+      return columns.size() == 3 && columns[0] == claim.resource && token_of(columns[1]) == claim.presented;
+    });
+    if (row == rows.end()) {
+      link->close("an unexpected answer");
+      return unavailable("an unexpected answer of the server");
+    }
+    marks.push_back({claim, (*row)[2] == "t"});
+  }
+  pool_->give_back(link);
+  saw(wanted.claims);
+  for (const auto& one : marks)
+    if (one.raised) figures_.raises_total.add();
+  return marks;
+}
+
+// ── looking after the marks ─────────────────────────────────────────────────────────────────────────────────────────
+
+// Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
+void pg_store::watch() {
+  if (stopped_) return;
+  std::vector<std::string> names;
+  for (const auto& cell : marks_.all())
+    if (cell->seen()) names.push_back(cell->resource);
+  auto on_found = [self = shared_from_this()](const store_result<std::vector<looked_mark>>& found) {
+    if (self->stopped_) return;
+    self->note_problem(found ? "" : found.error().detail);
+    if (found) self->compare(*found);
+  };
+  look_now(clock::now() + watch_interval, names, std::move(on_found));
+  watch_timer_.expires_after(watch_interval);
+  auto again = [self = shared_from_this()](const boost::system::error_code& cancelled) {
+    if (!cancelled) self->watch();
+  };
+  watch_timer_.async_wait(again);
+}
+
+void pg_store::compare(const std::vector<looked_mark>& found) {
+  for (const auto& one : found) {
+    const auto cell = marks_.cell(one.resource);
+    if (one.mark) cell->saw(*one.mark);
+    const auto seen = cell->seen();
+    if (!seen || (one.mark && *seen <= *one.mark)) continue;
+    figures_.regressions_total.add();
+    log::write(log::level::error, "mark went back; raising it again",
+               {{"gate", gate_},
+                {"store", store_.name},
+                {"resource", one.resource},
+                {"seen", seen->to_string()},
+                {"mark", one.mark ? one.mark->to_string() : "none"}});
+    seal_now(clock::now() + watch_interval, {{{one.resource, *seen}}, 0}, [](const auto&) {});
+  }
+}
+
+void pg_store::note_problem(const std::string& problem) {
+  figures_.backend_up.set(problem.empty() ? 1 : 0);
+  if (problem_ == problem) return;
+  if (problem.empty())
+    log::write(log::level::info, "backend up", {{"gate", gate_}, {"store", store_.name}});
+  else
+    log::write(log::level::warn, "backend not usable", {{"gate", gate_}, {"store", store_.name}, {"detail", problem}});
+  problem_ = problem;
+}
+
+}  // namespace fencegate::backend

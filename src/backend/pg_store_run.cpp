@@ -1,0 +1,220 @@
+// Holding marks, and statements behind their check.
+#include "backend/pg_claims.hpp"
+#include "backend/pg_store.hpp"
+#include "backend/pg_store_parts.hpp"
+#include "wire/sql_scanner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace fencegate::backend {
+namespace {
+
+namespace asio = boost::asio;
+
+// How often marks are raised for one request before others win.
+constexpr int attempts_max = 4;
+// For the raise that has ended a statement, to commit.
+constexpr std::chrono::milliseconds explain_time{1'000};
+
+constexpr std::string_view admin_shutdown = "57P01";
+
+// BEGIN, the check, the statement, COMMIT.
+constexpr std::size_t run_steps = 4, check_step = 1;
+
+pg_statement hold_statement(const std::vector<fence::claim>& claims, std::chrono::milliseconds wait) {
+  return in_text("SELECT fencegate.hold($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4)",
+                 {resources_of(claims), tokens_of(claims), std::to_string(wait.count())});
+}
+
+}  // namespace
+
+struct pg_store::attempt {
+  store_caller from;
+  presented_claims wanted;
+  int tries = 0;
+  std::function<void()> on_cut;  // of hold
+  hold_callback held;
+  pg_statement statement;  // of run
+  run_callback ran;
+};
+
+std::string_view unfit_statement(std::string_view sql) {
+  const auto found = wire::scan_sql(sql);
+  if (found.statements.size() != 1 || found.more_statements) return "it must be one statement";
+  static constexpr std::array<std::string_view, 9> transactions{"BEGIN", "START",     "COMMIT",  "END",    "ROLLBACK",
+                                                                "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"};
+  static constexpr std::array<std::string_view, 8> sessions{"SET",        "RESET",  "DISCARD",  "EXECUTE",
+                                                            "DEALLOCATE", "LISTEN", "UNLISTEN", "LOAD"};
+  const auto begins = [&](std::string_view word) { return found.begins_with(word); };
+  if (std::any_of(transactions.begin(), transactions.end(), begins))
+    return "the gate begins and ends the transaction: a statement that does so would run unchecked";
+  if (std::any_of(sessions.begin(), sessions.end(), begins))
+    return "it would change the session, which is used for other requests too";
+  if (begins("COPY")) return "COPY is not served";
+  return {};
+}
+
+void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) {
+  if (a->held) return answer(a->from, a->held, store_result<held_marks>(std::move(why)));
+  answer(a->from, a->ran, run_outcome{run_outcome::kind::rejected, {}, {}, std::move(why)});
+}
+
+// A mark that may be lower is raised first, on a connection that lengthy work does not take: else a new holder would wait
+// for forwards of the old one, and the raise that ends them for the new holder.
+void pg_store::begin(const std::shared_ptr<attempt>& a, step first) {
+  auto go_on = [self = shared_from_this(), a, first] {
+    if (self->known_raised(a->wanted.claims)) return (self.get()->*first)(a);
+    self->raise_then(a, first);
+  };
+  asio::post(context_, std::move(go_on));
+}
+
+void pg_store::raise_then(const std::shared_ptr<attempt>& a, step again) {
+  if (a->tries >= attempts_max) return give_up(a, unavailable("its mark is raised by others all the time"));
+  seal_now(a->from.deadline, a->wanted, [self = shared_from_this(), a, again](const seal_result& sealed) {
+    if (!sealed) return self->give_up(a, sealed.error());
+    (self.get()->*again)(a);
+  });
+}
+
+// ── holding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void pg_store::hold(store_caller from, presented_claims wanted, std::function<void()> on_cut, hold_callback done) {
+  if (auto stale = known_stale(wanted.claims)) return answer(from, done, store_result<held_marks>(*stale));
+  auto a = std::make_shared<attempt>(
+      attempt{std::move(from), std::move(wanted), 0, std::move(on_cut), std::move(done), {}, {}});
+  begin(a, &pg_store::try_hold);
+}
+
+void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
+  ++a->tries;
+  auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
+    const auto wait = time_left(a->from.deadline);
+    auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_hold(a, link, outcome); };
+    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + allowance, any_rows,
+                   std::move(on_answer));
+  };
+  ask(pg_pool::work::lengthy, a->from.deadline, std::move(begin),
+      [a](fence::rejection why) { give_up(a, std::move(why)); });
+}
+
+void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& link, pg_outcome& outcome) {
+  if (!outcome.lost.empty() && !failed_at(outcome)) return give_up(a, unavailable(outcome.lost));
+  if (outcome.lost.empty() && outcome.steps.size() == 2 && outcome.steps[1] && outcome.steps[1]->rows.size() == 1)
+    return lend_marks(a, link);
+  if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
+  if (!failed_at(outcome)) return give_up(a, unavailable("an unexpected answer of the server"));
+  const auto& e = outcome.steps.back().error();
+  if (is_not_raised(e)) return raise_then(a, &pg_store::try_hold);
+  give_up(a, noted(rejection_of(e, a->wanted.claims)));
+}
+
+void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent& link) {
+  saw(a->wanted.claims);
+  if (a->from.session.expired()) return end_transaction(link, "COMMIT");
+  const auto state = std::make_shared<held_marks::session_state>(link->socket());
+  link->doubts(state->in_doubt);
+  auto lost = [self = shared_from_this(), a, state](const std::string&) {
+    *state->in_doubt = true;
+    if (state->released) return;
+    self->figures_.sessions_cut_total.add();
+    auto tell = [a, state] {
+      if (const auto alive = a->from.session.lock(); alive && !state->released && a->on_cut) a->on_cut();
+    };
+    asio::post(a->from.thread, std::move(tell));
+  };
+  pool_->on_lost(link, std::move(lost));
+  auto let_go = [self = shared_from_this(), link] {
+    if (self->stopped_) return;  // its connections are closed, with everything that they hold
+    auto end = [self, link] {
+      link->doubts(nullptr);
+      self->pool_->on_lost(link, nullptr);
+      self->end_transaction(link, "COMMIT");
+    };
+    asio::post(self->context_, std::move(end));
+  };
+  answer(a->from, a->held, store_result<held_marks>(held_marks(state, std::move(let_go))));
+}
+
+// ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void pg_store::run(store_caller from, presented_claims wanted, pg_statement statement, run_callback done) {
+  using kind = run_outcome::kind;
+  if (auto stale = known_stale(wanted.claims)) return answer(from, done, run_outcome{kind::rejected, {}, {}, *stale});
+  const auto refuse = [&](const char* sqlstate, std::string_view why) {
+    answer(from, done, run_outcome{kind::failed, {}, {"ERROR", sqlstate, std::string(why), {}, {}}, {}});
+  };
+  if (const auto why = unfit_statement(statement.sql); !why.empty()) return refuse("0A000", why);
+  for (const auto& one : statement.parameters)
+    if (one.value && !one.binary && one.value->find('\0') != std::string::npos)
+      return refuse("22021", "a text has a NUL byte in it");
+  auto a = std::make_shared<attempt>(
+      attempt{std::move(from), std::move(wanted), 0, {}, {}, std::move(statement), std::move(done)});
+  begin(a, &pg_store::try_run);
+}
+
+void pg_store::try_run(const std::shared_ptr<attempt>& a) {
+  ++a->tries;
+  auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
+    // The server ends what takes too long: then it is known that nothing was applied.
+    const auto most = time_left(a->from.deadline);
+    std::vector<pg_statement> steps;
+    steps.push_back(in_text(begin_transaction, {}));
+    steps.push_back(
+        in_text("SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[]), "
+                "pg_catalog.set_config('statement_timeout', $3, true)",
+                {resources_of(a->wanted.claims), tokens_of(a->wanted.claims), std::to_string(most.count())}));
+    steps.push_back(a->statement);
+    steps.push_back(in_text("COMMIT", {}));
+    auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
+    link->pipeline(std::move(steps), most + allowance, limits::pg_row_bytes_max, std::move(on_answer));
+  };
+  ask(pg_pool::work::lengthy, a->from.deadline, std::move(begin),
+      [a](fence::rejection why) { give_up(a, std::move(why)); });
+}
+
+void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& link, pg_outcome& outcome) {
+  using kind = run_outcome::kind;
+  const auto tell = [&](run_outcome out) { answer(a->from, a->ran, std::move(out)); };
+  if (failed_at(outcome)) {
+    if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
+    const auto& e = outcome.steps.back().error();
+    // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a raise
+    // has waited for long enough.
+    if (e.sqlstate == admin_shutdown) return explain(a, unavailable("the server ended the transaction: " + e.message));
+    if (outcome.steps.size() - 1 > check_step) return tell({kind::failed, {}, e, {}});
+    if (is_not_raised(e)) return raise_then(a, &pg_store::try_run);
+    return give_up(a, noted(rejection_of(e, a->wanted.claims)));
+  }
+  if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
+  const bool checked =
+      outcome.steps.size() > check_step && outcome.steps[check_step] && outcome.steps[check_step]->rows.size() == 1;
+  if (is_committed(outcome, run_steps) && checked) {
+    saw(a->wanted.claims);
+    pool_->give_back(link);
+    return tell({kind::done, std::move(*outcome.steps[check_step + 1]), {}, {}});
+  }
+  const std::string why = outcome.lost.empty() ? "an unexpected answer of the server" : outcome.lost;
+  if (outcome.lost.empty()) link->close(why);
+  tell({kind::unknown, {}, {"FATAL", {}, why, {}, {}}, {}});
+}
+
+// Nothing was applied. A raise that did it holds its lock until it has committed: asking for the lock waits for that.
+void pg_store::explain(const std::shared_ptr<attempt>& a, const fence::rejection& otherwise) {
+  auto ask_for_it = [self = shared_from_this(), a, otherwise](const pg_pool::lent& link) {
+    auto on_answer = [self, a, otherwise, link](pg_outcome& outcome) {
+      if (outcome.lost.empty()) self->end_transaction(link, "ROLLBACK");
+      if (!failed_at(outcome)) return give_up(a, otherwise);
+      const auto why = self->noted(rejection_of(outcome.steps.back().error(), a->wanted.claims));
+      give_up(a, why.why == fence::reason::stale ? why : otherwise);
+    };
+    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, explain_time)},
+                   explain_time + allowance, any_rows, std::move(on_answer));
+  };
+  ask(pg_pool::work::brief, clock::now() + explain_time, std::move(ask_for_it),
+      [a, otherwise](const fence::rejection&) { give_up(a, otherwise); });
+}
+
+}  // namespace fencegate::backend

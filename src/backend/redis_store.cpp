@@ -1,0 +1,181 @@
+#include "backend/redis_store.hpp"
+
+#include "backend/command_table.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::backend {
+namespace {
+
+namespace asio = boost::asio;
+using clock = std::chrono::steady_clock;
+
+// How often marks are raised for one request before others win.
+constexpr int attempts_max = 4;
+
+// What checked_command answers when a mark is not what it has to be, and in front of an error of the command itself.
+constexpr std::string_view mark_moved = "FENCEGATEMARK ", command_failed = "FENCEGATERAN ";
+
+settings::redis_gate as_gate(const std::string& gate, const settings::mark_store& store) {
+  settings::redis_gate out;
+  out.name = gate;
+  out.upstream = store.where;
+  out.control = store.login;
+  out.limits_time.connect = store.connect;
+  return out;
+}
+
+redis_reply owned(const wire::reply_value& from) {
+  redis_reply out{from.type, std::string(from.text), from.null, {}};
+  for (const auto& one : from.elements) out.elements.push_back(owned(one));
+  return out;
+}
+
+fence::rejection rejection_of(const raise_outcome& outcome, const fence::claim& claim) {
+  using kind = raise_outcome::kind;
+  const auto why = outcome.what == kind::stale  ? fence::reason::stale
+                   : outcome.what == kind::jump ? fence::reason::jump
+                                                : fence::reason::unavailable;
+  return {why, claim.resource, claim.presented, outcome.mark, outcome.detail};
+}
+
+// "" when a script may run it, or why not.
+std::string_view unfit_command(const command_table& commands, const std::vector<std::string>& command) {
+  if (command.empty() || command[0].empty()) return "there is no command";
+  const std::vector<std::string_view> words(command.begin(), command.end());
+  const auto& spec = commands.find(words[0], words.size() > 1 ? words[1] : std::string_view{});
+  switch (spec.role) {
+    case command_role::read:
+    case command_role::write: break;
+    case command_role::refused: return "a command that could damage marks or escape the fence";
+    default: return "a command that has no place in an HTTP route";
+  }
+  if (spec.noscript) return "Redis does not run this command in a script, which is how it is checked";
+  std::vector<std::size_t> keys;
+  const auto search = find_keys(spec, words, keys);
+  bool reserved = search != key_search::found && std::any_of(words.begin() + 1, words.end(), is_reserved);
+  for (const auto at : keys) reserved = reserved || is_reserved(words[at]);
+  return reserved ? "keys that begin with fencegate: belong to the fence" : std::string_view{};
+}
+
+}  // namespace
+
+struct redis_store::attempt {
+  store_caller from;
+  presented_claims wanted;
+  std::vector<std::string> command;
+  run_callback done;
+  int tries = 0;
+
+  void answer(command_outcome out) const { backend::answer(from, done, std::move(out)); }
+  void reject(fence::rejection why) const { answer({command_outcome::kind::rejected, {}, std::move(why), {}}); }
+};
+
+redis_store::redis_store(asio::io_context& context, const std::string& gate, const settings::mark_store& store,
+                         metrics::gate& figures)
+    : context_(context),
+      settings_(as_gate(gate, store)),
+      state_(std::make_shared<redis_state>(settings_, figures)),
+      control_(std::make_shared<redis_control>(context, state_)) {}
+
+void redis_store::start() { control_->start(); }
+
+void redis_store::stop() {
+  auto end = [self = shared_from_this()] { self->control_->stop(); };
+  asio::post(context_, std::move(end));
+}
+
+std::optional<fence::rejection> redis_store::known_stale(const std::vector<fence::claim>& claims) const {
+  for (const auto& one : claims)
+    if (const auto mark = seen(one.resource); mark && *mark > one.presented)
+      return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
+  return std::nullopt;
+}
+
+// ── looking and raising ─────────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_store::look(store_caller from, std::vector<std::string> resources, look_callback done) {
+  auto begin = [self = shared_from_this(), from, resources = std::move(resources), done = std::move(done)] {
+    self->look_next(resources, std::make_shared<std::vector<looked_mark>>(),
+                    [from, done](auto found) { answer(from, done, std::move(found)); });
+  };
+  asio::post(context_, std::move(begin));
+}
+
+void redis_store::look_next(const std::vector<std::string>& resources,
+                            const std::shared_ptr<std::vector<looked_mark>>& found, const look_callback& done) {
+  if (found->size() == resources.size()) return done(std::move(*found));
+  const auto& name = resources[found->size()];
+  auto on_mark = [self = shared_from_this(), resources, found, done](const mark_reading& reading) {
+    if (!reading.detail.empty()) return done(unavailable(reading.detail));
+    found->push_back({resources[found->size()], reading.mark});
+    self->look_next(resources, found, done);
+  };
+  control_->read(state_->marks.cell(name), std::move(on_mark));
+}
+
+void redis_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
+  using result = store_result<std::vector<sealed_mark>>;
+  if (auto stale = known_stale(wanted.claims)) return answer(from, done, result(*stale));
+  auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
+    self->seal_next(wanted, std::make_shared<std::vector<sealed_mark>>(),
+                    [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
+  };
+  asio::post(context_, std::move(begin));
+}
+
+void redis_store::seal_next(const presented_claims& wanted, const sealed_so_far& marks, const seal_callback& done) {
+  if (marks->size() == wanted.claims.size()) return done(std::move(*marks));
+  const auto& claim = wanted.claims[marks->size()];
+  auto on_raised = [self = shared_from_this(), wanted, marks, done](const raise_outcome& outcome) {
+    const auto& raised = wanted.claims[marks->size()];
+    if (outcome.what != raise_outcome::kind::held) return done(rejection_of(outcome, raised));
+    marks->push_back({raised, outcome.raised});
+    self->seal_next(wanted, marks, done);
+  };
+  control_->raise(state_->marks.cell(claim.resource), claim.presented, wanted.max_step, std::move(on_raised));
+}
+
+// ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_store::run(store_caller from, presented_claims wanted, std::vector<std::string> command, run_callback done) {
+  auto a = std::make_shared<attempt>(attempt{std::move(from), std::move(wanted), std::move(command), std::move(done)});
+  if (auto stale = known_stale(a->wanted.claims)) return a->reject(std::move(*stale));
+  auto begin = [self = shared_from_this(), a] { self->try_run(a); };
+  asio::post(context_, std::move(begin));
+}
+
+void redis_store::try_run(const std::shared_ptr<attempt>& a) {
+  if (++a->tries > attempts_max) return a->reject(unavailable("its mark is raised by others all the time"));
+  if (clock::now() >= a->from.deadline) return a->reject(unavailable("there was no answer in time"));
+  const auto backend = state_->look();
+  if (!backend.ready) return a->reject(unavailable(backend.problem));
+  if (const auto why = unfit_command(*backend.commands, a->command); !why.empty())
+    return a->reject({fence::reason::refused, {}, {}, {}, std::string(why)});
+  auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
+  if (!control_->run_checked(a->wanted.claims, a->command, std::move(on_answer)))
+    a->reject(unavailable("there is no connection to Redis"));
+}
+
+void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
+  using kind = command_outcome::kind;
+  if (reply == nullptr) return a->answer({kind::unknown, {}, {}, "the connection to Redis was lost"});
+  if (reply->type != '-' && reply->type != '!') {
+    for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
+    return a->answer({kind::done, owned(*reply), {}, {}});
+  }
+  if (reply->text.starts_with(command_failed)) {
+    redis_reply error{'-', std::string(reply->text.substr(command_failed.size())), false, {}};
+    return a->answer({kind::failed, std::move(error), {}, {}});
+  }
+  // Any other error is the script's own: the command did not run.
+  if (!reply->text.starts_with(mark_moved)) return a->reject(unavailable(std::string(reply->text)));
+  auto on_sealed = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
+    if (!sealed) return a->reject(sealed.error());
+    self->try_run(a);
+  };
+  seal_next(a->wanted, std::make_shared<std::vector<sealed_mark>>(), std::move(on_sealed));
+}
+
+}  // namespace fencegate::backend

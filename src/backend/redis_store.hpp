@@ -1,0 +1,85 @@
+// Marks of an HTTP gate in Redis: looked at, raised; and single commands that run in one script with their check. All
+// threads of the gate share one connection, on which everything is pipelined.
+//
+// Rule kept: the command runs only where every mark, and the epoch, is byte for byte what it has to be at that moment. It
+// is sent once; when the server went away behind it, its outcome is unknown.
+#pragma once
+
+#include "backend/redis_control.hpp"
+#include "backend/store.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::backend {
+
+// A reply that owns its bytes.
+struct redis_reply {
+  char type = 0;  // as in wire::reply_value
+  std::string text;
+  bool null = false;
+  std::vector<redis_reply> elements;
+};
+
+struct command_outcome {
+  enum class kind : std::uint8_t {
+    done,      // applied
+    failed,    // Redis answered with an error, `reply`
+    rejected,  // by the fence: not applied
+    unknown    // the server went away when it had been sent: applied or not
+  } what = kind::unknown;
+  redis_reply reply{};     // done, failed
+  fence::rejection why{};  // rejected
+  std::string detail{};    // unknown
+};
+
+class redis_store : public std::enable_shared_from_this<redis_store> {
+ public:
+  using look_callback = std::function<void(store_result<std::vector<looked_mark>>)>;
+  using seal_callback = std::function<void(store_result<std::vector<sealed_mark>>)>;
+  using run_callback = std::function<void(command_outcome)>;
+
+  // REQUIRES: the figures live longer.
+  redis_store(boost::asio::io_context& context, const std::string& gate, const settings::mark_store& store,
+              metrics::gate& figures);
+
+  // On the context's thread.
+  void start();
+  // Any thread; before the threads of those who asked are gone.
+  void stop();
+
+  // Any thread, all of them; the callback comes later, on the caller's.
+  void look(store_caller from, std::vector<std::string> resources, look_callback done);
+  // Raises the marks to their tokens, one after the other, and no further than the first that fails.
+  void seal(store_caller from, presented_claims wanted, seal_callback done);
+  // Runs one command behind its check; raises the marks first where it has to. Keys of the fence are refused.
+  void run(store_caller from, presented_claims wanted, std::vector<std::string> command, run_callback done);
+
+  // Any thread. What this process has seen of a mark: reason to reject, never to admit.
+  [[nodiscard]] std::optional<fence::token> seen(std::string_view resource) const {
+    return state_->marks.seen(resource);
+  }
+
+ private:
+  struct attempt;
+  using sealed_so_far = std::shared_ptr<std::vector<sealed_mark>>;
+
+  [[nodiscard]] std::optional<fence::rejection> known_stale(const std::vector<fence::claim>& claims) const;
+  void look_next(const std::vector<std::string>& resources, const std::shared_ptr<std::vector<looked_mark>>& found,
+                 const look_callback& done);
+  void seal_next(const presented_claims& wanted, const sealed_so_far& marks, const seal_callback& done);
+  void try_run(const std::shared_ptr<attempt>& a);
+  void on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
+
+  boost::asio::io_context& context_;
+  const settings::redis_gate settings_;  // as redis_control wants them
+  const std::shared_ptr<redis_state> state_;
+  const std::shared_ptr<redis_control> control_;
+};
+
+}  // namespace fencegate::backend

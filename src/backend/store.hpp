@@ -1,0 +1,70 @@
+// What the stores of HTTP gates have in common: who asks, how the answer gets back, and what it may be.
+#pragma once
+
+#include "fence/rejection.hpp"
+#include "fence/tag.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/system/result.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fencegate::fence {
+
+// Called by result::value() on an error; see base/result.hpp.
+[[noreturn]] inline void throw_exception_from_error(const rejection& r, const boost::source_location&) {
+  throw std::logic_error("unchecked result: " + describe(r));
+}
+
+}  // namespace fencegate::fence
+
+namespace fencegate::backend {
+
+struct store_caller {
+  boost::asio::io_context& thread;                 // where the answer is given
+  std::weak_ptr<const void> session;               // lives on that thread; when it is gone, nothing is answered
+  std::chrono::steady_clock::time_point deadline;  // about: an answer of the backend that is under way is waited for
+};
+
+// The tokens of a request; the claims name each resource once.
+struct presented_claims {
+  std::vector<fence::claim> claims;
+  std::int64_t max_step = 0;  // largest rise of a mark by one of them; 0 = no limit
+};
+
+// A rejection: certainly not applied.
+template <class T>
+using store_result = boost::system::result<T, fence::rejection>;
+
+struct looked_mark {
+  std::string resource;
+  std::optional<fence::token> mark;  // nullopt: there is none
+};
+
+struct sealed_mark {
+  fence::claim at;
+  bool raised = false;  // it was lower before, or there was none
+};
+
+// Gives the answer on the caller's thread, unless its session has ended.
+template <class Done, class Answer>
+void answer(const store_caller& to, Done done, Answer with) {
+  auto deliver = [session = to.session, done = std::move(done), with = std::move(with)]() mutable {
+    if (const auto alive = session.lock()) done(std::move(with));
+  };
+  boost::asio::post(to.thread, std::move(deliver));
+}
+
+[[nodiscard]] inline fence::rejection unavailable(std::string why) {
+  return {fence::reason::unavailable, {}, {}, {}, std::move(why)};
+}
+
+}  // namespace fencegate::backend

@@ -1,0 +1,318 @@
+"""The store of HTTP gates in PostgreSQL: marks raised, held and looked at, and statements that run with their check; what
+happens when the gate, the server or the connection freezes or goes away in the middle."""
+
+import contextlib
+
+import support
+from pg_fence import FenceTest
+from store_probe import PgProbe
+from support import CutProxy, eventually
+
+INSERT = "INSERT INTO writes (note) VALUES ($1)"
+
+
+class StoreTest(FenceTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server.user("gate")
+
+    def base(self, mutate=None, **install):
+        return super().base(mutate, **{"gate_users": ("gate",)} | install)
+
+    def probe(self, base, port=None, **settings):
+        probe = self.start(PgProbe(port or self.server.port, base.name, **settings))
+        probe.wait_for_store()
+        return probe
+
+    def backends(self, base):
+        return [pid for (pid,) in base.sql("SELECT pid FROM pg_stat_activity WHERE usename = 'gate' AND datname = %s "
+                                           "AND backend_type = 'client backend'", base.name)]
+
+    def holder(self, base):
+        """The backend that holds a mark."""
+        return base.value("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted "
+                          "AND database = (SELECT oid FROM pg_database WHERE datname = %s)", base.name)
+
+    def hold(self, probe, tag="orders=33"):
+        asked = probe.ask("hold", tag)
+        self.assertEqual(asked.answer(), ["held"])
+        return asked
+
+
+class Marks(StoreTest):
+
+    def test_look_and_seal(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.look("orders", "new"), ["found", "orders=33", "new="])
+        self.assertEqual(probe.seal("orders=34,payments=7"), ["sealed", "orders=34!", "payments=7!"])
+        self.assertEqual(probe.seal("orders=34"), ["sealed", "orders=34"])
+        self.assertEqual((base.mark(), base.mark("payments")), (34, 7))
+
+    def test_rejections(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.seal("orders=32"), ["rejected", "stale", "orders", "32", "33", ""])
+        self.assertEqual(probe.seal("orders=50", 10), ["rejected", "jump", "orders", "50", "33", ""])
+        self.assertEqual(probe.run("orders=32", INSERT, "t:x"), ["rejected", "stale", "orders", "32", "33", ""])
+        self.assertEqual(probe.ask("hold", "orders=32").answer(), ["rejected", "stale", "orders", "32", "33", ""])
+        self.assertEqual(base.writes(), [])
+
+    def test_what_was_seen_rejects_without_the_server(self):
+        base = self.base()
+        probe = self.probe(base)
+        probe.seal("orders=40")
+        base.sql("ALTER ROLE gate NOLOGIN")
+        self.addCleanup(self.server.sql, "ALTER ROLE gate LOGIN")
+        for pid in self.backends(base):
+            base.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
+        self.assertEqual(probe.run("orders=39", INSERT, "t:x"), ["rejected", "stale", "orders", "39", "40", ""])
+
+    def test_a_mark_that_went_back_is_raised_again(self):
+        base = self.base()
+        probe = self.probe(base)
+        probe.seal("orders=40")
+        base.sql("UPDATE fencegate.marks SET mark = 33")
+        eventually(lambda: base.mark() == 40)
+
+    def test_no_schema(self):
+        base = self.base()
+        base.sql("DROP SCHEMA fencegate CASCADE")
+        probe = self.start(PgProbe(self.server.port, base.name))
+        eventually(lambda: "fencegate install" in probe.run("orders=33", INSERT, "t:x")[-1])
+        self.assertEqual(base.writes(), [])
+
+    def test_no_server(self):
+        base = self.base()
+        probe = self.start(PgProbe(support.free_port(), base.name))
+        for _ in range(3):
+            self.assertEqual(probe.run("orders=33", INSERT, "t:x")[:2], ["rejected", "unavailable"])
+
+
+class Statements(StoreTest):
+
+    def test_it_runs_behind_its_check(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])
+        self.assertEqual(probe.run("orders=34", INSERT, "t:raised first"), ["done", "1"])
+        self.assertEqual(base.mark(), 34)
+        self.assertEqual(base.writes(), ["in time", "raised first"])
+
+    def test_parameters_rows_and_types(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.run("orders=33", "SELECT $1::int4 AS n, $2::bytea AS b, $3::text AS t", "t:7", "x:\u20ac", "n:"),
+                         ["done", "1", "n:23", "b:17", "t:25", "7", "\\xe282ac", "(null)"])
+        self.assertEqual(probe.run("orders=33", "UPDATE writes SET note = 'x' RETURNING note"), ["done", "0", "note:25"])
+        self.assertEqual(probe.run("orders=33", "LOCK TABLE writes"), ["done", ""])
+        big = probe.run("orders=33", "SELECT repeat('x', 1000000) FROM generate_series(1, 30)")
+        self.assertEqual((big[1], big[-1]), ("30", "cut off"))
+        self.assertLess(len(big), 15)
+
+    def test_errors_are_whole_and_nothing_is_applied(self):
+        base = self.base()
+        probe = self.probe(base)
+        base.sql("ALTER TABLE writes ADD UNIQUE (note) DEFERRABLE INITIALLY DEFERRED")
+        probe.run("orders=33", INSERT, "t:once")
+        for text, state in ((INSERT, "23505"), ("SELECT 1 / 0 + length($1)", "22012"), ("SELECT $1 FROM nowhere", "42P01")):
+            failed = probe.run("orders=33", text, "t:once")
+            self.assertEqual(failed[:2], ["failed", state])
+            self.assertTrue(failed[2])
+        self.assertEqual(base.writes(), ["once"])
+
+    def test_statements_that_would_escape_the_check(self):
+        base = self.base()
+        probe = self.probe(base)
+        for text in ("COMMIT", "/* x */ rollback", "BEGIN", "SAVEPOINT a", "PREPARE TRANSACTION 'x'", "SET search_path = x", "",
+                     "COMMIT; INSERT INTO writes (note) VALUES ('a stale write')", "COPY writes FROM STDIN", "DISCARD ALL"):
+            self.assertEqual(probe.run("orders=33", text)[:2], ["failed", "0A000"], text)
+        self.assertEqual(probe.run("orders=33", "DO $$ BEGIN COMMIT; END $$")[:2], ["failed", "2D000"])
+        self.assertEqual(probe.run("orders=33", INSERT, "t:ok"), ["done", "1"])
+
+    def test_a_statement_that_takes_too_long(self):
+        """The server ends it, so it is certain that nothing was applied."""
+        base = self.base()
+        probe = self.probe(base)
+        late = probe.ask("run", "orders=33", "WITH w AS (INSERT INTO writes (note) VALUES ('late')) SELECT pg_sleep(60)",
+                         deadline_ms=300)
+        self.assertEqual(late.answer()[:2], ["failed", "57014"])
+        self.assertEqual(base.writes(), [])
+
+    def sleeping(self, base, probe):
+        """A statement of an old holder that has written, and not committed yet."""
+        asked = probe.ask("run", "orders=33",
+                          "WITH w AS (INSERT INTO writes (note) VALUES ('a stale write')) SELECT pg_sleep(60)",
+                          deadline_ms=60_000)
+        pid = eventually(lambda: base.value("SELECT pid FROM pg_stat_activity WHERE usename = 'gate' "
+                                            "AND datname = %s AND wait_event = 'PgSleep'", base.name))
+        return asked, pid
+
+    def test_a_raise_ends_it(self):
+        base = self.base()
+        probe = self.probe(base)
+        asked, _ = self.sleeping(base, probe)
+        self.assertEqual(base.writer().arm(34), [(34,)])
+        self.assertEqual(asked.answer()[:2], ["rejected", "stale"])
+        self.assertEqual(base.writes(), [])
+
+    def test_a_frozen_server_between_check_and_commit(self):
+        """The raise cannot end it, and fails; when it goes on, its write is not stale."""
+        base = self.base(cut_ms=500)
+        probe = self.probe(base)
+        asked, pid = self.sleeping(base, probe)
+        self.freeze(pid)
+        self.assert_rejected(base.writer().arm(34), "ZF006")
+        self.assertEqual(base.mark(), 33)
+        self.server.thaw(pid)
+        self.assertEqual(asked.answer()[:2], ["rejected", "unavailable"])
+        self.assertEqual(base.writes(), [])
+
+    def test_a_frozen_gate(self):
+        """Its statement waits for a lock; a raise comes; the gate wakes up and learns what became of it."""
+        base = self.base()
+        probe = self.probe(base)
+        other = base.writer("bob")
+        other.begin()
+        other.run("LOCK TABLE writes")
+        asked = probe.ask("run", "orders=33", INSERT, "t:a stale write", deadline_ms=60_000)
+        self.assertTrue(eventually(lambda: self.holder(base)))
+        probe.stop_process()
+        self.assertEqual(base.writer().arm(34), [(34,)])
+        other.run("COMMIT")
+        probe.continue_process()
+        self.assertEqual(asked.answer()[:2], ["rejected", "stale"])
+        self.assertEqual(base.writes(), [])
+
+    def test_a_connection_that_is_lost_leaves_the_outcome_unknown(self):
+        base = self.base()
+        proxy = self.start(CutProxy(self.server.port))
+        probe = self.probe(base, port=proxy.port)
+        asked, pid = self.sleeping(base, probe)
+        proxy.cut_all()
+        self.assertEqual(asked.answer()[0], "unknown")
+        base.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
+        probe.wait_for_store()
+        self.assertEqual(base.writes(), [])  # not sent again
+        self.assertEqual(probe.run("orders=33", INSERT, "t:later"), ["done", "1"])
+
+    def test_nobody_is_told_who_has_left(self):
+        base = self.base()
+        probe = self.probe(base)
+        asked, pid = self.sleeping(base, probe)
+        asked.leave()
+        base.sql("SELECT pg_cancel_backend(%s)", pid)
+        eventually(lambda: base.waits_for(pid) == "Client")
+        self.assertEqual(probe.run("orders=33", INSERT, "t:next"), ["done", "1"])
+        self.assertFalse(asked.answered())
+
+
+class Holds(StoreTest):
+
+    def test_hold_and_release(self):
+        base = self.base()
+        probe = self.probe(base)
+        held = self.hold(probe, "orders=34")  # raised first
+        self.assertTrue(held.alive())
+        raising = base.writer("gate").in_background("SELECT mark FROM fencegate.raise_all('{orders}', '{35}', "
+                                                    "grace_ms => 60000)")
+        self.assertTrue(raising.wait_until_blocked())
+        self.assertEqual(base.mark(), 34)
+        self.assertEqual(held.release(), ["released"])
+        self.assertEqual(raising.outcome(), [(35,)])
+
+    def test_one_that_is_cut_is_told_so(self):
+        base = self.base()
+        probe = self.probe(base)
+        held = self.hold(probe)
+        self.assertEqual(base.writer().arm(34), [(34,)])
+        self.assertEqual(held.answer(), ["cut"])
+        self.assertFalse(held.alive())
+        self.assertEqual(probe.ask("hold", "orders=33").answer()[:2], ["rejected", "stale"])
+
+    def test_a_gate_that_was_frozen_does_not_believe_what_it_knew(self):
+        base = self.base()
+        probe = self.probe(base)
+        held = self.hold(probe)
+        probe.stop_process()
+        self.assertEqual(base.writer().arm(34), [(34,)])
+        probe.send(held.name, "alive")  # asked before anything else happens in that process
+        probe.continue_process()
+        self.assertIn(["alive", "no"], [held.answer(), held.answer()])
+
+    def test_a_new_holder_through_the_same_gate_waits_for_the_grace_and_no_longer(self):
+        """Forwards of the old holder take all the connections that they may take."""
+        base = self.base()
+        probe = self.probe(base, pool=4, grace_ms=500)
+        old = [self.hold(probe) for _ in range(3)]
+        queued = probe.ask("hold", "orders=33")
+        new = probe.ask("hold", "orders=34", deadline_ms=20_000)
+        self.assertEqual([one.answer() for one in old], [["cut"]] * 3)
+        self.assertEqual(new.answer(), ["held"])
+        self.assertEqual(queued.answer()[:2], ["rejected", "stale"])
+        self.assertTrue(new.alive())
+        self.assertEqual(base.mark(), 34)
+
+    def test_who_waits_too_long_for_a_connection(self):
+        base = self.base()
+        probe = self.probe(base, pool=2)
+        held = self.hold(probe)
+        late = probe.ask("hold", "orders=33", deadline_ms=300).answer()
+        self.assertEqual(late[:2], ["rejected", "unavailable"])
+        self.assertIn("in use", late[-1])
+        self.assertEqual(probe.look("orders"), ["found", "orders=33"])
+        held.release()
+        self.hold(probe)
+
+    def test_a_gate_that_dies_lets_go(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.hold(probe)
+        probe.kill()
+        self.assertEqual(base.writer().arm(34), [(34,)])
+
+    def test_a_session_that_has_ended_does_not_hold(self):
+        base = self.base()
+        probe = self.probe(base)
+        blocker = base.writer("gate")
+        blocker.begin()
+        blocker.run("SELECT * FROM fencegate.raise_all('{orders}', '{34}')")
+        asked = probe.ask("hold", "orders=34")
+        eventually(lambda: base.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1)
+        asked.leave()
+        blocker.run("COMMIT")
+        eventually(lambda: self.holder(base) is None)
+        self.assertEqual(base.writer().arm(35), [(35,)])
+        self.assertFalse(asked.answered())
+
+    def test_a_held_mark_survives_a_reload_of_the_servers_settings(self):
+        """The server may say something without being asked."""
+        base = self.base()
+        probe = self.probe(base)
+        held = self.hold(probe)
+        base.sql("ALTER SYSTEM SET datestyle = 'German'")
+        self.addCleanup(self.server.sql, "SELECT pg_reload_conf()")
+        self.addCleanup(self.server.sql, "ALTER SYSTEM RESET datestyle")
+        base.sql("SELECT pg_reload_conf()")
+        eventually(lambda: held.alive())
+        self.assertEqual(held.release(), ["released"])
+
+
+class Restarts(StoreTest):
+
+    def test_the_store_finds_its_server_again(self):
+        base = self.base()
+        probe = self.probe(base)
+        held = self.hold(probe)
+        with contextlib.suppress(Exception):
+            base.owner.close()
+        self.server.restart()
+        self.assertEqual(held.answer(), ["cut"])
+        probe.wait_for_store()
+        self.assertEqual(probe.run("orders=33", INSERT, "t:again"), ["done", "1"])
+
+
+if __name__ == "__main__":
+    support.main()

@@ -36,7 +36,7 @@ void pg_store::start() {
     if (problem.empty())
       self->watch();
     else
-      self->note_problem(problem);
+      self->note_problem(self->named(problem));
   };
   const pg_target target{store_.where, store_.login, store_.database};
   pool_ = std::make_shared<pg_pool>(context_, target, store_.pool, store_.connect, std::move(tell));
@@ -55,8 +55,8 @@ void pg_store::stop() {
 void pg_store::ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,
                    std::function<void(fence::rejection)> give_up) {
   if (pool_ == nullptr) return give_up(unavailable("the gate is starting"));
-  auto refused = [give_up = std::move(give_up), name = store_.name](const std::string& why) {
-    give_up(unavailable("store " + name + ": " + why));
+  auto refused = [self = shared_from_this(), give_up = std::move(give_up)](const std::string& why) {
+    give_up(unavailable(self->named(why)));
   };
   pool_->ask({what, deadline, std::move(begin), std::move(refused)});
 }
@@ -211,7 +211,7 @@ void pg_store::compare(const std::vector<looked_mark>& found) {
                 {"resource", one.resource},
                 {"seen", seen->to_string()},
                 {"mark", one.mark ? one.mark->to_string() : "none"}});
-    seal_now(clock::now() + watch_interval, {{{one.resource, *seen}}, 0}, [](const auto&) {});
+    seal_now(clock::now() + watch_interval, {{{one.resource, *seen}}, 0, false}, [](const auto&) {});
   }
 }
 

@@ -61,7 +61,8 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void seal(store_caller from, presented_claims wanted, seal_callback done);
   // Raises them where it has to, and holds them there. `on_cut`: the session has ended before it was released.
   void hold(store_caller from, presented_claims wanted, std::function<void()> on_cut, hold_callback done);
-  // Runs one statement behind its check; raises the marks first where it has to.
+  // Runs one statement behind its check; raises the marks first where it has to. The statement has to leave the session as
+  // it was, for others use it too (unfit_statement refuses what obviously does not).
   void run(store_caller from, presented_claims wanted, pg_statement statement, run_callback done);
 
   // Any thread. What this process has seen of a mark: reason to reject, never to admit.
@@ -96,6 +97,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void watch();
   void compare(const std::vector<looked_mark>& found);
   void note_problem(const std::string& problem);
+  [[nodiscard]] std::string named(const std::string& problem) const { return "store " + store_.name + ": " + problem; }
 
   boost::asio::io_context& context_;
   const std::string gate_;

@@ -12,6 +12,7 @@
 namespace fencegate::backend {
 
 // Whatever the role or the database have as defaults.
+inline constexpr const char* begin_reading = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 inline constexpr const char* begin_transaction = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 inline constexpr std::size_t any_rows = std::numeric_limits<std::size_t>::max();
 // What a server that keeps its own time limits may be late.

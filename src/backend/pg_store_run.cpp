@@ -20,12 +20,31 @@ constexpr std::chrono::milliseconds explain_time{1'000};
 
 constexpr std::string_view admin_shutdown = "57P01";
 
-// BEGIN, the check, the statement, COMMIT.
-constexpr std::size_t run_steps = 4, check_step = 1;
+// BEGIN, the time limit, the check, the statement, COMMIT.
+constexpr std::size_t run_steps = 5, check_step = 2;
 
 pg_statement hold_statement(const std::vector<fence::claim>& claims, std::chrono::milliseconds wait) {
   return in_text("SELECT fencegate.hold($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4)",
                  {resources_of(claims), tokens_of(claims), std::to_string(wait.count())});
+}
+
+// One row in any case but where marks are read.
+pg_statement check_statement(const presented_claims& wanted) {
+  if (wanted.claims.empty()) return in_text("SELECT true", {});
+  if (wanted.read_only)
+    return in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {resources_of(wanted.claims)});
+  return in_text("SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[])",
+                 {resources_of(wanted.claims), tokens_of(wanted.claims)});
+}
+
+// What the marks that were read say of a request that only reads.
+std::optional<fence::rejection> stale_reader(const presented_claims& wanted, const pg_rows& marks) {
+  for (const auto& row : marks)
+    for (const auto& claim : wanted.claims)
+      if (const auto mark = row.size() == 2 && row[0] == claim.resource ? token_of(row[1]) : std::nullopt;
+          mark && *mark > claim.presented)
+        return fence::rejection{fence::reason::stale, claim.resource, claim.presented, mark, {}};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -65,7 +84,7 @@ void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) 
 // for forwards of the old one, and the raise that ends them for the new holder.
 void pg_store::begin(const std::shared_ptr<attempt>& a, step first) {
   auto go_on = [self = shared_from_this(), a, first] {
-    if (self->known_raised(a->wanted.claims)) return (self.get()->*first)(a);
+    if (a->wanted.read_only || self->known_raised(a->wanted.claims)) return (self.get()->*first)(a);
     self->raise_then(a, first);
   };
   asio::post(context_, std::move(go_on));
@@ -161,11 +180,10 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     // The server ends what takes too long: then it is known that nothing was applied.
     const auto most = time_left(a->from.deadline);
     std::vector<pg_statement> steps;
-    steps.push_back(in_text(begin_transaction, {}));
+    steps.push_back(in_text(a->wanted.read_only ? begin_reading : begin_transaction, {}));
     steps.push_back(
-        in_text("SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[]), "
-                "pg_catalog.set_config('statement_timeout', $3, true)",
-                {resources_of(a->wanted.claims), tokens_of(a->wanted.claims), std::to_string(most.count())}));
+        in_text("SELECT pg_catalog.set_config('statement_timeout', $1, true)", {std::to_string(most.count())}));
+    steps.push_back(check_statement(a->wanted));
     steps.push_back(a->statement);
     steps.push_back(in_text("COMMIT", {}));
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
@@ -189,11 +207,16 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
     return give_up(a, noted(rejection_of(e, a->wanted.claims)));
   }
   if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
-  const bool checked =
-      outcome.steps.size() > check_step && outcome.steps[check_step] && outcome.steps[check_step]->rows.size() == 1;
+  const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
+  const bool checked = outcome.steps.size() > check_step && outcome.steps[check_step] &&
+                       (reads_marks || outcome.steps[check_step]->rows.size() == 1);
   if (is_committed(outcome, run_steps) && checked) {
-    saw(a->wanted.claims);
     pool_->give_back(link);
+    if (reads_marks) {
+      if (auto stale = stale_reader(a->wanted, outcome.steps[check_step]->rows)) return give_up(a, noted(*stale));
+    } else {
+      saw(a->wanted.claims);
+    }
     return tell({kind::done, std::move(*outcome.steps[check_step + 1]), {}, {}});
   }
   const std::string why = outcome.lost.empty() ? "an unexpected answer of the server" : outcome.lost;

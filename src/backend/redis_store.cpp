@@ -41,13 +41,15 @@ fence::rejection rejection_of(const raise_outcome& outcome, const fence::claim& 
 }
 
 // "" when a script may run it, or why not.
-std::string_view unfit_command(const command_table& commands, const std::vector<std::string>& command) {
+std::string_view unfit_command(const command_table& commands, const std::vector<std::string>& command, bool read_only) {
   if (command.empty() || command[0].empty()) return "there is no command";
   const std::vector<std::string_view> words(command.begin(), command.end());
   const auto& spec = commands.find(words[0], words.size() > 1 ? words[1] : std::string_view{});
   switch (spec.role) {
-    case command_role::read:
-    case command_role::write: break;
+    case command_role::read: break;
+    case command_role::write:
+      if (read_only) return "a command that may write, in a request that only reads";
+      break;
     case command_role::refused: return "a command that could damage marks or escape the fence";
     default: return "a command that has no place in an HTTP route";
   }
@@ -151,18 +153,39 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
   if (clock::now() >= a->from.deadline) return a->reject(unavailable("there was no answer in time"));
   const auto backend = state_->look();
   if (!backend.ready) return a->reject(unavailable(backend.problem));
-  if (const auto why = unfit_command(*backend.commands, a->command); !why.empty())
+  if (const auto why = unfit_command(*backend.commands, a->command, a->wanted.read_only); !why.empty())
     return a->reject({fence::reason::refused, {}, {}, {}, std::string(why)});
+  if (a->wanted.read_only && !a->wanted.claims.empty()) return look_first(a);
+  send(a, a->wanted.claims);
+}
+
+void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks) {
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!control_->run_checked(a->wanted.claims, a->command, std::move(on_answer)))
+  if (!control_->run_checked(marks, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
+}
+
+// A request that only reads raises nothing: its check is that the marks are still what they were when they were looked at.
+void redis_store::look_first(const std::shared_ptr<attempt>& a) {
+  std::vector<std::string> names;
+  for (const auto& one : a->wanted.claims) names.push_back(one.resource);
+  auto on_marks = [self = shared_from_this(), a](const store_result<std::vector<looked_mark>>& found) {
+    if (!found) return a->reject(found.error());
+    if (auto stale = self->known_stale(a->wanted.claims)) return a->reject(std::move(*stale));
+    std::vector<fence::claim> marks;
+    for (const auto& one : *found)
+      if (one.mark) marks.push_back({one.resource, *one.mark});
+    self->send(a, marks);
+  };
+  look_next(names, std::make_shared<std::vector<looked_mark>>(), std::move(on_marks));
 }
 
 void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
   using kind = command_outcome::kind;
   if (reply == nullptr) return a->answer({kind::unknown, {}, {}, "the connection to Redis was lost"});
   if (reply->type != '-' && reply->type != '!') {
-    for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
+    if (!a->wanted.read_only)
+      for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
     return a->answer({kind::done, owned(*reply), {}, {}});
   }
   if (reply->text.starts_with(command_failed)) {
@@ -171,6 +194,7 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
   }
   // Any other error is the script's own: the command did not run.
   if (!reply->text.starts_with(mark_moved)) return a->reject(unavailable(std::string(reply->text)));
+  if (a->wanted.read_only) return try_run(a);
   auto on_sealed = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
     if (!sealed) return a->reject(sealed.error());
     self->try_run(a);

@@ -74,6 +74,8 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
                  const look_callback& done);
   void seal_next(const presented_claims& wanted, const sealed_so_far& marks, const seal_callback& done);
   void try_run(const std::shared_ptr<attempt>& a);
+  void look_first(const std::shared_ptr<attempt>& a);
+  void send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks);
   void on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
 
   boost::asio::io_context& context_;

@@ -36,8 +36,9 @@ struct store_caller {
 
 // The tokens of a request; the claims name each resource once.
 struct presented_claims {
-  std::vector<fence::claim> claims;
-  std::int64_t max_step = 0;  // largest rise of a mark by one of them; 0 = no limit
+  std::vector<fence::claim> claims;  // of run: none = it is not checked
+  std::int64_t max_step = 0;         // largest rise of a mark by one of them; 0 = no limit
+  bool read_only = false;            // of run: nothing is raised or written, and no token may be below its mark
 };
 
 // A rejection: certainly not applied.

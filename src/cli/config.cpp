@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 constexpr std::size_t config_bytes_max = 1024 * 1024;
 constexpr std::size_t message_bytes_max = 200;
 constexpr std::int64_t threads_most = 1024;
+// One connection stays free for what raises and reads marks.
+constexpr std::int64_t pool_least = 2, pool_most = 1000;
 
 // Reads at most config_bytes_max + 1 bytes, so that a device or a huge file cannot fill the memory.
 result<std::string> read_file(const std::string& path) {
@@ -50,8 +52,12 @@ void read_stores(report& to, const YAML::Node& node, std::vector<settings::store
     const auto url = store.url("url");
     if (!url) continue;
     const auto shape = check_store_url(*url);
+    settings::store read{entry.key, *url};
+    store.count("pool", read.pool, pool_least, pool_most);
+    if (store.has("pool") && url->starts_with("redis:"))
+      store.complain("pool", "pool is for postgres: all requests share one connection to Redis");
     if (shape)
-      out.push_back({entry.key, *url});
+      out.push_back(std::move(read));
     else
       store.complain("url", "url: " + shape.error().message);
   }

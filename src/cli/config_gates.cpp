@@ -1,6 +1,7 @@
 #include "cli/config_gates.hpp"
 
 #include "cli/config_gate_parts.hpp"
+#include "cli/config_http.hpp"
 #include "cli/config_postgres.hpp"
 #include "cli/config_redis.hpp"
 
@@ -24,19 +25,20 @@ class gates_reader {
       : report_(to), listeners_(listeners), out_(out) {}
 
   void read(const YAML::Node& node) {
-    if (is_written_for_http(node)) return;
     section gate(report_, node, "gate", accepted_keys());
     if (!node.IsMap()) return;
-    for (const auto* key : {"name", "protocol", "listen", "upstream"}) gate.require(key);
+    for (const auto* key : {"name", "protocol", "listen"}) gate.require(key);
     std::optional<protocol> spoken;
     gate.choice("protocol", spoken, words::protocols);
+    if (spoken != protocol::http) gate.require("upstream");
     if (spoken) reject_keys_of_others(gate, *spoken);
     if (spoken == protocol::redis) {
       add(gate, read_redis_gate(report_, gate), out_.redis_gates, "the Redis server");
     } else if (spoken == protocol::postgres) {
       add(gate, read_postgres_gate(report_, gate), out_.postgres_gates, "the PostgreSQL server");
+    } else if (spoken == protocol::http) {
+      add_http(gate);
     } else {
-      if (spoken) gate.complain("protocol", not_served);
       settings::redis_gate unused;
       read_limits(report_, gate, unused);
       place(gate, unused);
@@ -61,8 +63,6 @@ class gates_reader {
     std::string server;
   };
 
-  static constexpr const char* not_served = "this version serves redis and postgres gates only, not http";
-
   // Of every protocol, so that a key of another one is not called unknown.
   static std::span<const std::string_view> accepted_keys() {
     static const auto all = [] {
@@ -74,25 +74,17 @@ class gates_reader {
     return all;
   }
 
-  // Such a gate has keys of its own: one clear complaint instead of one for each of them.
-  bool is_written_for_http(const YAML::Node& node) {
-    if (!node.IsMap()) return false;
-    for (const auto& pair : node) {
-      if (!pair.first.IsScalar() || pair.first.Scalar() != "protocol" || !pair.second.IsScalar()) continue;
-      if (pair.second.Scalar() != name_of(protocol::http)) return false;
-      report_.add(pair.second.Mark(), not_served);
-      return true;
-    }
-    return false;
-  }
-
   void reject_keys_of_others(section& gate, protocol spoken) {
     for (const auto& given : gate.entries()) {
-      for (const auto& one : keys_of_one_protocol) {
-        if (one.name != given.key || one.value == spoken) continue;
-        report_.add(given.key_mark, "a " + std::string(name_of(spoken)) + " gate has no key " + quoted(given.key) +
-                                        ": it belongs to " + std::string(name_of(one.value)) + " gates");
-      }
+      const auto of_key = [&](const auto& one) { return one.name == given.key; };
+      const auto first = std::find_if(keys_of_one_protocol.begin(), keys_of_one_protocol.end(), of_key);
+      if (first == keys_of_one_protocol.end()) continue;
+      const bool has_it = std::any_of(first, keys_of_one_protocol.end(),
+                                      [&](const auto& one) { return of_key(one) && one.value == spoken; });
+      if (has_it) continue;
+      report_.add(given.key_mark, std::string(spoken == protocol::http ? "an " : "a ") + std::string(name_of(spoken)) +
+                                      " gate has no key " + quoted(given.key) + ": it belongs to " +
+                                      std::string(name_of(first->value)) + " gates");
     }
   }
 
@@ -110,6 +102,13 @@ class gates_reader {
     place(gate, settings);
     upstreams_.push_back({settings.upstream, gate.mark("upstream"), std::move(server)});
     list.push_back(std::move(settings));
+  }
+
+  void add_http(section& gate) {
+    auto one = read_http_gate(report_, gate, out_);
+    place(gate, one);
+    if (one.upstream) upstreams_.push_back({*one.upstream, gate.mark("upstream"), "the HTTP server"});
+    out_.http_gates.push_back(std::move(one));
   }
 
   std::string read_name(section& gate) {

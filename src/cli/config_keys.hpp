@@ -14,13 +14,15 @@ namespace keys {
 inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "log", "drain_timeout", "stores", "gates"};
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
-inline constexpr std::array<std::string_view, 1> store{"url"};
+inline constexpr std::array<std::string_view, 2> store{"url", "pool"};
 inline constexpr std::array<std::string_view, 13> gate{
     "name",      "protocol",       "listen", "upstream",    "password_file", "policy",         "resources",
     "unmatched", "allow_commands", "guard",  "cut_timeout", "timeouts",      "connections_max"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
+inline constexpr std::array<std::string_view, 8> route{"match",  "resource",  "redis", "sql",
+                                                       "params", "guarantee", "store", "policy"};
 }  // namespace keys
 
 struct key_group {
@@ -69,16 +71,31 @@ inline constexpr std::array<word<fence::reads>, 2> reads{
     {{"pass", fence::reads::pass}, {"fence", fence::reads::fence}}};
 inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
+inline constexpr std::array<word<settings::http_unmatched>, 2> http_unmatched{
+    {{"reject", settings::http_unmatched::reject}, {"pass", settings::http_unmatched::pass}}};
+inline constexpr std::array<word<settings::http_seal>, 3> seal{
+    {{"gate", settings::http_seal::gate}, {"admin", settings::http_seal::admin}, {"off", settings::http_seal::off}}};
+inline constexpr std::array<word<settings::http_guarantee>, 2> guarantee{
+    {{"held", settings::http_guarantee::held}, {"checked", settings::http_guarantee::checked}}};
 inline constexpr std::array<word<settings::guard>, 2> guard{
     {{"session", settings::guard::session}, {"transaction", settings::guard::transaction}}};
 }  // namespace words
 
-// Keys of a gate that only gates of one protocol have.
-inline constexpr std::array<word<protocol>, 6> keys_of_one_protocol{{{"resources", protocol::redis},
-                                                                     {"unmatched", protocol::redis},
-                                                                     {"allow_commands", protocol::redis},
-                                                                     {"guard", protocol::postgres},
-                                                                     {"cut_timeout", protocol::postgres},
-                                                                     {"routes", protocol::http}}};
+// Keys of a gate that not every protocol has; one that two have stands here twice.
+inline constexpr std::array<word<protocol>, 15> keys_of_one_protocol{{{"resources", protocol::redis},
+                                                                      {"unmatched", protocol::redis},
+                                                                      {"allow_commands", protocol::redis},
+                                                                      {"guard", protocol::postgres},
+                                                                      {"cut_timeout", protocol::postgres},
+                                                                      {"routes", protocol::http},
+                                                                      {"unmatched", protocol::http},
+                                                                      {"store", protocol::http},
+                                                                      {"token_header", protocol::http},
+                                                                      {"seal", protocol::http},
+                                                                      {"hold_grace", protocol::http},
+                                                                      {"answer_timeout", protocol::http},
+                                                                      {"body_max", protocol::http},
+                                                                      {"body_held_max", protocol::http},
+                                                                      {"keep_alive", protocol::http}}};
 
 }  // namespace fencegate::cli

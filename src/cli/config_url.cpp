@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint16_t redis_port = 6379;
 constexpr std::uint16_t postgres_port = 5432;
+constexpr std::uint16_t http_port = 80;
+constexpr std::string_view http_shape = "write http://host:port or unix:///path";
 constexpr std::string_view redis_shape = "write redis://host:port or unix:///path";
 constexpr std::string_view postgres_shape =
     "write postgres://host:port/database, or postgres:///database?host=/directory for a unix socket";
@@ -161,6 +163,35 @@ result<upstream> parse_postgres_url(std::string_view text) {
   if (!database) return database.error();
   out.where = std::move(*where);
   out.database = std::move(*database);
+  return out;
+}
+
+result<upstream> parse_http_url(std::string_view text) {
+  const auto url = parse(text, http_shape);
+  if (!url) return url.error();
+  const std::string scheme = url->scheme();
+  if (scheme == "https")
+    return error{
+        "TLS to the upstream is not supported yet: use http:// on a trusted network or through a local tunnel"};
+  if (url->has_userinfo()) return error{"a user has no meaning here: clients authenticate for themselves"};
+  if (url->has_query() || url->has_fragment())
+    return error{"a query or fragment has no meaning here; " + std::string(http_shape)};
+  const std::string path = url->path();
+  upstream out;
+  if (scheme == "unix") {
+    if (!url->host().empty() || url->has_port())
+      return error{"a unix socket has no host: write unix:///path, three slashes"};
+    auto socket_path = checked_socket_path(path);
+    if (!socket_path) return socket_path.error();
+    out.where.path = std::move(*socket_path);
+    return out;
+  }
+  if (scheme != "http") return error{"the scheme must be http:// or unix://"};
+  if (!path.empty() && path != "/") return error{"a path has no meaning here: requests keep their own"};
+  auto host = host_of(*url, http_shape);
+  if (!host) return host.error();
+  out.where.host = std::move(*host);
+  out.where.port = url->has_port() ? url->port_number() : http_port;
   return out;
 }
 

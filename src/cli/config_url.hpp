@@ -27,6 +27,9 @@ struct upstream {
 // there is none. `sslmode=disable` may be said. A user without a password is fine: the server decides what it asks for.
 [[nodiscard]] result<upstream> parse_postgres_url(std::string_view text);
 
+// "http://host[:port]" (port 80 when left out) or "unix:///path": where requests are forwarded to.
+[[nodiscard]] result<upstream> parse_http_url(std::string_view text);
+
 // Errors: not the shape of a URL that a store can have (redis:// or postgres://, with a host).
 [[nodiscard]] result<void> check_store_url(std::string_view text);
 

@@ -25,7 +25,27 @@ bool same_place(const backend::postgres_place& a, const backend::postgres_place&
 // Two gates in front of one database: it keeps the wider limits, and each gate its own.
 backend::postgres_limits wider(const backend::postgres_limits& a, const backend::postgres_limits& b) {
   const bool unlimited = a.max_step == 0 || b.max_step == 0;
-  return {unlimited ? 0 : std::max(a.max_step, b.max_step), std::max(a.cut_timeout, b.cut_timeout)};
+  return {unlimited ? 0 : std::max(a.max_step, b.max_step), std::max(a.cut_timeout, b.cut_timeout),
+          std::max(a.hold_grace, b.hold_grace)};
+}
+
+// A database that keeps marks for HTTP gates: its raises may wait as long as the most patient of them says.
+std::optional<backend::postgres_limits> limits_of_store(const settings::process& config, const std::string& store) {
+  std::optional<backend::postgres_limits> out;
+  for (const auto& gate : config.http_gates) {
+    const auto uses = [&](const settings::mark_store& s) { return s.name == store; };
+    if (std::none_of(gate.stores.begin(), gate.stores.end(), uses)) continue;
+    backend::postgres_limits own;
+    own.max_step = gate.policy.max_step;
+    own.hold_grace = gate.hold_grace;
+    out = out ? wider(*out, own) : own;
+    for (const auto& route : gate.routes) {
+      if (route.store != store) continue;
+      own.max_step = route.policy.max_step;
+      out = wider(*out, own);
+    }
+  }
+  return out;
 }
 
 void add(targets& to, target one, const std::vector<std::string>& databases) {
@@ -69,7 +89,7 @@ result<targets> find_targets(const settings::process& config, const install_requ
     if (!url && all) continue;  // redis
     if (!url) return error{"store " + store.name + ": " + url.error().message};
     what.gate_user = url->control.user;
-    what.limits.reset();
+    what.limits = limits_of_store(config, store.name);
     add(found, {"store " + store.name, {url->where, url->control, url->database}, what}, request.databases);
   }
   if (!request.store.empty() && found.size() == gates)

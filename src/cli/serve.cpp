@@ -92,6 +92,10 @@ int serve(const settings::process& config) {
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);
 
+  if (!config.http_gates.empty()) {
+    log::write(log::level::error, "cannot start", {{"detail", "this version does not serve http gates yet"}});
+    return 1;
+  }
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   for (const auto& one : config.postgres_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));

@@ -47,6 +47,7 @@ class Asked:
     def leave(self):
         """The session that asked ends."""
         self.probe.send(self.name, "leave")
+        return self.answer()
 
 
 class Probe(Process):

@@ -101,6 +101,20 @@ class Statements(StoreTest):
         self.assertEqual(base.mark(), 34)
         self.assertEqual(base.writes(), ["in time", "raised first"])
 
+    def test_requests_that_only_read(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.run("read orders=33", "SELECT 7 AS n"), ["done", "1", "n:23", "7"])
+        self.assertEqual(probe.run("read orders=50,new=1", "SELECT 7 AS n"), ["done", "1", "n:23", "7"])
+        self.assertEqual(probe.run("read orders=32", "SELECT 7 AS n"), ["rejected", "stale", "orders", "32", "33", ""])
+        self.assertEqual(probe.run("read orders=33", INSERT, "t:x")[:2], ["failed", "25006"])
+        self.assertEqual((base.mark(), base.mark("new")), (33, None))
+
+    def test_requests_without_a_token(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.run("none", INSERT, "t:unchecked"), ["done", "1"])
+
     def test_parameters_rows_and_types(self):
         base = self.base()
         probe = self.probe(base)
@@ -202,7 +216,7 @@ class Statements(StoreTest):
         base = self.base()
         probe = self.probe(base)
         asked, pid = self.sleeping(base, probe)
-        asked.leave()
+        self.assertEqual(asked.leave(), ["left"])
         base.sql("SELECT pg_cancel_backend(%s)", pid)
         eventually(lambda: base.waits_for(pid) == "Client")
         self.assertEqual(probe.run("orders=33", INSERT, "t:next"), ["done", "1"])
@@ -281,7 +295,7 @@ class Holds(StoreTest):
         blocker.run("SELECT * FROM fencegate.raise_all('{orders}', '{34}')")
         asked = probe.ask("hold", "orders=34")
         eventually(lambda: base.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1)
-        asked.leave()
+        self.assertEqual(asked.leave(), ["left"])
         blocker.run("COMMIT")
         eventually(lambda: self.holder(base) is None)
         self.assertEqual(base.writer().arm(35), [(35,)])

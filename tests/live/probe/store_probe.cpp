@@ -2,7 +2,7 @@
 //   store_probe postgres USER DATABASE PORT POOL GRACE_MS        store_probe redis PORT
 // Lines in and out are fields between tabs, the first names the request. "0" as deadline: ten seconds.
 //   ID look DEADLINE_MS RESOURCE…        ID seal DEADLINE_MS TAG MAX_STEP        ID hold DEADLINE_MS TAG
-//   ID run DEADLINE_MS TAG WORD…  (postgres: SQL, then t:text, x:binary or n: for NULL)
+//   ID run DEADLINE_MS TAG|read TAG|none WORD…  (postgres: SQL, then t:text, x:binary or n: for NULL)
 //   ID alive | release | leave  (of a hold; leave: the session that asked is gone)
 #include "backend/pg_store.hpp"
 #include "backend/redis_store.hpp"
@@ -65,9 +65,11 @@ class probe {
 
   void handle(const fields& f) {
     const auto& id = f[0];
-    if (f[1] == "leave")
+    if (f[1] == "leave") {
       sessions_.erase(id);
-    else if (f[1] == "look")
+      return say({id, "left"});
+    }
+    if (f[1] == "look")
       store_->look(caller(f), {f.begin() + 3, f.end()}, [id](auto found) {
         if (!found) return say_rejected(id, found.error());
         fields out{id, "found"};
@@ -75,7 +77,7 @@ class probe {
         say(out);
       });
     else if (f[1] == "seal")
-      store_->seal(caller(f), {claims(f[3]), std::atoll(f[4].c_str())}, [id](auto sealed) {
+      store_->seal(caller(f), {claims(f[3]), std::atoll(f[4].c_str()), false}, [id](auto sealed) {
         if (!sealed) return say_rejected(id, sealed.error());
         fields out{id, "sealed"};
         for (const auto& one : *sealed)
@@ -98,6 +100,13 @@ class probe {
 
   static std::vector<fence::claim> claims(const std::string& tag) { return fence::parse_tag(tag).value(); }
 
+  // "read orders=34", "none", or a tag.
+  static backend::presented_claims wanted(const std::string& text) {
+    if (text == "none") return {};
+    const bool read_only = text.starts_with("read ");
+    return {claims(read_only ? text.substr(5) : text), 0, read_only};
+  }
+
   void run(const fields& f);
   void hold(const fields& f);
 
@@ -116,7 +125,7 @@ void probe<backend::pg_store>::run(const fields& f) {
     else
       statement.parameters.push_back({f[i].substr(2), f[i].starts_with("x:")});
   }
-  store_->run(caller(f), {claims(f[3]), 0}, std::move(statement), [id = f[0]](const backend::run_outcome& out) {
+  store_->run(caller(f), wanted(f[3]), std::move(statement), [id = f[0]](const backend::run_outcome& out) {
     using kind = backend::run_outcome::kind;
     if (out.what == kind::rejected) return say_rejected(id, out.why);
     if (out.what == kind::failed) return say({id, "failed", out.error.sqlstate, out.error.message, out.error.detail});
@@ -132,7 +141,7 @@ void probe<backend::pg_store>::run(const fields& f) {
 
 template <>
 void probe<backend::redis_store>::run(const fields& f) {
-  store_->run(caller(f), {claims(f[3]), 0}, {f.begin() + 4, f.end()}, [id = f[0]](const auto& out) {
+  store_->run(caller(f), wanted(f[3]), {f.begin() + 4, f.end()}, [id = f[0]](const auto& out) {
     using kind = backend::command_outcome::kind;
     if (out.what == kind::rejected) return say_rejected(id, out.why);
     if (out.what == kind::unknown) return say({id, "unknown", out.detail});
@@ -155,7 +164,7 @@ void probe<backend::pg_store>::hold(const fields& f) {
     say({id, "held"});
   };
   store_->hold(
-      caller(f), {claims(f[3]), 0},
+      caller(f), {claims(f[3]), 0, false},
       [id] {
         say({id, "cut"});
       },

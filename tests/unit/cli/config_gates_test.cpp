@@ -190,16 +190,12 @@ TEST_F(ConfigTest, RequiresTheKeysThatHaveNoDefault) {
                                     "2:5: gate needs the key \"name\"", "2:5: gate needs the key \"protocol\""));
 }
 
-TEST_F(ConfigTest, SaysThatHttpIsNotServed) {
-  variables = {{"P", "http"}};
+TEST_F(ConfigTest, KnowsItsProtocols) {
   EXPECT_THAT(
-      errors_of("gates:\n  - { name: api, protocol: http, routes: [] }\n"
-                "  - { name: x, protocol: \"${P}\", listen: \":1\", upstream: \"redis://h\" }\n"
+      errors_of("gates:\n"
                 "  - { protocol: reds, name: y, listen: \":2\", upstream: \"redis://h\", connections_max: 0 }\n"),
-      ElementsAre("2:28: this version serves redis and postgres gates only, not http",
-                  "3:26: this version serves redis and postgres gates only, not http",
-                  "4:17: protocol must be one of redis, postgres, http (did you mean \"redis\"?)",
-                  HasSubstr("4:86: connections_max must be")));
+      ElementsAre("2:17: protocol must be one of redis, postgres, http (did you mean \"redis\"?)",
+                  HasSubstr("2:86: connections_max must be")));
 }
 
 TEST_F(ConfigTest, SaysToWhichProtocolAKeyBelongs) {

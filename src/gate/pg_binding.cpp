@@ -172,6 +172,14 @@ void bind_claims(claims_list& bound, const claims_list& added) {
 
 std::string guard_statement(const claims_list& claims) {
   const auto [resources, tokens] = lists_of(claims);
+#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
+  // For the test of the history test: the token is checked, and nothing keeps the mark where it was.
+  return "SELECT pg_catalog.count(fencegate.stale(m.resource,c.token,m.mark)::pg_catalog.text) FROM ROWS FROM "
+         "(pg_catalog.unnest(ARRAY[" +
+         resources + "]::pg_catalog.text[]), pg_catalog.unnest(ARRAY[" + tokens +
+         "]::pg_catalog.int8[])) AS c(resource,token) JOIN fencegate.marks m ON m.resource "
+         "OPERATOR(pg_catalog.=) c.resource AND m.mark OPERATOR(pg_catalog.>) c.token";
+#endif
   return "SELECT fencegate.guard(ARRAY[" + resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[])";
 }
 

@@ -1,4 +1,5 @@
-"""No stale commit in PostgreSQL, whatever is frozen, killed or cut; and the reader of the server's log that says so.
+"""No stale commit in PostgreSQL, whatever is frozen, killed or cut, with either guard; and the reader of the server's
+log that says so.
 
 $FENCEGATE_HISTORY_SECONDS: go on for that long."""
 
@@ -98,15 +99,29 @@ class Answers(unittest.TestCase):
 
 
 class RealHistory(unittest.TestCase):
-    def test_no_stale_commit_while_all_is_frozen_killed_and_cut(self):
+    def history(self, takeovers, guard):
+        """→ its verdict, when there was no violation and the fence had something to do."""
         seconds = float(os.environ.get("FENCEGATE_HISTORY_SECONDS") or 0)
-        run = PgRun(takeovers=310, seconds_max=150) if not seconds else PgRun(takeovers=10**9, seconds_max=seconds)
-        verdict = run.verdict()
+        verdict = PgRun(takeovers=10**9 if seconds else takeovers, seconds_max=seconds or 150, guard=guard).verdict()
         self.assertEqual(dict(verdict.violations), {}, "\n".join(verdict.examples))
-        self.assertGreaterEqual(verdict.takeovers, 300)
+        self.assertGreaterEqual(verdict.takeovers, takeovers - 10)
         self.assertGreater(verdict.noted["old holder refused at its start"], 0, "no old holder tried to come back")
-        self.assertGreater(verdict.noted["cut inside a transaction, applied: no"], 0, "no transaction was cut")
         self.assertGreater(verdict.outcomes["acknowledged"], verdict.takeovers)
+        for way in ("single", "transaction", "copy", "function", "pipeline"):
+            self.assertGreater(verdict.noted[f"{way} kept"], 0, way)
+        return verdict
+
+    def test_no_stale_commit_while_all_is_frozen_killed_and_cut(self):
+        verdict = self.history(310, "session")
+        self.assertGreater(verdict.noted["cut inside a transaction, applied: no"], 0, "no transaction was cut")
+
+    def test_no_stale_commit_when_each_transaction_is_guarded_also_behind_a_pooler(self):
+        verdict = self.history(120, "transaction")
+        self.assertGreater(verdict.noted["old holder refused at its next transaction"], 0, "nothing met a guard")
+        self.assertGreater(verdict.noted["message kept"], 0)
+        self.assertGreater(verdict.codes["ZF007"], 0, "nothing tried to escape")
+        for way in ("escape", "call"):
+            self.assertEqual(verdict.noted[f"{way} kept"], 0, f"{way} was not refused")
 
 
 if __name__ == "__main__":

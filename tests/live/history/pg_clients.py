@@ -1,5 +1,6 @@
-"""Two ways to speak SQL for the writers of the PostgreSQL history test: psycopg2, and psql at the ends of two pipes.
-Both end with `abort`, from another thread, at any moment.
+"""Three ways to speak SQL for the writers of the PostgreSQL history test: psycopg2 (simple queries), psycopg 3
+(extended protocol, pipelines), and psql at the ends of two pipes. All end with `abort`, from another thread, at any
+moment.
 
 A connection begins outside a transaction and commits by itself; BEGIN and COMMIT are statements as others."""
 
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import time
 
+import psycopg
 import psycopg2
 
 from support import LOOPBACK, die_with_parent
@@ -31,6 +33,7 @@ class Failure(Exception):
         # An answer to the start of a connection has no code for libpq's users to see.
         self.sqlstate = sqlstate or ("ZF001" if self.applied and "is below" in text else None)
         self.lost = lost  # the connection is over
+        self.done = 0  # of a pipeline: so many of its transactions had been answered before
 
     @property
     def stale(self):
@@ -43,6 +46,8 @@ class Failure(Exception):
 
 
 class Psycopg:
+    glue = "; "  # between statements of one message
+
     def __init__(self, port, options, application_name):
         try:
             self._connection = psycopg2.connect(host=LOOPBACK, port=port, user=USER, dbname=DATABASE, options=options,
@@ -83,10 +88,73 @@ class Psycopg:
         try:
             yield
         except psycopg2.Error as error:
-            diag = error.diag
-            fatal = diag.severity_nonlocalized in ("FATAL", "PANIC")
-            text = "\n".join(filter(None, [str(error), diag.message_detail]))
-            raise Failure(text, error.pgcode, fatal or self._connection.closed != 0 or error.pgcode is None) from None
+            raise failure_of(error, error.pgcode, self._connection.closed != 0) from None
+
+
+def failure_of(error, sqlstate, closed):
+    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    text = "\n".join(filter(None, [str(error), error.diag.message_detail]))
+    return Failure(text, sqlstate, fatal or closed or sqlstate is None)
+
+
+class Psycopg3:
+    glue = None  # the extended protocol has one statement in a message
+
+    def __init__(self, port, options, application_name):
+        try:
+            self._connection = psycopg.connect(host=LOOPBACK, port=port, user=USER, dbname=DATABASE, options=options,
+                                               application_name=application_name, connect_timeout=3, autocommit=True,
+                                               prepare_threshold=None)
+        except psycopg.OperationalError as error:
+            raise Failure(str(error), lost=True) from None
+        self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))
+
+    def execute(self, sql):
+        with self._failing():
+            self._execute(sql)
+
+    def value(self, sql):
+        with self._failing():
+            return self._execute(sql).fetchone()[0]
+
+    def copy(self, table, lines, pause):
+        """Sleeps `pause` seconds in the middle of the data."""
+        with self._failing(), self._connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
+            for number, line in enumerate(lines):
+                if number == len(lines) // 2:
+                    time.sleep(pause)
+                copy.write(line + "\n")
+
+    def pipeline(self, transactions):
+        """Lists of statements, all in one stretch that ends with a single Sync."""
+        last = []
+        try:
+            with self._failing(), self._connection.pipeline():
+                for statements in transactions:
+                    last.append([self._execute(sql) for sql in statements][-1])
+        except Failure as failure:
+            # What ends with another statement ends with the Sync.
+            failure.done = sum(cursor.statusmessage == "COMMIT" for cursor in last)
+            raise
+
+    def abort(self):
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self._connection.close()
+        self._socket.close()
+
+    def _execute(self, sql):
+        # With binary results, it takes the extended protocol.
+        return self._connection.cursor().execute(sql, binary=True)
+
+    @contextlib.contextmanager
+    def _failing(self):
+        try:
+            yield
+        except psycopg.Error as error:
+            raise failure_of(error, error.sqlstate, self._connection.closed) from None
 
 
 class _Slow:
@@ -106,6 +174,8 @@ class Psql:
     """Behind each command a \\warn says on stderr how it went; messages come there too, in order. :SQLSTATE alone tells
     a statement's own error from the end of the session behind it, which is a message too; but psql leaves it as it was when
     COPY fails, so it is cleared before."""
+
+    glue = "\\; "
 
     def __init__(self, port, options, application_name):
         environment = os.environ | {"PGOPTIONS": options, "PGAPPNAME": application_name, "PGCONNECT_TIMEOUT": "3"}

@@ -1,12 +1,16 @@
 """The history test of the PostgreSQL gate: as run.py, with writers whose sessions and transactions are ended by their
-successors; judged by the order of commits in the server's log.
+successors; judged by the order of commits in the server's log. With guard: transaction, two of the three gates talk to
+a PgBouncer that pools by transaction, which is frozen and killed, too, and sessions of the server are ended.
 
-    pg_run.py [--binary PATH] [--takeovers N] [--seconds-max S]      exit 0: no violation, 1: violations,
+    pg_run.py [--binary PATH] [--guard session|transaction] [--takeovers N] [--seconds-max S]
+                                                                exit 0: no violation, 1: violations,
                                                                 2: too few takeovers, stale tries or cut transactions
     FENCEGATE_SEED=… repeats the random choices (the interleaving of processes is the machine's)."""
 
 import argparse
 import contextlib
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,7 +21,8 @@ from history.chaos import Chaos
 from history.pg_clients import USER
 from history.pg_commits import read_commits
 from history.rig import Rig, run_and_exit
-from postgres import PgGate, PostgresServer
+from postgres import PgBouncer, PgGate, PostgresServer
+from support import connect
 
 RESOURCES = ("orders", "stock", "ledger", "mail", "jobs")
 SLOT = "history"
@@ -53,27 +58,42 @@ GRANT SELECT, UPDATE ON heads TO {USER};
 
 
 class Server(PostgresServer):
-    """With the tables, and a slot that collects what is committed from now on. `open_marks`: writers may change marks,
-    as gates with a broken fence do in their name."""
+    """With the tables, and a slot that collects what is committed from now on. `open_marks`: writers may change marks
+    and say who is stale, as gates with a broken fence do in their name. `pooled`: with a `pooler` in front of it, whose
+    sessions are all those of one user, the gates' own too."""
 
-    def __init__(self, open_marks):
+    def __init__(self, open_marks, pooled):
         super().__init__(wal_level="logical")
         self.open_marks = open_marks
+        self.pooler = None
+        if pooled:  # fewer sessions than writers
+            self.pooler = Pooler(self, user=USER, default_pool_size=5, ignore_startup_parameters="options")
 
     def __enter__(self):
         super().__enter__()
         try:
             self.user("gate")
             self.user(USER)
-            self.install(gate_users=["gate"])
+            self.install(gate_users=["gate", USER] if self.pooler else ["gate"])
             self.sql(TABLES)
             if self.open_marks:
                 self.sql(f"GRANT SELECT, INSERT, UPDATE ON fencegate.marks TO {USER}")
+                self.sql(f"GRANT EXECUTE ON FUNCTION fencegate.stale(text, bigint, bigint) TO {USER}")
             self.sql("SELECT pg_create_logical_replication_slot(%s, 'test_decoding')", SLOT)
+            if self.pooler:
+                self.pooler.__enter__()
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
         return self
+
+    def __exit__(self, *exception):
+        try:
+            if self.pooler and self.pooler.folder:
+                self.pooler.show_log = self.show_log
+                self.pooler.__exit__(*exception)
+        finally:
+            super().__exit__(*exception)
 
     def sessions_of_writers(self):
         """Process ids, asked of the kernel: what asks the server may wait for a session that is frozen."""
@@ -94,6 +114,13 @@ class Server(PostgresServer):
         return read_commits(rows)
 
 
+class Pooler(PgBouncer):
+    def up(self):
+        """When it listens: the server may have to wait for a session that is frozen."""
+        connect(self.port).close()
+        return True
+
+
 class PgRun(Rig):
     """Writers to PostgreSQL. `open_marks`: see Server."""
 
@@ -101,20 +128,23 @@ class PgRun(Rig):
     writers_count = 10
     resources = RESOURCES
 
-    def __init__(self, binary=None, takeovers=300, seconds_max=50, open_marks=False):
+    def __init__(self, binary=None, takeovers=300, seconds_max=50, open_marks=False, guard="session"):
         super().__init__(binary, takeovers, seconds_max)
-        self.open_marks = open_marks
+        self.open_marks, self.guard = open_marks, guard
 
     def make_server(self):
-        return Server(self.open_marks)
+        return Server(self.open_marks, pooled=self.guard == "transaction")
+
+    def upstream_of(self, number):
+        return self.server.pooler if self.server.pooler and number != 1 else self.server
 
     def make_gate(self, upstream):
-        gate = PgGate(upstream, user="gate", binary=self.binary)
+        gate = PgGate(upstream, user="gate", guard=self.guard, binary=self.binary)
         gate.needs_backend = False  # in the middle of the trouble, it may have to wait for a frozen session
         return gate
 
     def writer_arguments(self, resource, gate_ports):
-        return gate_ports
+        return [self.guard, *gate_ports]
 
     def trouble(self):
         def freeze_session(chaos: Chaos):
@@ -129,9 +159,28 @@ class PgRun(Rig):
 
             return chaos.freeze_for_a_while(pid, freeze, lambda: self.server.thaw(pid), 0.03, 0.4)
 
-        return {"more": {freeze_session: 20}}
+        def end_session(chaos: Chaos):
+            """As an administrator does, or a raise that means the client before."""
+            if not (pids := self.server.sessions_of_writers()):
+                return False
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chaos.random.choice(pids), signal.SIGTERM)
+            return True
+
+        def freeze_pooler(chaos: Chaos):
+            pooler = self.server.pooler
+            return chaos.freeze_for_a_while(pooler, pooler.stop_process, pooler.continue_process, 0.03, 0.3)
+
+        def kill_pooler(_):
+            self.server.pooler.restart()
+            return True
+
+        pooled = {end_session: 5, freeze_pooler: 8, kill_pooler: 2} if self.server.pooler else {}
+        return {"more": {freeze_session: 20} | pooled}
 
     def left_alone(self):
+        if self.server.pooler:
+            self.server.pooler.kill()
         return self.server.value("SELECT count(*) = 0 FROM pg_stat_activity WHERE usename IN (%s, 'gate')", USER)
 
     def judge(self, histories):
@@ -143,18 +192,20 @@ class PgRun(Rig):
 
 
 def had_to_fence(verdict):
-    """Old holders tried to come back, and were ended inside their transactions."""
-    both = ("old holder refused at its start", "cut inside a transaction, applied: no")
-    return all(verdict.noted[one] > 0 for one in both)
+    """Old holders tried to come back, and were ended inside their transactions or met a guard."""
+    met = ("cut inside a transaction, applied: no", "old holder refused at its next transaction")
+    return verdict.noted["old holder refused at its start"] > 0 and any(verdict.noted[one] > 0 for one in met)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", help="default: $FENCEGATE")
+    parser.add_argument("--guard", default="session", choices=("session", "transaction"))
     parser.add_argument("--takeovers", type=int, default=300)
     parser.add_argument("--seconds-max", type=float, default=240)
     options = parser.parse_args()
-    return run_and_exit(PgRun(options.binary, options.takeovers, options.seconds_max), had_to_fence)
+    run = PgRun(options.binary, options.takeovers, options.seconds_max, guard=options.guard)
+    return run_and_exit(run, had_to_fence)
 
 
 if __name__ == "__main__":

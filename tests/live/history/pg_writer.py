@@ -1,6 +1,6 @@
 """One writer to PostgreSQL. Started by pg_run.py.
 
-    pg_writer.py NAME RESOURCE SEED ISSUER_PORT RECORDS GATE_PORT…"""
+    pg_writer.py NAME RESOURCE SEED ISSUER_PORT RECORDS GUARD GATE_PORT…"""
 
 import sys
 import threading
@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from history.holder import Holder, Superseded
-from history.pg_clients import Failure, Psql, Psycopg
+from history.pg_clients import Failure, Psql, Psycopg, Psycopg3
 
 LEVELS = ("read committed", "repeatable read", "serializable")
 CONFLICTS = ("40001", "40P01")  # the server undid the transaction
@@ -45,12 +45,21 @@ class Watch:
 class Writer(Holder):
     doubts_max = 4  # each costs a connection
 
-    def __init__(self, name, resource, seed, issuer_port, records, gate_ports):
+    def __init__(self, name, resource, seed, issuer_port, records, guard, gate_ports):
         super().__init__(name, resource, seed, issuer_port, records)
+        self.pooled = guard == "transaction"
         self.gate_ports = gate_ports
         self.watch = Watch()
-        self.ways = {self.single: 30, self.transaction: 35, self.copy: 12, self.function: 12, self.call: 8,
-                     self.script: 8}
+        self.ways = {}  # → weights
+
+    def ways_of(self, kind):
+        ways = {self.single: 30, self.transaction: 35, self.copy: 12, self.function: 12}
+        ways |= {self.call: 1, self.escape: 2} if self.pooled else {self.call: 8, self.script: 8}
+        ways |= {self.message: 12} if self.pooled else {}
+        if kind is Psycopg3:
+            ways |= {self.pipeline: 35}
+        return {way: weight for way, weight in ways.items()
+                if kind.glue or way not in (self.script, self.message, self.escape)}
 
     # ── connections ──
 
@@ -58,20 +67,23 @@ class Writer(Holder):
         port, tag = self.random.choice(self.gate_ports), f"{self.resource}={token}"
         level = self.random.choice(LEVELS).replace(" ", "\\ ")
         settings = [f"-c default_transaction_isolation={level}"]
-        name = "history"
-        if self.random.random() < 0.75:
+        name, comment, way = "history", "", self.random.random()
+        if way < 0.6:
             settings.append(f"-c fencing.tokens={tag}")
-        else:
+        elif way < 0.8:
             name = f"history fence:{tag}"
+        else:  # bound to something else first
+            name, comment = f"history fence:own.{self.name}=1", f"/*fence:{tag}*/ "
         # Impatient: gives up on a frozen gate while its writes still wait there.
         self.patience = self.random.choice((0.2, 0.6, 5))
         self.connections += 1
         self.inside = False  # a transaction
-        kind = Psql if self.random.random() < 0.4 else Psycopg
+        kind = self.random.choices((Psql, Psycopg, Psycopg3), (3, 3, 4))[0]
+        self.ways = self.ways_of(kind)
         try:
             self.client = kind(port, " ".join(settings), name)
             self.token = token
-            position = self.do(lambda: self.client.value(SERVER_LOG))
+            position = self.do(lambda: self.client.value(comment + SERVER_LOG))
         except Failure as failure:
             self.note_failure(failure)
             raise (Superseded if failure.stale else ConnectionError)(str(failure)) from None
@@ -79,7 +91,7 @@ class Writer(Holder):
 
     def note_failure(self, failure):
         """Of something that is no write."""
-        if failure.bare_end:
+        if failure.bare_end and not self.pooled:
             self.recorder.note([("x", str(failure).replace("\n", " "))])
         elif failure.stale:
             self.recorder.note([("n", "old holder refused at its start")])
@@ -103,8 +115,10 @@ class Writer(Holder):
         try:
             kept = way(seqs)
         except Failure as failure:
-            return self.judge(failure, seqs, way)
+            return self.judge(failure, self.unanswered(seqs, failure), way)
         self.recorder.note([("a", seq) if kept else ("r", seq, "ROLLBACK") for seq in seqs])
+        if kept:
+            self.recorder.note([("n", f"{way.__name__} kept")])
         return (count, 0) if kept else (0, 0)
 
     def judge(self, failure, seqs, way):
@@ -112,7 +126,7 @@ class Writer(Holder):
         inside, self.inside = self.inside, False
         code = failure.sqlstate or "lost"
         atomic = way not in (self.call, self.script)
-        if failure.bare_end:
+        if failure.bare_end and not self.pooled:  # behind a pooler, others end sessions too
             note = ("e", str(failure).replace("\n", " "))
         elif failure.applied == "no" and (failure.sqlstate or "").startswith("ZF"):
             note = ("r", code)
@@ -126,11 +140,11 @@ class Writer(Holder):
             note = ("e", f"{code} {failure}".replace("\n", " "))
         self.recorder.note([(note[0], seq, note[1]) for seq in seqs])
         if failure.stale:
-            self.recorder.note([("n", f"cut {'inside a transaction' if inside else 'outside'}, "
-                                      f"applied: {failure.applied}")])
+            cut = f"cut {'inside a transaction' if inside else 'outside'}, applied: {failure.applied}"
+            self.recorder.note([("n", cut if failure.lost else "old holder refused at its next transaction")])
         if failure.lost:
             raise (Superseded if failure.stale else ConnectionError)(str(failure))
-        if inside:
+        if inside or way in (self.message, self.pipeline):  # they may have begun one
             self.rollback()
         return 0, int(failure.stale)
 
@@ -198,7 +212,38 @@ class Writer(Holder):
         self.execute(f"BEGIN ISOLATION LEVEL {level}; {self.insert(seqs[:1])}; COMMIT; {self.insert(seqs[1:])}")
         return True
 
+    def message(self, seqs):
+        """Several statements, one transaction, in one message."""
+        texts = [self.insert(seqs[:1]), self.insert(seqs[1:])]
+        if self.random.random() < 0.5:
+            texts = ["BEGIN", *texts, "COMMIT"]
+        self.execute(self.client.glue.join(texts))
+        return True
+
+    def escape(self, seqs):
+        """Its end would not be guarded."""
+        self.execute(self.client.glue.join(["BEGIN", self.insert(seqs[:1]), "COMMIT", self.insert(seqs[1:])]))
+        return True
+
+    def pipeline(self, seqs):
+        """Up to two transactions, and what commits with the Sync."""
+        ends = sorted(self.random.choices(range(len(seqs) + 1), k=2))
+        self.parts = [part for part in (seqs[: ends[0]], seqs[ends[0] : ends[1]]) if part]
+        level = self.random.choice(LEVELS)
+        transactions = [[f"BEGIN ISOLATION LEVEL {level}", *map(self.insert, ([seq] for seq in part)), "COMMIT"]
+                        for part in self.parts]
+        if rest := seqs[ends[1] :]:
+            transactions.append([self.insert([seq]) for seq in rest])
+        self.do(lambda: self.client.pipeline(transactions))
+        return True
+
+    def unanswered(self, seqs, failure):
+        """Notes what a pipeline did before it failed. → the others"""
+        done = sum(map(len, self.parts[: failure.done])) if failure.done else 0
+        self.recorder.note([("a", seq) for seq in seqs[:done]])
+        return seqs[done:]
+
 
 if __name__ == "__main__":
-    me, lease, seed_text, port_text, path, *ports = sys.argv[1:]
-    Writer(me, lease, seed_text, int(port_text), path, list(map(int, ports))).run()
+    me, lease, seed_text, port_text, path, kept_by, *ports = sys.argv[1:]
+    Writer(me, lease, seed_text, int(port_text), path, kept_by, list(map(int, ports))).run()

@@ -77,8 +77,12 @@ class Rig:
         raise NotImplementedError
 
     def make_gate(self, upstream):
-        """`upstream`: the server, or a proxy in front of it."""
+        """`upstream`: what `upstream_of` says, or a proxy in front of it."""
         raise NotImplementedError
+
+    def upstream_of(self, _number):
+        """What the gate of this number talks to; it has a `port`."""
+        return self.server
 
     def writer_arguments(self, resource, gate_ports):
         raise NotImplementedError
@@ -128,8 +132,9 @@ class Rig:
 
     def _gate(self, stack, number):
         """The first gate has a proxy on both sides, the second towards the server, the third none."""
-        back = stack.enter_context(CutProxy(self.server.port)) if number < 2 else None
-        gate = stack.enter_context(self.make_gate(back or self.server))
+        upstream = self.upstream_of(number)
+        back = stack.enter_context(CutProxy(upstream.port)) if number < 2 else None
+        gate = stack.enter_context(self.make_gate(back or upstream))
         gate.back = back
         gate.front = stack.enter_context(CutProxy(gate.port)) if number < 1 else None
         return gate

@@ -1,5 +1,5 @@
-// A session in PostgreSQL that holds marks where they are while a request is forwarded: no raise commits while it lives. A
-// raise that has waited for long enough ends it; then the forward has to be cut.
+// A session in PostgreSQL that holds marks where they are while a request is forwarded: no raise commits while it
+// lives. A raise that has waited for long enough ends it; then the forward has to be cut.
 //
 // Belongs to the thread that asked for it; destroying it lets go of the marks.
 #pragma once

@@ -6,8 +6,8 @@
 namespace fencegate::backend {
 namespace {
 
-// A member of DETAIL, which is JSON that fencegate.reject wrote: names of resources have no quotes in it, so that nothing
-// can look like a member.
+// A member of DETAIL, which is JSON that fencegate.reject wrote: names of resources have no quotes in it, so that
+// nothing can look like a member.
 std::optional<std::string_view> member(std::string_view json, std::string_view name) {
   const std::string key = "\"" + std::string(name) + "\":";
   auto at = json.find(key);

@@ -1,6 +1,6 @@
-// One connection of the gate's own to one PostgreSQL database, by libpq in pipeline mode, without blocking. What is asked
-// waits in line, one round trip each: a query, or a pipeline of statements. Each is answered with what the server said, or
-// with why it said nothing. When the connection is lost, all that wait are answered so.
+// One connection of the gate's own to one PostgreSQL database, by libpq in pipeline mode, without blocking. What is
+// asked waits in line, one round trip each: a query, or a pipeline of statements. Each is answered with what the server
+// said, or with why it said nothing. When the connection is lost, all that wait are answered so.
 //
 // All of it runs on its context's thread.
 #pragma once

@@ -1,6 +1,6 @@
-// A limited number of connections to one PostgreSQL database, lent to one borrower at a time, in the order in which they
-// asked. Long work (a forward that holds marks, a statement) may not take them all: some stay free for what raises and
-// reads marks, or else forwards of an old holder could keep out the raise that ends them.
+// A limited number of connections to one PostgreSQL database, lent to one borrower at a time, in the order in which
+// they asked. Long work (a forward that holds marks, a statement) may not take them all: some stay free for what raises
+// and reads marks, or else forwards of an old holder could keep out the raise that ends them.
 //
 // All of it runs on its context's thread.
 #pragma once

@@ -1,8 +1,8 @@
-// Marks of an HTTP gate in PostgreSQL: looked at, raised, held while a request is forwarded; and statements that run in one
-// transaction with their check. One pool for all threads of the gate.
+// Marks of an HTTP gate in PostgreSQL: looked at, raised, held while a request is forwarded; and statements that run in
+// one transaction with their check. One pool for all threads of the gate.
 //
-// Rule kept: a mark is proven in the same transaction as what relies on it. A statement is sent once; when the server went
-// away behind it, its outcome is unknown. Whatever is missing, late or unexpected closes.
+// Rule kept: a mark is proven in the same transaction as what relies on it. A statement is sent once; when the server
+// went away behind it, its outcome is unknown. Whatever is missing, late or unexpected closes.
 #pragma once
 
 #include "backend/held_marks.hpp"
@@ -34,8 +34,8 @@ struct run_outcome {
   fence::rejection why{};  // rejected
 };
 
-// "" when this may be run behind a check, or why not: it would end the transaction around it, or leave something behind in
-// a session that others use.
+// "" when this may be run behind a check, or why not: it would end the transaction around it, or leave something behind
+// in a session that others use.
 [[nodiscard]] std::string_view unfit_statement(std::string_view sql);
 
 class pg_store : public std::enable_shared_from_this<pg_store> {
@@ -61,8 +61,8 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void seal(store_caller from, presented_claims wanted, seal_callback done);
   // Raises them where it has to, and holds them there. `on_cut`: the session has ended before it was released.
   void hold(store_caller from, presented_claims wanted, std::function<void()> on_cut, hold_callback done);
-  // Runs one statement behind its check; raises the marks first where it has to. The statement has to leave the session as
-  // it was, for others use it too (unfit_statement refuses what obviously does not).
+  // Runs one statement behind its check; raises the marks first where it has to. The statement has to leave the session
+  // as it was, for others use it too (unfit_statement refuses what obviously does not).
   void run(store_caller from, presented_claims wanted, pg_statement statement, run_callback done);
 
   // Any thread. What this process has seen of a mark: reason to reject, never to admit.

@@ -80,8 +80,8 @@ void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) 
   answer(a->from, a->ran, run_outcome{run_outcome::kind::rejected, {}, {}, std::move(why)});
 }
 
-// A mark that may be lower is raised first, on a connection that lengthy work does not take: else a new holder would wait
-// for forwards of the old one, and the raise that ends them for the new holder.
+// A mark that may be lower is raised first, on a connection that lengthy work does not take: else a new holder would
+// wait for forwards of the old one, and the raise that ends them for the new holder.
 void pg_store::begin(const std::shared_ptr<attempt>& a, step first) {
   auto go_on = [self = shared_from_this(), a, first] {
     if (a->wanted.read_only || self->known_raised(a->wanted.claims)) return (self.get()->*first)(a);
@@ -199,8 +199,8 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   if (failed_at(outcome)) {
     if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
     const auto& e = outcome.steps.back().error();
-    // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a raise
-    // has waited for long enough.
+    // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a
+    // raise has waited for long enough.
     if (e.sqlstate == admin_shutdown) return explain(a, unavailable("the server ended the transaction: " + e.message));
     if (outcome.steps.size() - 1 > check_step) return tell({kind::failed, {}, e, {}});
     if (is_not_raised(e)) return raise_then(a, &pg_store::try_run);

@@ -59,8 +59,9 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   // Reads the mark; puts right a regression that it sees.
   void read(std::shared_ptr<mark_cell> cell, std::function<void(const mark_reading&)> done);
 
-  // Runs a command in database 0 where these marks are at these tokens (backend/redis_scripts.hpp: checked_command, whose
-  // errors are told as they come). False: not sent, and `done` is not called. nullptr: the connection was lost with it.
+  // Runs a command in database 0 where these marks are at these tokens (backend/redis_scripts.hpp: checked_command,
+  // whose errors are told as they come). False: not sent, and `done` is not called. nullptr: the connection was lost
+  // with it.
   [[nodiscard]] bool run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
                                  std::function<void(const wire::reply_value*)> done);
 

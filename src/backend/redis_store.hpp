@@ -1,8 +1,8 @@
 // Marks of an HTTP gate in Redis: looked at, raised; and single commands that run in one script with their check. All
 // threads of the gate share one connection, on which everything is pipelined.
 //
-// Rule kept: the command runs only where every mark, and the epoch, is byte for byte what it has to be at that moment. It
-// is sent once; when the server went away behind it, its outcome is unknown.
+// Rule kept: the command runs only where every mark, and the epoch, is byte for byte what it has to be at that moment.
+// It is sent once; when the server went away behind it, its outcome is unknown.
 #pragma once
 
 #include "backend/redis_control.hpp"

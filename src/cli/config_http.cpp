@@ -50,6 +50,8 @@ void read_times(section& gate, settings::http_gate& out) {
   gate.duration("hold_grace", out.hold_grace, milliseconds(0), hold_grace_most);
   gate.duration("answer_timeout", out.answer_timeout, milliseconds(1));
   gate.duration("keep_alive", out.keep_alive, milliseconds(0));
+  gate.duration("body_timeout", out.body_timeout, milliseconds(0));
+  gate.duration("response_timeout", out.response_timeout, milliseconds(0));
 }
 
 void check_whole(report& to, section& gate, const http_routes_reader& routes, settings::http_gate& out) {

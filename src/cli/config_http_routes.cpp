@@ -25,8 +25,8 @@ result<std::string> verbatim(std::string_view text, const variable_lookup&) {
   return {boost::system::in_place_value, std::string(text)};
 }
 
-// The numbers behind `$`, outside of '…' and "…". What is inside dollar quotes or comments counts as well: it is rare, and
-// the complaint says what it is about.
+// The numbers behind `$`, outside of '…' and "…". What is inside dollar quotes or comments counts as well: it is rare,
+// and the complaint says what it is about.
 std::set<std::size_t> placeholders(std::string_view sql) {
   std::set<std::size_t> out;
   char quote = 0;

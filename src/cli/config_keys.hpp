@@ -82,7 +82,7 @@ inline constexpr std::array<word<settings::guard>, 2> guard{
 }  // namespace words
 
 // Keys of a gate that not every protocol has; one that two have stands here twice.
-inline constexpr std::array<word<protocol>, 15> keys_of_one_protocol{{{"resources", protocol::redis},
+inline constexpr std::array<word<protocol>, 17> keys_of_one_protocol{{{"resources", protocol::redis},
                                                                       {"unmatched", protocol::redis},
                                                                       {"allow_commands", protocol::redis},
                                                                       {"guard", protocol::postgres},
@@ -96,6 +96,8 @@ inline constexpr std::array<word<protocol>, 15> keys_of_one_protocol{{{"resource
                                                                       {"answer_timeout", protocol::http},
                                                                       {"body_max", protocol::http},
                                                                       {"body_held_max", protocol::http},
-                                                                      {"keep_alive", protocol::http}}};
+                                                                      {"keep_alive", protocol::http},
+                                                                      {"body_timeout", protocol::http},
+                                                                      {"response_timeout", protocol::http}}};
 
 }  // namespace fencegate::cli

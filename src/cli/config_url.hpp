@@ -23,8 +23,9 @@ struct upstream {
 
 // "postgres://[user[:password]@]host[:port][/database]", or for a unix socket
 // "postgres://[user[:password]@]/[database]?host=/directory[&port=…]", whose path is then that of the socket itself,
-// "/directory/.s.PGSQL.5432". Port 5432 when left out; the database is by default named as the user, or "postgres" where
-// there is none. `sslmode=disable` may be said. A user without a password is fine: the server decides what it asks for.
+// "/directory/.s.PGSQL.5432". Port 5432 when left out; the database is by default named as the user, or "postgres"
+// where there is none. `sslmode=disable` may be said. A user without a password is fine: the server decides what it
+// asks for.
 [[nodiscard]] result<upstream> parse_postgres_url(std::string_view text);
 
 // "http://host[:port]" (port 80 when left out) or "unix:///path": where requests are forwarded to.

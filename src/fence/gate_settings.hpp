@@ -101,7 +101,7 @@ struct http_gate {
   std::string name;
   address listen;
   std::optional<address> upstream;  // nullopt: no route forwards, and what matches none is rejected
-  std::vector<mark_store> stores;   // those that its routes use
+  std::vector<mark_store> stores;   // those that its routes use; the gate's own is the first
   std::vector<http_route> routes;
   fence::policy policy;
   http_unmatched unmatched = http_unmatched::reject;

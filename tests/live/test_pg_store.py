@@ -1,5 +1,5 @@
-"""The store of HTTP gates in PostgreSQL: marks raised, held and looked at, and statements that run with their check; what
-happens when the gate, the server or the connection freezes or goes away in the middle."""
+"""The store of HTTP gates in PostgreSQL: marks raised, held and looked at, and statements that run with their check;
+what happens when the gate, the server or the connection freezes or goes away in the middle."""
 
 import contextlib
 
@@ -118,9 +118,11 @@ class Statements(StoreTest):
     def test_parameters_rows_and_types(self):
         base = self.base()
         probe = self.probe(base)
-        self.assertEqual(probe.run("orders=33", "SELECT $1::int4 AS n, $2::bytea AS b, $3::text AS t", "t:7", "x:\u20ac", "n:"),
+        text = "SELECT $1::int4 AS n, $2::bytea AS b, $3::text AS t"
+        self.assertEqual(probe.run("orders=33", text, "t:7", "x:\u20ac", "n:"),
                          ["done", "1", "n:23", "b:17", "t:25", "7", "\\xe282ac", "(null)"])
-        self.assertEqual(probe.run("orders=33", "UPDATE writes SET note = 'x' RETURNING note"), ["done", "0", "note:25"])
+        self.assertEqual(probe.run("orders=33", "UPDATE writes SET note = 'x' RETURNING note"),
+                         ["done", "0", "note:25"])
         self.assertEqual(probe.run("orders=33", "LOCK TABLE writes"), ["done", ""])
         big = probe.run("orders=33", "SELECT repeat('x', 1000000) FROM generate_series(1, 30)")
         self.assertEqual((big[1], big[-1]), ("30", "cut off"))
@@ -131,7 +133,8 @@ class Statements(StoreTest):
         probe = self.probe(base)
         base.sql("ALTER TABLE writes ADD UNIQUE (note) DEFERRABLE INITIALLY DEFERRED")
         probe.run("orders=33", INSERT, "t:once")
-        for text, state in ((INSERT, "23505"), ("SELECT 1 / 0 + length($1)", "22012"), ("SELECT $1 FROM nowhere", "42P01")):
+        for text, state in ((INSERT, "23505"), ("SELECT 1 / 0 + length($1)", "22012"),
+                            ("SELECT $1 FROM nowhere", "42P01")):
             failed = probe.run("orders=33", text, "t:once")
             self.assertEqual(failed[:2], ["failed", state])
             self.assertTrue(failed[2])
@@ -140,8 +143,9 @@ class Statements(StoreTest):
     def test_statements_that_would_escape_the_check(self):
         base = self.base()
         probe = self.probe(base)
-        for text in ("COMMIT", "/* x */ rollback", "BEGIN", "SAVEPOINT a", "PREPARE TRANSACTION 'x'", "SET search_path = x", "",
-                     "COMMIT; INSERT INTO writes (note) VALUES ('a stale write')", "COPY writes FROM STDIN", "DISCARD ALL"):
+        for text in ("COMMIT", "/* x */ rollback", "BEGIN", "SAVEPOINT a", "PREPARE TRANSACTION 'x'",
+                     "SET search_path = x", "", "COPY writes FROM STDIN", "DISCARD ALL",
+                     "COMMIT; INSERT INTO writes (note) VALUES ('a stale write')"):
             self.assertEqual(probe.run("orders=33", text)[:2], ["failed", "0A000"], text)
         self.assertEqual(probe.run("orders=33", "DO $$ BEGIN COMMIT; END $$")[:2], ["failed", "2D000"])
         self.assertEqual(probe.run("orders=33", INSERT, "t:ok"), ["done", "1"])
@@ -150,8 +154,8 @@ class Statements(StoreTest):
         """The server ends it, so it is certain that nothing was applied."""
         base = self.base()
         probe = self.probe(base)
-        late = probe.ask("run", "orders=33", "WITH w AS (INSERT INTO writes (note) VALUES ('late')) SELECT pg_sleep(60)",
-                         deadline_ms=300)
+        late = probe.ask("run", "orders=33",
+                         "WITH w AS (INSERT INTO writes (note) VALUES ('late')) SELECT pg_sleep(60)", deadline_ms=300)
         self.assertEqual(late.answer()[:2], ["failed", "57014"])
         self.assertEqual(base.writes(), [])
 

@@ -1,4 +1,4 @@
-"""The store of HTTP gates in Redis: marks raised and looked at, and commands that run in one script with their check."""
+"""The store of HTTP gates in Redis: marks raised and looked at, and commands that run in a script with their check."""
 
 import support
 from store_probe import RedisProbe
@@ -64,7 +64,8 @@ class Commands(StoreTest):
         probe = self.probe()
         self.assertEqual(probe.run("orders=33", "SET", "k", "1"), ["done", "OK"])
         self.redis.cli.call("SET", MARK, "34")
-        self.assertEqual(probe.run("orders=33", "SET", "k", "a stale write")[:5], ["rejected", "stale", "orders", "33", "34"])
+        self.assertEqual(probe.run("orders=33", "SET", "k", "a stale write")[:5],
+                         ["rejected", "stale", "orders", "33", "34"])
         self.assertEqual(self.get("k"), b"1")
 
     def test_many_at_once_share_a_link(self):
@@ -91,10 +92,10 @@ class Commands(StoreTest):
 
     def test_what_is_refused(self):
         probe = self.probe()
-        for command in (["FLUSHALL"], ["SET", MARK, "99"], ["SET", "fencegate:epoch", "x"], ["CONFIG", "SET", "save", ""],
-                        ["MULTI"], ["EXEC"], ["SUBSCRIBE", "c"], ["EVAL", "return 1", "0"], ["SELECT", "1"],
-                        ["RENAME", "k", MARK], ["SORT", "k", "STORE", MARK], ["BLPOP", "k", "0"], ["nonsense"],
-                        ["nonsense", MARK]):
+        for command in (["FLUSHALL"], ["SET", MARK, "99"], ["SET", "fencegate:epoch", "x"],
+                        ["CONFIG", "SET", "save", ""], ["MULTI"], ["EXEC"], ["SUBSCRIBE", "c"], ["EVAL", "return 1", "0"],
+                        ["SELECT", "1"], ["RENAME", "k", MARK], ["SORT", "k", "STORE", MARK],
+                        ["BLPOP", "k", "0"], ["nonsense"], ["nonsense", MARK]):
             answer = probe.run("orders=33", *command)
             self.assertIn(answer[0], ("rejected", "failed"), command)
             if command[0] != "nonsense":

@@ -26,7 +26,14 @@ constexpr milliseconds answer_allowance{10'000};
 // Connections to databases of the clients' choice.
 constexpr std::size_t databases_max = 64;
 
-const std::string raise_sql = "SELECT fencegate.raise($1, $2::pg_catalog.int8, $3::pg_catalog.int4)";
+// Behind a pooler, the session may have settings that some client left there. These hold for one transaction, and raise
+// no warning outside of a block, as SET TRANSACTION and SET LOCAL do.
+std::vector<pg_statement> raise_statements(std::vector<std::string> arguments) {
+  return {{"SET transaction_isolation = 'read committed'"},
+          {"SET transaction_read_only = off"},
+          {"SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('role', 'none', true)"},
+          in_text("SELECT fencegate.raise($1, $2::pg_catalog.int8, $3::pg_catalog.int4)", std::move(arguments))};
+}
 
 }  // namespace
 
@@ -178,7 +185,7 @@ void pg_control::compare_marks(looked_after& one, const pg_rows& rows) {
                 {"resource", cell->resource},
                 {"seen", seen->to_string()},
                 {"mark", row[1] ? *row[1] : "none"}});
-    one.link->query(raise_sql, raise_arguments({cell->resource, *seen}), [](const pg_result&) {});
+    one.link->transaction(raise_statements(raise_arguments({cell->resource, *seen})), [](const pg_result&) {});
   }
 }
 
@@ -188,12 +195,12 @@ std::vector<std::string> pg_control::raise_arguments(const fence::claim& wanted)
 
 // ── questions of sessions ───────────────────────────────────────────────────────────────────────────────────────────
 
-void pg_control::ask(const std::string& name, std::string sql, std::vector<std::string> arguments, pg_answer done) {
+void pg_control::ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done) {
   if (stopped_ || (databases_.size() >= databases_max && databases_.find(name) == databases_.end()))
     return done(wire::pg_error{"FATAL", {}, "no connection of the gate's own to this database", {}, {}});
   auto& one = at(name);
   if (!one.link->connected() && !one.connecting && clock::now() >= one.next_try) connect(one);
-  one.link->query(std::move(sql), std::move(arguments), std::move(done));
+  one.link->transaction(std::move(statements), std::move(done));
 }
 
 void pg_control::ended(asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done) {
@@ -210,8 +217,10 @@ void pg_control::ended(asio::io_context& reply_to, const std::string& database, 
     asio::post(reply_to, [done, out = std::move(out)] { done(out); });
   };
   auto begin = [self = shared_from_this(), database, pid, answer = std::move(answer)] {
-    self->ask(database, "SELECT resource, token, mark, raising FROM fencegate.ended($1::pg_catalog.int4)",
-              {std::to_string(pid)}, answer);
+    self->ask(database,
+              {in_text("SELECT resource, token, mark, raising FROM fencegate.ended($1::pg_catalog.int4)",
+                       {std::to_string(pid)})},
+              answer);
   };
   asio::post(context_, std::move(begin));
 }
@@ -230,7 +239,7 @@ void pg_control::look(asio::io_context& reply_to, const std::string& database, c
     asio::post(reply_to, [done, out = std::move(out)] { done(out); });
   };
   auto begin = [self = shared_from_this(), database, names = array_of(names), answer = std::move(answer)] {
-    self->ask(database, "SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {names}, answer);
+    self->ask(database, {in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {names})}, answer);
   };
   asio::post(context_, std::move(begin));
 }
@@ -257,7 +266,7 @@ void pg_control::raise_next(asio::io_context& reply_to, const std::string& name,
     if (mark != wanted[index].presented) return answer(wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}});
     self->raise_next(reply_to, name, wanted, index + 1, done);
   };
-  ask(name, raise_sql, raise_arguments(wanted[index]), std::move(on_raised));
+  ask(name, raise_statements(raise_arguments(wanted[index])), std::move(on_raised));
 }
 
 }  // namespace fencegate::backend

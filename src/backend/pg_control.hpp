@@ -69,7 +69,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   void tick();
   looked_after& at(const std::string& name);
   void connect(looked_after& to);
-  void ask(const std::string& name, std::string sql, std::vector<std::string> arguments, pg_answer done);
+  void ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done);
   [[nodiscard]] std::vector<std::string> raise_arguments(const fence::claim& wanted) const;
   void raise_next(boost::asio::io_context& reply_to, const std::string& name, const claims& wanted, std::size_t index,
                   const raise_callback& done);

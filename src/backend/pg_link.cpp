@@ -42,16 +42,17 @@ std::optional<std::uint64_t> count_of(const PGresult* from) {
   return count;
 }
 
-// What a query answers: its one step.
-pg_result rows_of(pg_outcome& outcome) {
-  if (!outcome.steps.empty() && outcome.steps[0].has_error()) {
-    auto e = outcome.steps[0].error();
+// What a transaction of so many statements answers. Behind the last one's answer, its commit may have failed.
+pg_result rows_of(pg_outcome& outcome, std::size_t statements) {
+  auto& steps = outcome.steps;
+  if (!steps.empty() && steps.back().has_error()) {
+    auto e = steps.back().error();
     e.severity = "ERROR";
     return e;
   }
   if (!outcome.lost.empty()) return trouble(outcome.lost);
-  if (outcome.steps.empty()) return trouble("the server gave no answer");
-  return std::move(outcome.steps[0]->rows);
+  if (steps.size() != statements) return trouble("the server gave no answer");
+  return std::move(steps.back()->rows);
 }
 
 }  // namespace
@@ -128,9 +129,14 @@ void pg_link::watch(descriptor::wait_type until, void (pg_link::*then)()) {
 }
 
 void pg_link::query(std::string sql, std::vector<std::string> arguments, pg_answer done) {
-  auto answer = [done = std::move(done)](pg_outcome& outcome) { done(rows_of(outcome)); };
-  pipeline({in_text(std::move(sql), std::move(arguments))}, patience_, std::numeric_limits<std::size_t>::max(),
-           std::move(answer));
+  transaction({in_text(std::move(sql), std::move(arguments))}, std::move(done));
+}
+
+void pg_link::transaction(std::vector<pg_statement> statements, pg_answer done) {
+  auto answer = [done = std::move(done), count = statements.size()](pg_outcome& outcome) {
+    done(rows_of(outcome, count));
+  };
+  pipeline(std::move(statements), patience_, std::numeric_limits<std::size_t>::max(), std::move(answer));
 }
 
 void pg_link::pipeline(std::vector<pg_statement> statements, std::chrono::milliseconds patience,

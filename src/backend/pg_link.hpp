@@ -85,6 +85,8 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   [[nodiscard]] bool connected() const { return connected_; }
   // `done` is called once: later, or at once when there is no connection.
   void query(std::string sql, std::vector<std::string> arguments, pg_answer done);
+  // The same for several statements in one transaction: the first error, or the last one's answer.
+  void transaction(std::vector<pg_statement> statements, pg_answer done);
   // The same for several statements, sent at once. An error skips those behind it; what BEGIN opened stays open then.
   // Without a BEGIN they are one transaction. Rows beyond `row_bytes_max` are dropped.
   void pipeline(std::vector<pg_statement> statements, std::chrono::milliseconds patience, std::size_t row_bytes_max,

@@ -58,6 +58,22 @@ class Guarded(GuardTest):
         self.connect(34)
         self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", self.resource), 34)
 
+    def test_settings_that_a_client_left_in_a_pooled_session_stop_no_raise(self):
+        self.server.sql("CREATE ROLE nobody; GRANT nobody TO alice")
+        self.addCleanup(self.server.sql, "DROP ROLE nobody")
+        for token, setting in enumerate(("default_transaction_isolation = 'repeatable read'", "role = nobody",
+                                         "default_transaction_read_only = on", "statement_timeout = 1"), 1):
+            with self.subTest(setting):
+                # The gate's own connection uses the same session as the client.
+                pooler = self.start(PgBouncer(self.server, user="alice", default_pool_size=1))
+                gate = self.start(PgGate(pooler, guard="transaction", user="alice"))
+                client = gate.connect(f"{self.resource}={10 * token}", user="alice")
+                self.addCleanup(client.close)
+                run_sql(client, f"SET {setting}")
+                gate.connect(f"{self.resource}={10 * token + 1}", user="alice").close()
+                self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s",
+                                                   self.resource), 10 * token + 1)
+
     def test_a_stale_connection_is_refused(self):
         self.connect(34)
         with self.assertRaisesRegex(psycopg2.OperationalError, "token 33 of .* is below mark 34; not applied"):

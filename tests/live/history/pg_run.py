@@ -67,7 +67,8 @@ class Server(PostgresServer):
         self.open_marks = open_marks
         self.pooler = None
         if pooled:  # fewer sessions than writers
-            self.pooler = Pooler(self, user=USER, default_pool_size=5, ignore_startup_parameters="options")
+            self.pooler = Pooler(self, user=USER, default_pool_size=5, ignore_startup_parameters="options",
+                                 server_login_retry=0.1)
 
     def __enter__(self):
         super().__enter__()
@@ -96,17 +97,31 @@ class Server(PostgresServer):
             super().__exit__(*exception)
 
     def sessions_of_writers(self):
+        return self.processes(USER)
+
+    def processes(self, title):
         """Process ids, asked of the kernel: what asks the server may wait for a session that is frozen."""
         found = []
         for pid in self.backends():
-            with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/cmdline") as file:
-                if file.read().startswith(f"postgres: {USER} "):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/cmdline") as file:
+                if file.read().startswith(f"postgres: {title} "):
                     found.append(pid)
         return found
 
     def thaw(self, pid):
         with contextlib.suppress(ProcessLookupError):
             super().thaw(pid)
+
+    def crash(self):
+        """One of its processes is killed, so the server ends all others, and recovers. Does not wait for that: a
+        connection that is held back may have to go on before. False when it is not up."""
+        if not (writers := self.processes("walwriter")):
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(writers[0], signal.SIGKILL)
+        for pid in self.backends():
+            self.thaw(pid)
+        return True
 
     def commits(self):
         rows = self.sql("SELECT pg_wal_lsn_diff(lsn, '0/0')::bigint, xid::text, data "
@@ -167,6 +182,9 @@ class PgRun(Rig):
                 os.kill(chaos.random.choice(pids), signal.SIGTERM)
             return True
 
+        def crash_server(_):
+            return self.server.crash()
+
         def freeze_pooler(chaos: Chaos):
             pooler = self.server.pooler
             return chaos.freeze_for_a_while(pooler, pooler.stop_process, pooler.continue_process, 0.03, 0.3)
@@ -176,12 +194,13 @@ class PgRun(Rig):
             return True
 
         pooled = {end_session: 5, freeze_pooler: 8, kill_pooler: 2} if self.server.pooler else {}
-        return {"more": {freeze_session: 20} | pooled}
+        return {"more": {freeze_session: 20, crash_server: 1} | pooled}
 
     def left_alone(self):
         if self.server.pooler:
             self.server.pooler.kill()
-        return self.server.value("SELECT count(*) = 0 FROM pg_stat_activity WHERE usename IN (%s, 'gate')", USER)
+        return self.server.up() and self.server.value(
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename IN (%s, 'gate')", USER)
 
     def judge(self, histories):
         commits = self.server.commits()

@@ -84,6 +84,8 @@ class Writer(Holder):
             self.client = kind(port, " ".join(settings), name)
             self.token = token
             position = self.do(lambda: self.client.value(comment + SERVER_LOG))
+            if self.pooled:  # it takes no options; this stays in one of its sessions, for whoever gets that next
+                self.execute(f"SET default_transaction_isolation = '{self.random.choice(LEVELS)}'")
         except Failure as failure:
             self.note_failure(failure)
             raise (Superseded if failure.stale else ConnectionError)(str(failure)) from None

@@ -153,7 +153,7 @@ class Rig:
             gate.kill()
             if gate.back:
                 gate.back.cut_all()
-        eventually(self.left_alone)
+        eventually(self.left_alone, 30)
         return complaints
 
     def _report(self, verdict, chaos, seconds):

@@ -4,6 +4,7 @@
 #include "admin/log_sink.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
+#include "gate/http_server.hpp"
 #include "gate/pg_server.hpp"
 #include "gate/redis_server.hpp"
 #include "gate/rejection_log.hpp"
@@ -92,13 +93,10 @@ int serve(const settings::process& config) {
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);
 
-  if (!config.http_gates.empty()) {
-    log::write(log::level::error, "cannot start", {{"detail", "this version does not serve http gates yet"}});
-    return 1;
-  }
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   for (const auto& one : config.postgres_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
+  for (const auto& one : config.http_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   gate::rejection_log rejections;
   gate::workers workers(config.threads);
   std::vector<std::unique_ptr<gate::server>> gates;
@@ -114,6 +112,11 @@ int serve(const settings::process& config) {
     gates.push_back(gate::make_redis_server(workers, one, *figures.gates[next++], rejections));
   for (const auto& one : config.postgres_gates)
     gates.push_back(gate::make_pg_server(workers, one, *figures.gates[next++], rejections));
+  for (const auto& one : config.http_gates) {
+    auto made = gate::make_http_server(workers, one, *figures.gates[next++], rejections);
+    if (made.has_error()) return fail("gate " + one.name + ": " + made.error().message);
+    gates.push_back(std::move(*made));
+  }
   for (const auto& one : gates)
     if (const auto started = one->start(); started.has_error()) return fail(started.error().message);
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });

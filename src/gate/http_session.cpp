@@ -239,16 +239,16 @@ auto http_session::later(Call call) {
 }
 
 void http_session::look(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) {
-  shard_.stores->look(route, wanted, later(std::move(done)));
+  shard_.stores->look(weak_from_this(), route, wanted, later(std::move(done)));
 }
 
 void http_session::raise(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) {
-  shard_.stores->raise(route, wanted, later(std::move(done)));
+  shard_.stores->raise(weak_from_this(), route, wanted, later(std::move(done)));
 }
 
 void http_session::hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) {
   auto lost = later([this](std::string_view why) { engine_.on_hold_lost(why); });
-  hold_ = shard_.stores->hold(route, wanted, later(std::move(done)), std::move(lost));
+  hold_ = shard_.stores->hold(weak_from_this(), route, wanted, later(std::move(done)), std::move(lost));
 }
 
 bool http_session::holds() { return hold_ != nullptr && hold_->alive(); }
@@ -257,7 +257,7 @@ void http_session::release() { hold_.reset(); }
 
 void http_session::run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
                        std::function<void(const atomic_answer&)> done) {
-  shard_.stores->run(route, wanted, std::move(values), read_only, later(std::move(done)));
+  shard_.stores->run(weak_from_this(), route, wanted, std::move(values), read_only, later(std::move(done)));
 }
 
 void http_session::report(const fence::rejection& why, std::string_view method, bool monitor) {

@@ -23,20 +23,21 @@ class hold_lease {
   [[nodiscard]] virtual bool alive() = 0;
 };
 
-// Questions may be answered before the call returns.
+// Answers come later, on the thread of the session that asked, and only while it lives.
 class http_stores {
  public:
   using where = http_host::where;
   using fence_callback = std::function<void(const fence_answer&)>;
   virtual ~http_stores() = default;
 
-  virtual void look(where route, const claims_list& wanted, fence_callback done) = 0;
-  virtual void raise(where route, const claims_list& wanted, fence_callback done) = 0;
+  virtual void look(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) = 0;
+  virtual void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) = 0;
   // `lost` comes at most once, after `done` has said that it holds and before the lease is dropped.
-  [[nodiscard]] virtual std::unique_ptr<hold_lease> hold(where route, const claims_list& wanted, fence_callback done,
+  [[nodiscard]] virtual std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
+                                                         const claims_list& wanted, fence_callback done,
                                                          std::function<void(std::string_view)> lost) = 0;
-  virtual void run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
-                   std::function<void(const atomic_answer&)> done) = 0;
+  virtual void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
+                   std::vector<std::string> values, bool read_only, std::function<void(const atomic_answer&)> done) = 0;
 };
 
 }  // namespace fencegate::gate

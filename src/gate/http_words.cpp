@@ -73,4 +73,9 @@ void append_answer(std::string& to, const http_answer& answer) {
   if (!answer.head_only) to += answer.body;
 }
 
+void append_refusal(std::string& to, int status, std::string_view detail) {
+  const auto body = fence::problem_json(problem_of_gateway(status, detail, fence::problem::effect::none));
+  append_answer(to, {status, fence::problem_media_type, body, {}, false});
+}
+
 }  // namespace fencegate::gate

@@ -48,5 +48,7 @@ struct http_answer {
   bool head_only = false;  // to HEAD: what GET would have got, without its body
 };
 void append_answer(std::string& to, const http_answer& answer);
+// To a client of which nothing was read; the connection ends.
+void append_refusal(std::string& to, int status, std::string_view detail);
 
 }  // namespace fencegate::gate

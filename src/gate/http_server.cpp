@@ -1,0 +1,80 @@
+#include "gate/http_server.hpp"
+
+#include "gate/http_session.hpp"
+#include "gate/http_store_set.hpp"
+#include "gate/http_words.hpp"
+
+#include <utility>
+
+namespace fencegate::gate {
+namespace {
+
+class http_sessions final : public protocol_shard {
+ public:
+  // `leads`: this shard's thread is the one of the stores.
+  http_sessions(http_shard common, std::shared_ptr<http_store_set> stores, bool leads)
+      : common_(std::move(common)), stores_(std::move(stores)), leads_(leads) {}
+
+  void start() override {
+    if (!leads_) return;
+    stores_->start();
+    if (common_.upstream) common_.upstream->start();
+  }
+  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
+    return std::make_shared<http_session>(common_, std::move(client), std::move(client_address), std::move(ended));
+  }
+  void stop() override {
+    if (!leads_) return;
+    stores_->stop();
+    if (common_.upstream) common_.upstream->stop();
+  }
+
+ private:
+  http_shard common_;
+  const std::shared_ptr<http_store_set> stores_;
+  const bool leads_;
+};
+
+class http_protocol final : public protocol {
+ public:
+  http_protocol(const settings::http_gate& gate, http_plan plan, metrics::gate& figures, rejection_log& rejections)
+      : gate_(gate), plan_(std::move(plan)), figures_(figures), rejections_(rejections) {}
+
+  std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
+    const bool leads = stores_ == nullptr;
+    if (leads) {
+      stores_ = std::make_shared<http_store_set>(context, gate_, figures_);
+      if (gate_.upstream) upstream_ = std::make_shared<backend::upstream_address>(context, *gate_.upstream);
+    }
+    auto asked = std::make_shared<http_session_stores>(stores_, context);
+    return std::make_unique<http_sessions>(
+        http_shard{context, gate_, plan_, figures_, rejections_, upstream_, std::move(asked), poller::of(context)},
+        stores_, leads);
+  }
+  std::string too_many_clients() const override {
+    std::string out;
+    append_refusal(out, 503, "too many connections (connections_max of gate " + gate_.name + ")");
+    return out;
+  }
+
+ private:
+  const settings::http_gate& gate_;
+  const http_plan plan_;
+  metrics::gate& figures_;
+  rejection_log& rejections_;
+  std::shared_ptr<http_store_set> stores_;
+  std::shared_ptr<backend::upstream_address> upstream_;
+};
+
+}  // namespace
+
+result<std::unique_ptr<server>> make_http_server(workers& threads, const settings::http_gate& gate,
+                                                 metrics::gate& figures, rejection_log& rejections) {
+  auto plan = plan_routes(gate);
+  if (plan.has_error()) return plan.error();
+  return std::make_unique<server>(threads, server::place{gate.name, gate.listen, gate.connections_max},
+                                  std::make_unique<http_protocol>(gate, std::move(*plan), figures, rejections), figures,
+                                  rejections);
+}
+
+}  // namespace fencegate::gate

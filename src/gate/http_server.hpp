@@ -1,0 +1,20 @@
+// An HTTP gate: what its server needs to know of the protocol.
+#pragma once
+
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "fence/gate_settings.hpp"
+#include "gate/rejection_log.hpp"
+#include "gate/server.hpp"
+#include "gate/workers.hpp"
+
+#include <memory>
+
+namespace fencegate::gate {
+
+// REQUIRES: everything given lives longer than the workers run. The error: the routes cannot be served, which the
+// configuration's reader should have said.
+[[nodiscard]] result<std::unique_ptr<server>> make_http_server(workers& threads, const settings::http_gate& gate,
+                                                               metrics::gate& figures, rejection_log& rejections);
+
+}  // namespace fencegate::gate

@@ -1,0 +1,60 @@
+// The stores that an HTTP gate's configuration names, for all of its threads; and what they answer, in HTTP's words.
+#pragma once
+
+#include "backend/pg_store.hpp"
+#include "backend/redis_store.hpp"
+#include "gate/http_stores.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace fencegate::gate {
+
+class http_store_set {
+ public:
+  using store = std::variant<std::shared_ptr<backend::pg_store>, std::shared_ptr<backend::redis_store>>;
+
+  // REQUIRES: all lives longer. The stores live on this context's thread.
+  http_store_set(boost::asio::io_context& context, const settings::http_gate& gate, metrics::gate& figures);
+
+  void start();
+  void stop();
+
+  [[nodiscard]] const settings::http_gate& gate() const { return gate_; }
+  [[nodiscard]] const store& of(http_host::where route) const;
+
+ private:
+  const settings::http_gate& gate_;
+  std::map<std::string, store, std::less<>> stores_;
+};
+
+// One session's view of them: answers come to its thread, and only while it lives.
+class http_session_stores final : public http_stores {
+ public:
+  http_session_stores(std::shared_ptr<http_store_set> set, boost::asio::io_context& thread)
+      : set_(std::move(set)), thread_(thread) {}
+
+  void look(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) override;
+  void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) override;
+  [[nodiscard]] std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
+                                                 const claims_list& wanted, fence_callback done,
+                                                 std::function<void(std::string_view)> lost) override;
+  void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
+           std::vector<std::string> values, bool read_only, std::function<void(const atomic_answer&)> done) override;
+
+ private:
+  [[nodiscard]] backend::store_caller from(std::weak_ptr<const void> session) const;
+  [[nodiscard]] backend::presented_claims presented(where route, const claims_list& wanted) const;
+
+  const std::shared_ptr<http_store_set> set_;
+  boost::asio::io_context& thread_;
+};
+
+}  // namespace fencegate::gate

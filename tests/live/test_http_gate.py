@@ -1,0 +1,195 @@
+"""The HTTP gate between real clients, an upstream, PostgreSQL and Redis: routes, tokens, holds, atomic routes."""
+
+import json
+import subprocess
+import threading
+
+from http_gate import HttpGate, Upstream
+from postgres import PostgresServer
+from support import LOOPBACK, LiveTest, RedisServer, eventually, main
+
+ROUTES = [
+    {"match": "PUT,DELETE /orders/{id}", "resource": "order:{id}"},
+    {"match": "PUT /checked/{id}", "resource": "order:{id}", "store": "cache"},
+    {"match": "PUT /kv/{key}", "resource": "kv", "store": "cache", "redis": ["SET", "{key}", "{body}"]},
+    {"match": "GET /kv/{key}", "resource": "kv", "store": "cache", "redis": ["GET", "{key}"]},
+    {"match": "POST /entries", "resource": "entries", "sql": "insert into entries(doc) values ($1::jsonb) returning id, doc",
+     "params": ["{body}"]},
+    {"match": "GET /entries/{id}", "resource": "entries", "sql": "select id, doc from entries where id = $1::bigint",
+     "params": ["{id}"]},
+    {"match": "POST /wrong", "resource": "entries", "sql": "insert into entries(id, doc) values (1, $1::jsonb)",
+     "params": ["{body}"]},
+]
+
+
+class HttpTest(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(PostgresServer())
+        cls.server.user("gate")
+        cls.server.install(gate_users=["gate"])
+        cls.redis = cls.enterClassContext(RedisServer(appendonly="yes"))
+        cls.upstream = cls.enterClassContext(Upstream())
+        cls.server.sql("CREATE TABLE entries (id bigserial PRIMARY KEY, doc jsonb)")
+        cls.server.sql("GRANT ALL ON entries, entries_id_seq TO gate")
+        cls.gate = cls.enterClassContext(cls.make())
+
+    @classmethod
+    def make(cls, **extra):
+        stores = {"ledger": f"postgres://gate@{LOOPBACK}:{cls.server.port}/postgres",
+                  "cache": f"redis://{LOOPBACK}:{cls.redis.port}"}
+        return HttpGate(cls.upstream, stores, ROUTES, extra=extra)
+
+    def setUp(self):
+        self.server.sql("TRUNCATE entries, fencegate.marks")
+        for key in self.redis.cli.call("KEYS", "*"):
+            if key != b"fencegate:epoch":
+                self.redis.cli.call("DEL", key)
+        with self.upstream.lock:
+            self.upstream.requests.clear()
+
+    def assert_problem(self, answer, status, reason=None, applied="no"):
+        self.assertEqual(answer[0], status, answer)
+        self.assertEqual(answer[1]["Content-Type"], "application/problem+json")
+        problem = json.loads(answer[2])
+        self.assertEqual((problem["status"], problem["applied"]), (status, applied))
+        if reason:
+            self.assertEqual(problem["type"], f"urn:fencegate:{reason}")
+        return problem
+
+    def mark(self, resource):
+        return self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", resource)
+
+
+class Forwarding(HttpTest):
+    def test_a_write_with_a_good_token_goes_through_and_raises(self):
+        status, headers, body = self.gate.request("PUT", "/orders/7", b"x" * 1000, token=34)
+        self.assertEqual((status, headers["Fencing-Mark"], json.loads(body)["bytes"]), (200, "34", 1000))
+        self.assertEqual(self.mark("order:7"), 34)
+        self.assertEqual(self.upstream.seen()[0][2]["Fencing-Token"], "34")
+
+    def test_stale_and_missing_never_reach_the_upstream(self):
+        self.gate.request("PUT", "/orders/7", b"new", token=35)
+        problem = self.assert_problem(self.gate.request("PUT", "/orders/7", b"old", token=34), 412, "stale")
+        self.assertEqual((problem["resource"], problem["token"], problem["mark"]), ("order:7", 34, 35))
+        self.assert_problem(self.gate.request("PUT", "/orders/7", b"none"), 428, "missing")
+        self.assert_problem(self.gate.request("PUT", "/orders/7", b"bad", token="x"), 400, "malformed")
+        self.assert_problem(self.gate.request("POST", "/elsewhere", b"", token=99), 403, "refused")
+        self.assertEqual([body for *_, body in self.upstream.seen()], [b"new"])
+
+    def test_reads_need_nothing(self):
+        self.assertEqual(self.gate.request("GET", "/orders/7")[0], 200)
+        self.assertEqual(self.gate.request("HEAD", "/anything?x=1")[0], 200)
+
+    def test_a_raise_waits_for_a_forward(self):
+        order = []
+
+        def slow():
+            self.gate.request("PUT", "/orders/7", b"old", token=34, X_Sleep_Until="go")
+            order.append("old")
+
+        def newer():
+            self.gate.request("PUT", "/orders/7", b"new", token=35)
+            order.append("new")
+
+        first, second = threading.Thread(target=slow), threading.Thread(target=newer)
+        first.start()
+        eventually(lambda: self.upstream.seen("PUT"))
+        second.start()
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+        self.assertEqual(self.mark("order:7"), 34)
+        self.upstream.event("go").set()
+        first.join()
+        second.join()
+        self.assertEqual(order, ["old", "new"])
+        self.assertEqual([body for *_, body in self.upstream.seen()], [b"old", b"new"])
+
+    def test_a_forward_that_outlasts_the_grace_is_cut_and_told_unknown(self):
+        with self.make(hold_grace="300ms") as gate:
+            answers = []
+
+            def slow():
+                answers.append(gate.request("PUT", "/orders/8", b"old", token=34, X_Sleep_Until="never"))
+
+            thread = threading.Thread(target=slow)
+            thread.start()
+            eventually(lambda: self.upstream.seen("PUT"))
+            self.assertEqual(gate.request("PUT", "/orders/8", b"new", token=35)[0], 200)
+            thread.join()
+            self.assert_problem(answers[0], 504, applied="unknown")
+            self.assertEqual(self.mark("order:8"), 35)
+
+    def test_checked_compares_and_raises_in_redis(self):
+        self.assertEqual(self.gate.request("PUT", "/checked/7", b"x", token=5)[1]["Fencing-Mark"], "5")
+        self.assert_problem(self.gate.request("PUT", "/checked/7", b"x", token=4), 412, "stale")
+        self.assertEqual(self.redis.cli.call("GET", "fencegate:mark:{order:7}"), b"5")
+
+    def test_a_store_that_is_away_closes(self):
+        with PostgresServer() as server:
+            server.user("gate")
+            server.install(gate_users=["gate"])
+            routes = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
+            stores = {"ledger": f"postgres://gate@{LOOPBACK}:{server.port}/postgres"}
+            with HttpGate(self.upstream, stores, routes) as gate:
+                self.assertEqual(gate.request("PUT", "/orders/7", b"x", token=1)[0], 200)
+                server.kill()
+                answer = gate.request("PUT", "/orders/7", b"y", token=1)
+                self.assert_problem(answer, 503, "unavailable")
+                self.assertIn("Retry-After", answer[1])
+                self.assertEqual(gate.request("GET", "/orders/7")[0], 200)
+        self.assertEqual([body for *_, body in self.upstream.seen("PUT")], [b"x"])
+
+
+class Atomic(HttpTest):
+    def test_sql(self):
+        status, headers, body = self.gate.request("POST", "/entries", b'{"a": 1}', token=34)
+        self.assertEqual((status, headers["Fencing-Mark"]), (200, "34"))
+        row = json.loads(body)
+        self.assertEqual((row["rows"][0]["doc"], row["affected"]), ({"a": 1}, 1))
+        number = row["rows"][0]["id"]
+        self.assertEqual(json.loads(self.gate.request("GET", f"/entries/{number}")[2])["rows"][0]["doc"], {"a": 1})
+        self.assertEqual(self.upstream.seen(), [])
+
+    def test_sql_refuses_the_stale_and_says_what_the_server_said(self):
+        self.gate.request("POST", "/entries", b"1", token=35)
+        self.assert_problem(self.gate.request("POST", "/entries", b"2", token=34), 412, "stale")
+        self.assert_problem(self.gate.request("POST", "/entries", b"3"), 428, "missing")
+        problem = self.assert_problem(self.gate.request("POST", "/entries", b"{no json", token=35), 400)
+        self.assertEqual(problem["sqlstate"], "22P02")
+        self.gate.request("POST", "/wrong", b"1", token=35)
+        problem = self.assert_problem(self.gate.request("POST", "/wrong", b"1", token=35), 409)
+        self.assertEqual(problem["sqlstate"], "23505")
+        self.assertEqual(self.server.value("SELECT count(*) FROM entries WHERE doc::text IN ('2', '3')"), 0)
+
+    def test_no_text_becomes_sql(self):
+        attack = "1'); DROP TABLE entries; --"
+        self.gate.request("POST", "/entries", json.dumps(attack).encode(), token=1)
+        self.assertEqual(self.server.value("SELECT doc #>> '{}' FROM entries"), attack)
+
+    def test_redis(self):
+        status, headers, body = self.gate.request("PUT", "/kv/a", b"\x00\xff value", token=7)
+        self.assertEqual((status, headers["Fencing-Mark"], json.loads(body)), (200, "7", {"reply": "OK"}))
+        self.assertEqual(self.redis.cli.call("GET", "a"), b"\x00\xff value")
+        self.assert_problem(self.gate.request("PUT", "/kv/a", b"old", token=6), 412, "stale")
+        self.gate.request("PUT", "/kv/b", b"text", token=7)
+        self.assertEqual(json.loads(self.gate.request("GET", "/kv/b")[2]), {"reply": "text"})
+
+    def test_marks(self):
+        self.assert_problem(self.gate.request("GET", "/.fencegate/marks/orders"), 404)
+        answer = self.gate.request("PUT", "/.fencegate/marks/orders", token=34)
+        self.assertEqual(json.loads(answer[2]), {"resource": "orders", "mark": 34, "raised": True})
+        self.assert_problem(self.gate.request("PUT", "/.fencegate/marks/orders", token=33), 412, "stale")
+        self.assertEqual(json.loads(self.gate.request("GET", "/.fencegate/marks/orders")[2])["mark"], 34)
+
+
+class Clients(HttpTest):
+    def test_curl(self):
+        said = subprocess.run(["curl", "-sS", "-i", "-X", "PUT", "-H", "Fencing-Token: 34", "--data-binary", "@-",
+                               f"http://{LOOPBACK}:{self.gate.port}/orders/curl"], input=b"z" * (3 << 20),
+                              capture_output=True, timeout=60, check=True).stdout
+        self.assertIn(b"HTTP/1.1 200", said)
+        self.assertEqual(len(self.upstream.seen("PUT")[-1][3]), 3 << 20)
+
+
+if __name__ == "__main__":
+    main()

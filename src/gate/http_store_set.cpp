@@ -88,8 +88,8 @@ atomic_answer answer_of(const backend::run_outcome& ran, const claims_list& want
       out.marks = wanted;
       break;
     case kind::failed:
-      set_problem(out, fence::problem_of(fence::sql_error{ran.error.sqlstate, ran.error.message, ran.error.detail,
-                                                          ran.error.hint}));
+      set_problem(out, fence::problem_of(
+                           fence::sql_error{ran.error.sqlstate, ran.error.message, ran.error.detail, ran.error.hint}));
       break;
     case kind::rejected:
       out.what = atomic_answer::outcome::rejected;
@@ -220,8 +220,8 @@ std::unique_ptr<hold_lease> http_session_stores::hold(std::weak_ptr<const void> 
   auto on_cut = [state = mine->state, lost = std::move(lost)] {
     if (!state->dropped) lost("a newer holder has taken over, or the store has gone: the hold on the mark was ended");
   };
-  auto on_held = [state = mine->state, wanted, done = std::move(done)](
-                     backend::store_result<backend::held_marks> granted) {
+  auto on_held = [state = mine->state, wanted,
+                  done = std::move(done)](backend::store_result<backend::held_marks> granted) {
     if (state->dropped) return;
     fence_answer out;
     if (granted.has_error()) {
@@ -243,9 +243,10 @@ void http_session_stores::run(std::weak_ptr<const void> session, std::size_t rou
   claims.read_only = read_only;
   const auto& one = set_->of(route);
   if (const auto* postgres = std::get_if<std::shared_ptr<pg_store>>(&one)) {
-    (*postgres)->run(from(std::move(session)), std::move(claims),
-                     backend::in_text(set_->gate().routes[route].statement, std::move(values)),
-                     [wanted, done = std::move(done)](const backend::run_outcome& ran) { done(answer_of(ran, wanted)); });
+    (*postgres)->run(
+        from(std::move(session)), std::move(claims),
+        backend::in_text(set_->gate().routes[route].statement, std::move(values)),
+        [wanted, done = std::move(done)](const backend::run_outcome& ran) { done(answer_of(ran, wanted)); });
   } else {
     std::get<std::shared_ptr<redis_store>>(one)->run(
         from(std::move(session)), std::move(claims), std::move(values),

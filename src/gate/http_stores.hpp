@@ -31,7 +31,8 @@ class http_stores {
   virtual ~http_stores() = default;
 
   virtual void look(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) = 0;
-  virtual void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) = 0;
+  virtual void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted,
+                     fence_callback done) = 0;
   // `lost` comes at most once, after `done` has said that it holds and before the lease is dropped.
   [[nodiscard]] virtual std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
                                                          const claims_list& wanted, fence_callback done,

@@ -63,17 +63,17 @@ class HttpTest(LiveTest):
 
 class Forwarding(HttpTest):
     def test_a_write_with_a_good_token_goes_through_and_raises(self):
-        status, headers, body = self.gate.request("PUT", "/orders/7", b"x" * 1000, token=34)
+        status, headers, body = self.gate.request("PUT", "/orders/first", b"x" * 1000, token=34)
         self.assertEqual((status, headers["Fencing-Mark"], json.loads(body)["bytes"]), (200, "34", 1000))
-        self.assertEqual(self.mark("order:7"), 34)
+        self.assertEqual(self.mark("order:first"), 34)
         self.assertEqual(self.upstream.seen()[0][2]["Fencing-Token"], "34")
 
     def test_stale_and_missing_never_reach_the_upstream(self):
-        self.gate.request("PUT", "/orders/7", b"new", token=35)
-        problem = self.assert_problem(self.gate.request("PUT", "/orders/7", b"old", token=34), 412, "stale")
-        self.assertEqual((problem["resource"], problem["token"], problem["mark"]), ("order:7", 34, 35))
-        self.assert_problem(self.gate.request("PUT", "/orders/7", b"none"), 428, "missing")
-        self.assert_problem(self.gate.request("PUT", "/orders/7", b"bad", token="x"), 400, "malformed")
+        self.gate.request("PUT", "/orders/stale", b"new", token=35)
+        problem = self.assert_problem(self.gate.request("PUT", "/orders/stale", b"old", token=34), 412, "stale")
+        self.assertEqual((problem["resource"], problem["token"], problem["mark"]), ("order:stale", 34, 35))
+        self.assert_problem(self.gate.request("PUT", "/orders/stale", b"none"), 428, "missing")
+        self.assert_problem(self.gate.request("PUT", "/orders/stale", b"bad", token="x"), 400, "malformed")
         self.assert_problem(self.gate.request("POST", "/elsewhere", b"", token=99), 403, "refused")
         self.assertEqual([body for *_, body in self.upstream.seen()], [b"new"])
 

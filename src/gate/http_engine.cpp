@@ -23,7 +23,7 @@ bool http_engine::blocked() const {
 
 bool http_engine::awaits_body() const {
   return phase_ == phase::collecting || phase_ == phase::swallowing ||
-         (phase_ == phase::forwarding && !request_body_.complete());
+         (phase_ == phase::forwarding && !request_body_.complete() && !answered_);
 }
 
 // What a callback changes is seen by the pump that runs below it, or starts one.
@@ -32,6 +32,8 @@ void http_engine::pump() {
   pumping_ = true;
   while (step()) {
   }
+  // What is missing of a request will not come.
+  if (client_ended_ && (phase_ == phase::head || awaits_body())) abandon();
   pumping_ = false;
 }
 
@@ -64,6 +66,7 @@ bool http_engine::step_head() {
   if (found.has_error()) {
     keep_alive_ = false;
     request_ = {};
+    marks_.clear();
     figures_.protocol_errors(metrics::side::client).add();
     refuse(found.error().status, found.error().message);
     return true;
@@ -236,6 +239,7 @@ void http_engine::refuse(fence::problem what) {
 
 // Then the rest of the request's body has to be taken off the connection, or the connection ends.
 void http_engine::answer(int status, std::string_view content_type, std::string_view body) {
+  release();
   const bool unread = !request_body_.complete();
   const bool short_rest = framing_.what == wire::http_framing::kind::length &&
                           framing_.length <= limits::http_swallowed_bytes_max && !hop_.expects_continue;
@@ -261,8 +265,10 @@ void http_engine::finish_request() {
 // A client may say that it has nothing more to ask and still wait for the answer.
 void http_engine::on_client_end() {
   client_ended_ = true;
-  const bool whole = blocked() || (phase_ == phase::forwarding && request_body_.complete());
-  if (whole) return;
+  pump();
+}
+
+void http_engine::abandon() {
   if (linked_) drop_link();
   release();
   phase_ = phase::closing;

@@ -57,14 +57,16 @@ class http_engine {
   [[nodiscard]] bool lingers() const { return closing() && lingers_; }
   // No request is under way, not even in part.
   [[nodiscard]] bool at_rest() const { return phase_ == phase::head && from_client.empty() && to_client.empty(); }
-  // A head, or a part of one, is awaited.
-  [[nodiscard]] bool awaits_head() const { return phase_ == phase::head; }
+  // A part of a head has come.
+  [[nodiscard]] bool awaits_head() const { return phase_ == phase::head && !from_client.empty(); }
   // The client's next bytes cannot be used before something else happens.
   [[nodiscard]] bool blocked() const;
-  // The client has still to send of its body.
+  // The client has still to send of its body, and it is wanted.
   [[nodiscard]] bool awaits_body() const;
-  // The upstream has the request, and has not answered completely.
-  [[nodiscard]] bool awaits_upstream() const { return phase_ == phase::forwarding && request_body_.complete(); }
+  // The upstream has the request, or wants no more of it, and has not answered completely.
+  [[nodiscard]] bool awaits_upstream() const {
+    return phase_ == phase::forwarding && (request_body_.complete() || answered_);
+  }
 
  private:
   enum class phase : std::uint8_t {
@@ -94,6 +96,7 @@ class http_engine {
   void refuse(fence::problem what);
   void answer(int status, std::string_view content_type, std::string_view body);
   void finish_request();
+  void abandon();
 
   // ── forwarding (http_engine_forward.cpp)
   void forward();

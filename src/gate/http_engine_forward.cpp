@@ -13,6 +13,8 @@ using kind = wire::http_framing::kind;
 void http_engine::forward() {
   if (!gate_.upstream) return refuse(404, "no route of this gate matches, and it has no upstream");
   retried_ = false;
+  // It may have been closed, or have said what would be taken for the answer, and we have not read so yet.
+  if (linked_ && !host_.link_is_quiet()) drop_link();
   if (linked_) return send_forward();
   phase_ = phase::connecting;
   host_.connect();
@@ -43,6 +45,7 @@ void http_engine::send_forward() {
     to_client += "HTTP/1.1 100 Continue\r\n\r\n";
   request_body_.begin(framing_, framing_.what);
   answered_ = false;
+  link_reusable_ = true;
   phase_ = phase::forwarding;
 }
 
@@ -83,6 +86,7 @@ bool http_engine::step_response_head() {
   if (framing.has_error()) return wrong(framing.error());
   wire::http_hop hop;
   if (auto read = wire::read_response_hop(response_, hop); read.has_error()) return wrong(read.error());
+  link_reusable_ = link_reusable_ && framing->reusable && hop.keep_alive;
   if (response_.status >= 200) {
     relay_response_head(*framing, hop);
   } else if (response_.status != 100 && request_.minor == 1) {  // the gate has said 100 itself
@@ -98,7 +102,7 @@ void http_engine::relay_response_head(const wire::http_framing& framing, const w
   if (framing.what == kind::chunked || framing.what == kind::until_close)
     goes_on.what = request_.minor == 1 ? kind::chunked : kind::until_close;
   if (early || draining_ || client_ended_ || goes_on.what == kind::until_close) keep_alive_ = false;
-  link_reusable_ = !early && framing.reusable && hop.keep_alive;
+  link_reusable_ = link_reusable_ && !early;
   append_relayed(to_client, response_, hop);
   append_marks(to_client, marks_);
   // Of what would have come, in an answer to HEAD or a 304.

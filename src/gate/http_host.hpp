@@ -51,6 +51,8 @@ class http_host {
   virtual void connect() = 0;
   // Closes the link with whatever is under way on it, or stops opening it.
   virtual void disconnect() = 0;
+  // Whether the link, which nothing is under way on, is open and has said nothing: as it is at this moment.
+  [[nodiscard]] virtual bool link_is_quiet() = 0;
 
   // The routes' own stores; `route` is the index of a route, nullopt: the gate's store.
   using where = std::optional<std::size_t>;

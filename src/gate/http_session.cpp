@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 constexpr std::size_t read_ahead_bytes = 64 * 1024;
 // A client that is to be cut off has this long to stop sending and read why.
 constexpr milliseconds linger_time{2'000};
+// And this long when it goes on sending.
+constexpr milliseconds linger_most{30'000};
 
 std::string without_port(const std::string& address) {
   if (address == "unix") return {};
@@ -37,15 +39,14 @@ http_session::http_session(http_shard& shard, stream::socket client, std::string
       client_(shard.sockets, *this),
       backend_(shard.sockets, *this),
       client_address_(std::move(client_address)),
-      ended_(std::move(ended)),
-      client_heard_(now()),
-      head_began_(client_heard_) {}
+      ended_(std::move(ended)) {}
 
 void http_session::start() {
   boost::system::error_code failed;
   accepted_.set_option(asio::ip::tcp::no_delay(true), failed);  // a unix socket knows no such thing
   client_.socket.take(std::move(accepted_), failed);
-  if (failed) close();
+  if (failed) return close();
+  after_event();
 }
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,7 +85,6 @@ void http_session::on_connected(std::uint64_t attempt, boost::system::error_code
     link_ = link::open;
     backend_.ended = false;
     backend_.sent = 0;
-    upstream_heard_ = now();
     engine_.on_connected();
   }
   after_event();
@@ -97,6 +97,13 @@ void http_session::disconnect() {
   connecting_.close(ignored);
   backend_.socket.close();
   backend_.sent = 0;
+}
+
+bool http_session::link_is_quiet() {
+  if (link_ != link::open || backend_.ended) return false;
+  boost::system::error_code failed;
+  (void)backend_.socket.receive(shard_.sockets.scratch(), failed);
+  return failed == asio::error::would_block;
 }
 
 // ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,13 +138,16 @@ void http_session::read(peer& from) {
   if (failed == asio::error::would_block) return;
   if (failed) return on_end(from);
   if (&from == &client_) {
-    client_heard_ = now();
-    if (lingering_) return;
-    if (engine_.at_rest()) head_began_ = client_heard_;
+    if (lingering_) {
+      client_heard_ = now();
+      return;
+    }
     engine_.from_client.append({room.data(), bytes});
+    const std::size_t before = engine_.from_client.size();
     engine_.on_client_bytes();
+    if (engine_.from_client.size() < before) waits_for_ = waiting::nobody;  // a step further
   } else {
-    upstream_heard_ = now();
+    waits_for_ = waiting::nobody;
     engine_.from_backend.append({room.data(), bytes});
     engine_.on_backend_bytes();
   }
@@ -156,13 +166,13 @@ void http_session::after_event() {
   if (closed_) return;
   if (engine_.closing()) disconnect();
   if (link_ == link::open && !backend_.ended) {
-    const bool idle_before = engine_.to_backend.empty();
+    const std::size_t before = backend_.unsent(engine_.to_backend);
     if (backend_.send(engine_.to_backend)) {
       // It may have said why: its last bytes are read before the end.
       backend_.forget(engine_.to_backend);
       backend_.socket.suspect();
     }
-    if (!idle_before) upstream_heard_ = now();
+    if (backend_.unsent(engine_.to_backend) < before) waits_for_ = waiting::nobody;  // it has taken some
   }
   if (client_.send(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) {
@@ -173,13 +183,24 @@ void http_session::after_event() {
   engine_.from_backend.release();
   const bool more = (client_.socket.readable() && wants_client()) || (backend_.socket.readable() && wants_backend());
   if (more) client_.socket.again();
+  if (const auto whose = turn(); whose != waits_for_) {
+    waits_for_ = whose;
+    waits_since_ = now();
+  }
+}
+
+http_session::waiting http_session::turn() const {
+  if (engine_.at_rest()) return waiting::request;
+  if (engine_.awaits_head()) return waiting::head;
+  if (engine_.awaits_body()) return wants_client() ? waiting::body : waiting::upstream;
+  return engine_.awaits_upstream() && wants_backend() ? waiting::upstream : waiting::nobody;
 }
 
 // A close with unread bytes behind it resets the connection, and the answer may be lost.
 void http_session::linger() {
   if (lingering_) return;
   lingering_ = true;
-  client_heard_ = now();
+  lingers_since_ = client_heard_ = now();
   client_.socket.shutdown_send();
 }
 
@@ -187,26 +208,37 @@ void http_session::linger() {
 
 void http_session::on_tick(time_point at) {
   if (closed_) return;
+  enforce(at);
+  after_event();
+}
+
+void http_session::enforce(time_point at) {
   const auto& times = shard_.gate.limits_time;
   const auto over = [&](time_point since, milliseconds limit) { return limit.count() != 0 && at - since > limit; };
   if (lingering_) {
-    if (over(client_heard_, linger_time)) close();
+    if (over(client_heard_, linger_time) || over(lingers_since_, linger_most)) close();
     return;
   }
   if (client_.stalled() && over(client_.stalled_since, times.write)) return close();
-  if (engine_.at_rest()) {
-    if (over(client_heard_, shard_.gate.keep_alive)) close();
-    return;
-  }
-  if (engine_.awaits_head() && over(head_began_, times.head)) return close();
-  if (engine_.awaits_body() && over(client_heard_, shard_.gate.body_timeout)) return close();
   if (link_ == link::connecting && over(connecting_since_, times.connect)) {
     disconnect();
-    engine_.on_unreachable("connecting took too long");
-  } else if ((engine_.awaits_upstream() || backend_.stalled()) && over(upstream_heard_, shard_.gate.response_timeout)) {
-    engine_.on_upstream_timeout();
+    return engine_.on_unreachable("connecting took too long");
   }
-  after_event();
+  switch (waits_for_) {
+    case waiting::nobody: return;
+    case waiting::request:
+      if (over(waits_since_, shard_.gate.keep_alive)) close();
+      return;
+    case waiting::head:
+      if (over(waits_since_, times.head)) close();
+      return;
+    case waiting::body:
+      if (over(waits_since_, shard_.gate.body_timeout)) close();
+      return;
+    case waiting::upstream:
+      if (over(waits_since_, shard_.gate.response_timeout)) engine_.on_upstream_timeout();
+      return;
+  }
 }
 
 void http_session::drain() {

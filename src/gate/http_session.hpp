@@ -49,10 +49,19 @@ class http_session final : public session,
  private:
   using time_point = std::chrono::steady_clock::time_point;
   enum class link : std::uint8_t { none, connecting, open };
+  // Whose turn it is, by the clock.
+  enum class waiting : std::uint8_t {
+    nobody,   // a store, or a client that reads slowly: they have limits of their own
+    request,  // the client may ask
+    head,     // the client has begun to
+    body,     // the client owes bytes
+    upstream  // the upstream owes an answer, or does not take the body
+  };
 
   // http_host
   void connect() override;
   void disconnect() override;
+  [[nodiscard]] bool link_is_quiet() override;
   void look(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) override;
   void raise(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) override;
   void hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) override;
@@ -71,6 +80,8 @@ class http_session final : public session,
   void on_end(peer& of);
   void after_event();
   void linger();
+  void enforce(time_point at);
+  [[nodiscard]] waiting turn() const;
   [[nodiscard]] bool wants_client() const;
   [[nodiscard]] bool wants_backend() const;
   template <class Call>
@@ -89,9 +100,9 @@ class http_session final : public session,
   bool closed_ = false;
   bool lingering_ = false;
   time_point connecting_since_{};
-  time_point client_heard_{};    // or began to be awaited
-  time_point upstream_heard_{};  // or was given something to do
-  time_point head_began_{};
+  waiting waits_for_ = waiting::nobody;
+  time_point waits_since_{};  // or since it came a step further
+  time_point lingers_since_{}, client_heard_{};
 };
 
 }  // namespace fencegate::gate

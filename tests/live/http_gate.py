@@ -87,6 +87,8 @@ class HttpGate(GateProcess):
         self.links = len(stores)
 
     def upstream_url(self):
+        if path := getattr(self.upstream, "path", None):
+            return f"unix://{path}"
         return f"http://{LOOPBACK}:{self.upstream.port}"
 
     def request(self, method, target, body=None, token=None, timeout=30, **headers):

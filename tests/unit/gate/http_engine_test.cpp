@@ -5,6 +5,7 @@
 namespace fencegate::gate {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -230,6 +231,75 @@ TEST_F(http_forwarding, the_client_may_say_that_it_has_no_more_to_ask) {
   upstream("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
   EXPECT_THAT(to_client(), EndsWith("Connection: close\r\n\r\nhi"));
   EXPECT_TRUE(engine().closing());
+}
+
+TEST_F(http_forwarding, a_client_that_leaves_in_the_middle_of_its_body_ends_the_request_and_the_hold) {
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 10\r\n\r\nabc");
+  engine().on_client_end();
+  EXPECT_FALSE(engine().closing());  // all of it could have come
+  host.admit();
+  engine().on_connected();
+  EXPECT_TRUE(engine().closing());
+  EXPECT_EQ(host.releases, 1);
+  EXPECT_EQ(host.disconnects, 1);
+}
+
+TEST_F(http_forwarding, a_client_that_leaves_behind_a_whole_body_is_served) {
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 3\r\n\r\nabc");
+  engine().on_client_end();
+  host.admit();
+  link();
+  EXPECT_THAT(to_upstream(), EndsWith("\r\n\r\nabc"));
+  EXPECT_EQ(host.releases, 0);
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(status_of(to_client()), 200);
+  EXPECT_EQ(host.releases, 1);
+}
+
+TEST_F(http_forwarding, a_link_that_has_spoken_or_ended_meanwhile_carries_no_further_request) {
+  client("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  link();
+  to_upstream();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  host.quiet = false;
+  client(put);
+  host.admit();
+  EXPECT_EQ(to_upstream(), "");
+  EXPECT_EQ(host.disconnects, 1);
+  link();
+  EXPECT_THAT(to_upstream(), StartsWith("PUT"));
+}
+
+TEST_F(http_forwarding, an_interim_response_that_announces_a_body_ends_the_link) {
+  client("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  link();
+  upstream("HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_THAT(to_client(), HasSubstr("HTTP/1.1 200"));
+  EXPECT_EQ(host.disconnects, 1);
+}
+
+TEST_F(http_forwarding, an_error_says_nothing_of_the_mark_of_an_earlier_request) {
+  client(put);
+  host.admit();
+  link();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_THAT(to_client(), HasSubstr("Fencing-Mark"));
+  client("\n");
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 400"), Not(HasSubstr("Fencing-Mark"))));
+}
+
+TEST_F(http_forwarding, says_whose_turn_it_is) {
+  EXPECT_FALSE(engine().awaits_head());
+  client("PUT /checked/7 HTTP/1.1\r\n");
+  EXPECT_TRUE(engine().awaits_head());
+  client("Host: a\r\nFencing-Token: 3\r\nContent-Length: 10\r\n\r\n");
+  EXPECT_FALSE(engine().awaits_head() || engine().awaits_body() || engine().awaits_upstream());
+  host.admit();
+  link();
+  EXPECT_TRUE(engine().awaits_body());
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab");  // before it has the body
+  EXPECT_FALSE(engine().awaits_body());
+  EXPECT_TRUE(engine().awaits_upstream());
 }
 
 using http_atomic = http_rig;

@@ -18,6 +18,7 @@ class fake_http_host final : public http_host {
  public:
   void connect() override { ++connects; }
   void disconnect() override { ++disconnects; }
+  bool link_is_quiet() override { return quiet; }
   void look(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) override {
     ask("look", route, wanted, std::move(done));
   }
@@ -49,6 +50,7 @@ class fake_http_host final : public http_host {
 
   int connects = 0, disconnects = 0, releases = 0;
   bool holding = true;
+  bool quiet = true;
   std::string asked;  // the last question
   where asked_route;
   claims_list claims;

@@ -1,0 +1,147 @@
+"""What hostile clients and hostile upstreams send (tests/corpus), through a gate that lets everything pass."""
+
+from http_gate import HttpGate
+from http_raw import Client, Ended, RawUpstream, Recorder, read_corpus
+from support import LOOPBACK, LiveTest, RedisServer, eventually, main
+
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
+
+
+class CorpusTest(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = cls.enterClassContext(RedisServer())
+
+    def gate(self, upstream):
+        routes = [{"match": "PUT /fenced/{id}", "resource": "order:{id}"}]
+        stores = {"cache": f"redis://{LOOPBACK}:{self.redis.port}"}
+        return self.start(HttpGate(upstream, stores, routes, extra={"unmatched": "pass"}))
+
+
+class Requests(CorpusTest):
+    def test_each_is_answered_as_written_down_and_nothing_else_reaches_the_upstream(self):
+        cases = read_corpus("http_requests.txt")
+        self.assertGreaterEqual(len(cases), 150)
+        upstream = self.start(Recorder())
+        gate = self.gate(upstream)
+        for case in cases:
+            with self.subTest(case.name):
+                upstream.whole.clear()
+                upstream.broken.clear()
+                self.answers(gate, case)
+                eventually(upstream.idle)
+                self.assertEqual(upstream.errors, [])
+                passed = [line for line in case.expected if line.startswith(b"pass ")]
+                self.assertEqual([self.line_of(one) for one in upstream.whole], passed)
+                # Of one whose body was broken or did not end, the upstream has seen a beginning, and no end.
+                self.assertLessEqual(len(upstream.broken), len(case.expected) - len(passed))
+        gate.assert_running()
+
+    def answers(self, gate, case):
+        with Client(gate.address) as client:
+            client.send(case.bytes)
+            for line in case.expected:
+                if line == b"wait":
+                    continue
+                answer = client.answer(method=self.method_of(line))
+                self.assertIsNotNone(answer, "closed without an answer")
+                self.assertEqual(answer.status, 200 if line.startswith(b"pass ") else int(line))
+                if not line.startswith(b"pass "):
+                    self.assertEqual(answer["Connection"], b"close")
+                    self.assertIsNone(client.answer(), "answered once more, behind an error")
+                    return
+            client.end()
+            self.assertIsNone(client.answer(), "there is one answer more than requests")
+
+    @staticmethod
+    def method_of(line):
+        return line.split(b" ")[1].decode() if line.startswith(b"pass ") else "GET"
+
+    @staticmethod
+    def line_of(message):
+        method, target, _ = message.start.split(b" ")
+        return b"pass " + method + b" " + target + (b" " + message.body if message.body else b"")
+
+
+class Responses(CorpusTest):
+    """The first request gets what the case sends, those behind it get what is good."""
+
+    def setUp(self):
+        self.case, self.closes, self.served = None, True, []
+        self.upstream = self.start(RawUpstream(self.serve))
+        self.http_gate = self.gate(self.upstream)
+
+    def serve(self, reader, number):
+        while (head := reader.head()) is not None:
+            reader.body(head)
+            self.served.append((head.start.split(b" ")[1], number))
+            if not head.start.split(b" ")[1].startswith(b"/case"):
+                reader.sock.sendall(GOOD)
+                continue
+            reader.sock.sendall(self.case.bytes)
+            if self.closes:
+                return
+
+    def cases(self):
+        for case in read_corpus("http_responses.txt"):
+            with self.subTest(case.name):
+                self.case = case
+                self.served.clear()
+                yield case
+                self.assertEqual(self.upstream.errors, [])
+
+    def test_each_is_relayed_as_written_down_and_poisons_nothing(self):
+        count = 0
+        for case in self.cases():
+            count += 1
+            with Client(self.http_gate.address) as client:
+                client.ask(f"{case.method} /case")
+                goes_on = self.check_answer(client, case)
+                if goes_on:
+                    self.check_next(client)
+        self.assertGreaterEqual(count, 40)
+        self.http_gate.assert_running()
+
+    def test_a_whole_answer_leaves_the_connection_to_the_next_request(self):
+        self.closes, reused = False, 0
+        for case in self.cases():
+            if b" keep" not in case.expected[-1]:
+                continue
+            with Client(self.http_gate.address) as client:
+                client.ask(f"{case.method} /case")
+                self.assertTrue(self.check_answer(client, case))
+                self.check_next(client)
+            self.assertEqual(self.served, [(b"/case", self.served[0][1]), (b"/next", self.served[0][1])])
+            reused += 1
+        self.assertGreaterEqual(reused, 5)
+
+    def check_answer(self, client, case):
+        """Whether the client's connection goes on."""
+        *interim, last = case.expected
+        status, _, rest = last.partition(b" ")
+        how, _, body = rest.partition(b" ")
+        try:
+            answer = client.answer(method=case.method)
+        except Ended as ended:
+            self.assertEqual((how, ended.args[0]), (b"cut", body))
+            return False
+        self.assertNotEqual(how, b"cut", "taken for whole")
+        self.assertIsNotNone(answer, "closed without an answer")
+        self.assertEqual((answer.status, answer.body if last != b"502" else b""), (int(status), body))
+        # The gate has said 100 itself, if anybody asked for it.
+        self.assertEqual(client.interim, [int(one) for one in interim if one != b"100"])
+        if last == b"502":
+            self.assertEqual(answer["Content-Type"], b"application/problem+json")
+        return answer["Connection"] != b"close"
+
+    def check_next(self, client):
+        client.ask("GET /next")
+        answer = client.answer()
+        self.assertIsNotNone(answer, "closed instead of an answer to the next request")
+        self.assertEqual((answer.status, answer.body), (200, b"good"))
+        client.end()
+        self.assertIsNone(client.answer(), "there is one answer more than requests")
+
+
+if __name__ == "__main__":
+    main()

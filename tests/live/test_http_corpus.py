@@ -1,7 +1,10 @@
 """What hostile clients and hostile upstreams send (tests/corpus), through a gate that lets everything pass."""
 
+import itertools
+
 from http_gate import HttpGate
-from http_raw import Client, Ended, RawUpstream, Recorder, read_corpus
+from http_raw import Case, Client, Ended, RawUpstream, Recorder, read_corpus
+from postgres import PostgresServer
 from support import LOOPBACK, LiveTest, RedisServer, eventually, main
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
@@ -134,13 +137,64 @@ class Responses(CorpusTest):
             self.assertEqual(answer["Content-Type"], b"application/problem+json")
         return answer["Connection"] != b"close"
 
-    def check_next(self, client):
-        client.ask("GET /next")
+    def check_next(self, client, line="GET /next", fields=None):
+        client.ask(line, fields)
         answer = client.answer()
         self.assertIsNotNone(answer, "closed instead of an answer to the next request")
         self.assertEqual((answer.status, answer.body), (200, b"good"))
         client.end()
         self.assertIsNone(client.answer(), "there is one answer more than requests")
+
+    def test_what_comes_behind_an_answer_is_never_the_next_one(self):
+        """However it meets the next request: the upstream sends it when that request has reached the gate."""
+        smuggled = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"
+        for behind in (smuggled, smuggled[:1], b"\r\n", b"0\r\n\r\n"):
+            self.case, self.closes = Case("behind"), False
+            self.case.bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ncase"
+            with Client(self.http_gate.address) as client:
+                client.ask("GET /case")
+                self.assertEqual(client.answer().body, b"case")
+                self.http_gate.stop_process()  # both are there when it goes on
+                try:
+                    client.ask("GET /next")
+                    with self.upstream.lock:
+                        (link,) = self.upstream.open
+                    link.sendall(behind)
+                finally:
+                    self.http_gate.continue_process()
+                self.assertEqual(client.answer().body, b"good")
+            eventually(self.upstream.idle)
+
+
+class HeldResponses(Responses):
+    """The same behind a held route: whatever the upstream does, nothing goes on holding the mark."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server = cls.enterClassContext(PostgresServer())
+        cls.server.user("gate")
+        cls.server.install(gate_users=["gate"])
+
+    def gate(self, upstream):
+        stores = {"ledger": f"postgres://gate@{LOOPBACK}:{self.server.port}/postgres"}
+        routes = [{"match": "* /{path...}", "resource": "orders"}]
+        return self.start(HttpGate(upstream, stores, routes))
+
+    def test_each_is_relayed_as_written_down_and_poisons_nothing(self):
+        tokens = itertools.count(1)
+        for case in self.cases():
+            if case.method != "GET":
+                continue
+            with Client(self.http_gate.address) as client:
+                client.ask("PUT /case", {"Fencing-Token": next(tokens)})
+                if self.check_answer(client, case):
+                    self.check_next(client, "PUT /next", {"Fencing-Token": next(tokens)})
+            eventually(self.nobody_holds)
+        self.assertGreater(next(tokens), 60)
+
+    def nobody_holds(self):
+        return not self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'")
 
 
 if __name__ == "__main__":

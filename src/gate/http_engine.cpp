@@ -92,6 +92,7 @@ bool http_engine::read_head(std::string_view bytes) {
   answered_ = false;
   route_.reset();
   claims_.clear();
+  presented_.reset();
   marks_.clear();
   framing_ = {};
   request_body_.begin({}, wire::http_framing::kind::none);
@@ -136,8 +137,9 @@ void http_engine::serve_route(const fence::route_match& match) {
   if (!fence::is_resource_name(resource)) return refuse(400, "this path names no resource that a token could be for");
   if (!bind(route.policy, resource)) return;
   if (claims_.empty()) return proceed();
-  if (is_read() || route.policy.mode == fence::enforcement::monitor) return look(route.policy);
-  if (route.does != settings::http_action::forward) return proceed();  // the check is one unit with what it runs
+  const bool atomic = route.does != settings::http_action::forward;
+  if (route.policy.mode == fence::enforcement::monitor || (is_read() && !atomic)) return look(route.policy);
+  if (atomic) return proceed();  // the check is one unit with what it runs
   phase_ = phase::judging;
   auto on_answer = [this](const fence_answer& answer) {
     if (answer.why) {
@@ -170,7 +172,11 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
   } else if (!is_read() && rules.missing != fence::missing_token::allow) {
     why = rejection{reason::missing, resource, {}, {}, "send it as " + gate_.token_header};
   }
-  if (!why) return true;
+  if (!why) {
+    for (const auto& one : claims_)
+      if (one.resource == resource) presented_ = one.presented;
+    return true;
+  }
   claims_.clear();
   if (enforced) {
     reject(*why);
@@ -180,7 +186,7 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
   return true;
 }
 
-// Only looks at the marks: monitor mode, and reads where they are fenced.
+// Only looks at the marks: monitor mode, and reads that are fenced and forwarded.
 void http_engine::look(const fence::policy& rules) {
   phase_ = phase::judging;
   auto on_answer = [this, enforced = rules.mode == fence::enforcement::enforce](const fence_answer& answer) {

@@ -138,8 +138,9 @@ class http_engine {
   bool keep_alive_ = true;
   std::optional<std::size_t> route_;
   fence::route_captures captures_;
-  claims_list claims_;  // under which it is let through
-  claims_list marks_;   // for the client to know
+  claims_list claims_;                     // under which it is let through
+  std::optional<fence::token> presented_;  // for the route's own resource
+  claims_list marks_;                      // for the client to know
   std::string collected_;
   std::chrono::steady_clock::time_point began_{};
 

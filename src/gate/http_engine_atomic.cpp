@@ -53,7 +53,8 @@ void http_engine::run() {
   auto on_answer = [this](const atomic_answer& answered) {
     switch (answered.what) {
       case atomic_answer::outcome::done:
-        if (!claims_.empty()) note_admitted(answered.marks, answered.raised);
+        // A read is not below the marks, and raises none: where they are nobody has said.
+        if (!claims_.empty()) note_admitted(is_read() ? claims_list{} : answered.marks, answered.raised);
         answer(answered.status, answered.content_type, answered.body);
         break;
       case atomic_answer::outcome::rejected: reject(answered.why); break;
@@ -75,8 +76,8 @@ std::optional<std::string> http_engine::value_of(const fence::route_template& te
   auto find = [&](const part& p) -> std::optional<std::string_view> {
     if (p.what == part::kind::body) return collected_;
     if (p.what == part::kind::token) {
-      if (claims_.empty()) return std::nullopt;
-      kept = claims_.front().presented.to_string();
+      if (!presented_) return std::nullopt;
+      kept = presented_->to_string();
       return kept;
     }
     if (p.what == part::kind::header) {

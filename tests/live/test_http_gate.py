@@ -174,6 +174,16 @@ class Atomic(HttpTest):
         self.gate.request("PUT", "/kv/b", b"text", token=7)
         self.assertEqual(json.loads(self.gate.request("GET", "/kv/b")[2]), {"reply": "text"})
 
+    def test_fenced_reads_are_refused_when_stale_and_raise_nothing(self):
+        with self.make(policy={"reads": "fence"}) as gate:
+            for write, read, body in (("POST", "/entries/1", b"1"), ("PUT", "/kv/a", b"1")):
+                target = "/entries" if write == "POST" else read
+                self.assertEqual(gate.request(write, target, body, token=35)[0], 200)
+                self.assert_problem(gate.request("GET", read, token=34), 412, "stale")
+                for token in (35, 36, None):
+                    self.assertEqual(gate.request("GET", read, token=token)[0], 200)
+                self.assertEqual(gate.request(write, target, body, token=35)[1]["Fencing-Mark"], "35")
+
     def test_marks(self):
         self.assert_problem(self.gate.request("GET", "/.fencegate/marks/orders"), 404)
         answer = self.gate.request("PUT", "/.fencegate/marks/orders", token=34)

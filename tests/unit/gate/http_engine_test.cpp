@@ -9,6 +9,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -322,6 +323,38 @@ TEST_F(http_atomic, a_statement_gets_its_values_and_its_claims) {
   EXPECT_THAT(said, StartsWith("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nFencing-Mark: 34\r\n"));
   EXPECT_THAT(said, EndsWith("{\"rows\":[]}"));
   EXPECT_EQ(host.connects, 0);
+}
+
+TEST_F(http_atomic, the_token_of_a_statement_is_the_one_for_the_routes_own_resource) {
+  gate_.routes.back().parameters = {"{token}"};
+  client("POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: aaa=99, entries=34, zzz=98\r\n\r\n");
+  EXPECT_EQ(host.asked, "run");
+  EXPECT_THAT(host.run_values, ElementsAre("34"));
+}
+
+TEST_F(http_atomic, monitor_runs_with_the_token_that_it_would_have_refused) {
+  gate_.routes.back().parameters = {"{token}"};
+  gate_.routes.back().policy.mode = fence::enforcement::monitor;
+  client("POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+  EXPECT_EQ(host.asked, "look");
+  host.answer(fence_answer{{}, {{"entries", *fence::token::parse("35")}}, false});
+  EXPECT_EQ(host.asked, "run");
+  EXPECT_THAT(host.run_values, ElementsAre("34"));
+  EXPECT_THAT(host.claims, IsEmpty());
+}
+
+TEST_F(http_atomic, a_fenced_read_is_checked_in_one_unit_with_what_it_reads) {
+  gate_.routes.back().methods = {"GET"};
+  gate_.routes.back().policy.read = fence::reads::fence;
+  client("GET /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+  EXPECT_EQ(host.asked, "read");
+  EXPECT_THAT(host.claims, ElementsAre(fence::claim{"entries", *fence::token::parse("34")}));
+  atomic_answer done;
+  done.what = atomic_answer::outcome::done;
+  done.status = 200;
+  done.marks = host.claims;
+  host.answer(done);
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 200"), Not(HasSubstr("Fencing-Mark"))));
 }
 
 TEST_F(http_atomic, a_body_that_is_too_large_runs_nothing) {

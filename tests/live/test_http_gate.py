@@ -1,10 +1,13 @@
 """The HTTP gate between real clients, an upstream, PostgreSQL and Redis: routes, tokens, holds, atomic routes."""
 
 import json
+import socket
+import struct
 import subprocess
 import threading
 
 from http_gate import HttpGate, Upstream
+from http_raw import Client
 from postgres import PostgresServer
 from support import LOOPBACK, LiveTest, RedisServer, eventually, main
 
@@ -103,6 +106,25 @@ class Forwarding(HttpTest):
         second.join()
         self.assertEqual(order, ["old", "new"])
         self.assertEqual([body for *_, body in self.upstream.seen()], [b"old", b"new"])
+
+    def test_a_client_that_leaves_does_not_take_its_hold_along(self):
+        for leave in ("close", "reset"):
+            resource, go = f"left-{leave}", self.upstream.event(leave)
+            client = Client(self.gate.address)
+            fields = {"Fencing-Token": 34, "X-Sleep-Until": leave, "Content-Length": 3}
+            client.ask(f"PUT /orders/{resource}", fields, b"old")
+            eventually(lambda path=f"/orders/{resource}": any(one[1] == path for one in self.upstream.seen("PUT")))
+            if leave == "reset":
+                client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sock.close()
+            newer = threading.Thread(target=self.gate.request, args=("PUT", f"/orders/{resource}", b"new", 35))
+            newer.start()
+            eventually(lambda: self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+            self.assertEqual(self.mark(f"order:{resource}"), 34)
+            go.set()  # the write that nobody waits for has ended
+            newer.join()
+            self.assertEqual(self.mark(f"order:{resource}"), 35)
+            eventually(lambda: not self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"))
 
     def test_a_forward_that_outlasts_the_grace_is_cut_and_told_unknown(self):
         with self.make(hold_grace="300ms") as gate:

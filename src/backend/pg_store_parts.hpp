@@ -29,10 +29,15 @@ inline constexpr std::chrono::milliseconds allowance{2'000};
   return !outcome.steps.empty() && outcome.steps.back().has_error() && !outcome.steps.back().error().sqlstate.empty();
 }
 
-// All of `steps` were answered, and the last is a COMMIT that did commit.
+// The last of `steps` is a COMMIT that did commit. Nothing behind its answer changes that, the session's end neither.
+[[nodiscard]] inline bool has_committed(const pg_outcome& outcome, std::size_t steps) {
+  return outcome.steps.size() >= steps && outcome.steps[steps - 1].has_value() &&
+         outcome.steps[steps - 1]->tag == "COMMIT";
+}
+
+// And nothing came behind it.
 [[nodiscard]] inline bool is_committed(const pg_outcome& outcome, std::size_t steps) {
-  return outcome.lost.empty() && outcome.steps.size() == steps && outcome.steps.back().has_value() &&
-         outcome.steps.back()->tag == "COMMIT";
+  return outcome.lost.empty() && outcome.steps.size() == steps && has_committed(outcome, steps);
 }
 
 }  // namespace fencegate::backend

@@ -196,7 +196,8 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
 void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& link, pg_outcome& outcome) {
   using kind = run_outcome::kind;
   const auto tell = [&](run_outcome out) { answer(a->from, a->ran, std::move(out)); };
-  if (failed_at(outcome)) {
+  const bool committed = has_committed(outcome, run_steps);
+  if (failed_at(outcome) && !committed) {
     if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
     const auto& e = outcome.steps.back().error();
     // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a
@@ -210,8 +211,11 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
   const bool checked = outcome.steps.size() > check_step && outcome.steps[check_step] &&
                        (reads_marks || outcome.steps[check_step]->rows.size() == 1);
-  if (is_committed(outcome, run_steps) && checked) {
-    pool_->give_back(link);
+  if (committed && checked) {
+    if (is_committed(outcome, run_steps))
+      pool_->give_back(link);
+    else if (outcome.lost.empty())
+      link->close("the server ended the session");
     if (reads_marks) {
       if (auto stale = stale_reader(a->wanted, outcome.steps[check_step]->rows)) return give_up(a, noted(*stale));
     } else {

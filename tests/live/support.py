@@ -584,6 +584,10 @@ class CutProxy:
                 sock.shutdown(socket.SHUT_RD)  # wakes the pump's recv; close alone would not
             sock.close()
 
+    def change(self, data):
+        """For subclasses: what goes on in place of a piece."""
+        return data
+
     def _accept(self):
         while True:
             try:
@@ -612,7 +616,7 @@ class CutProxy:
                 self._flowing.wait()
                 if self.delay:
                     time.sleep(self.delay)
-                sink.sendall(data)
+                sink.sendall(self.change(data))
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             with self._lock:

@@ -11,6 +11,18 @@ from support import CutProxy, eventually
 INSERT = "INSERT INTO writes (note) VALUES ($1)"
 
 
+class AtCommit(CutProxy):
+    """Holds back, once armed, what the server says behind the answer to a COMMIT."""
+
+    armed, held_back = False, None
+
+    def change(self, data):
+        if self.armed and (found := data.find(b"COMMIT\0Z")) >= 0:
+            self.armed, self.held_back = False, data[found + 7 :]
+            return data[: found + 7]
+        return data
+
+
 class StoreTest(FenceTest):
 
     @classmethod
@@ -215,6 +227,21 @@ class Statements(StoreTest):
         probe.wait_for_store()
         self.assertEqual(base.writes(), [])  # not sent again
         self.assertEqual(probe.run("orders=33", INSERT, "t:later"), ["done", "1"])
+
+    def test_a_session_that_ends_behind_its_commit_has_committed(self):
+        base = self.base()
+        proxy = self.start(AtCommit(self.server.port))
+        probe = self.probe(base, port=proxy.port)
+        self.assertEqual(probe.seal("orders=34"), ["sealed", "orders=34!"])
+        proxy.armed = True
+        asked = probe.ask("run", "orders=34", INSERT, "t:committed")
+        eventually(lambda: proxy.held_back)
+        for pid in self.backends(base):
+            base.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
+        self.assertEqual(asked.answer(), ["done", "1"])
+        self.assertEqual(len(base.writes()), 1)
+        probe.wait_for_store()
+        self.assertEqual(probe.run("orders=34", INSERT, "t:next"), ["done", "1"])
 
     def test_nobody_is_told_who_has_left(self):
         base = self.base()

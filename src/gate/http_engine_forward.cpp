@@ -88,7 +88,11 @@ bool http_engine::step_response_head() {
   if (auto read = wire::read_response_hop(response_, hop); read.has_error()) return wrong(read.error());
   link_reusable_ = link_reusable_ && framing->reusable && hop.keep_alive;
   if (response_.status >= 200) {
-    relay_response_head(*framing, hop);
+    // A gate that was frozen finds this answer and the end of its hold at the same time, in any order.
+    if (holding_ && !host_.holds())
+      fail_forward(504, "its store has let go of it before the upstream answered");
+    else
+      relay_response_head(*framing, hop);
   } else if (response_.status != 100 && request_.minor == 1) {  // the gate has said 100 itself
     append_relayed(to_client, response_, hop);
     to_client += "\r\n";

@@ -129,6 +129,21 @@ TEST_F(http_forwarding, a_cut_hold_closes_the_upstream_and_says_that_nobody_know
   EXPECT_THAT(said, HasSubstr("\"applied\":\"unknown\""));
 }
 
+TEST_F(http_forwarding, an_answer_behind_the_end_of_its_hold_says_nothing) {
+  client(put);
+  host.admit();
+  link();
+  to_upstream();
+  host.holding = false;
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+  EXPECT_EQ(host.disconnects, 1);
+  EXPECT_EQ(host.releases, 1);
+  const auto said = to_client();
+  EXPECT_EQ(status_of(said), 504);
+  EXPECT_THAT(said, HasSubstr("\"applied\":\"unknown\""));
+  EXPECT_THAT(said, Not(HasSubstr("done")));
+}
+
 TEST_F(http_forwarding, a_cut_in_the_middle_of_the_answer_ends_the_connection) {
   client(put);
   host.admit();

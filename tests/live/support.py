@@ -546,6 +546,7 @@ class CutProxy:
         self.refuse = False  # close new connections at once
         self._flowing = threading.Event()
         self._flowing.set()
+        self.pieces = 0  # that were received, and not sent yet
         self._pairs = set()
         self._lock = threading.Lock()
 
@@ -613,15 +614,23 @@ class CutProxy:
     def _pump(self, pair, source, sink):
         try:
             while data := source.recv(65536):
-                self._flowing.wait()
-                if self.delay:
-                    time.sleep(self.delay)
-                sink.sendall(self.change(data))
+                self._count(1)
+                try:
+                    self._flowing.wait()
+                    if self.delay:
+                        time.sleep(self.delay)
+                    sink.sendall(self.change(data))
+                finally:
+                    self._count(-1)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             with self._lock:
                 self._pairs.discard(pair)
             self._cut(pair)
+
+    def _count(self, pieces):
+        with self._lock:
+            self.pieces += pieces
 
 
 # ------------------------------------------------------------------------------------------------------------- tests

@@ -32,6 +32,14 @@ class Verdict:
         if self.violations[kind] <= 3:
             self.examples.append(f"{kind}: {text}")
 
+    def include(self, other):
+        """What another judge found."""
+        for mine, more in ((self.violations, other.violations), (self.outcomes, other.outcomes),
+                           (self.codes, other.codes), (self.noted, other.noted)):
+            mine.update(more)
+        self.examples += other.examples
+        self.takeovers += other.takeovers
+
 
 def around(entries, index, width=6):
     first = max(0, index - width)
@@ -51,7 +59,7 @@ def check(lists, histories, marks=None):
     for _, write in sent.values():
         verdict.outcomes[write.outcome] += 1
         if write.outcome == "rejected":
-            verdict.codes[write.answer] += 1
+            verdict.codes[write.code] += 1
     places = defaultdict(list)  # (writer, seq) → [(resource, index)]
     for resource, entries in lists.items():
         tokens = []

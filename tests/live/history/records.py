@@ -21,7 +21,11 @@ class Write:
     token: int
     connection: int
     outcome: str = "unknown"  # unknown, acknowledged, rejected, unexpected
-    answer: str = ""
+    answer: str = ""  # its code, and maybe more
+
+    @property
+    def code(self):
+        return self.answer.split(" ", 1)[0]
 
 
 @dataclass

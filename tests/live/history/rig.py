@@ -1,5 +1,5 @@
 """The frame of a history test: a server, gates in front of it, writers under leases that are taken over all the time,
-trouble; then the verdict. What the server is, its subclass says (run.py, pg_run.py)."""
+trouble; then the verdict. What the server is, its subclass says (run.py, pg_run.py, http_run.py)."""
 
 import contextlib
 import itertools
@@ -84,6 +84,10 @@ class Rig:
         """What the gate of this number talks to; it has a `port`."""
         return self.server
 
+    def make_back(self, upstream):
+        """A proxy between a gate and its upstream."""
+        return CutProxy(upstream.port)
+
     def writer_arguments(self, resource, gate_ports):
         raise NotImplementedError
 
@@ -133,7 +137,7 @@ class Rig:
     def _gate(self, stack, number):
         """The first gate has a proxy on both sides, the second towards the server, the third none."""
         upstream = self.upstream_of(number)
-        back = stack.enter_context(CutProxy(upstream.port)) if number < 2 else None
+        back = stack.enter_context(self.make_back(upstream)) if number < 2 else None
         gate = stack.enter_context(self.make_gate(back or upstream))
         gate.back = back
         gate.front = stack.enter_context(CutProxy(gate.port)) if number < 1 else None

@@ -25,7 +25,7 @@ class gates_reader {
       : report_(to), listeners_(listeners), out_(out) {}
 
   void read(const YAML::Node& node) {
-    section gate(report_, node, "gate", accepted_keys());
+    section gate(report_, node, "gate", keys::gate);
     if (!node.IsMap()) return;
     for (const auto* key : {"name", "protocol", "listen"}) gate.require(key);
     std::optional<protocol> spoken;
@@ -62,17 +62,6 @@ class gates_reader {
     YAML::Mark mark;
     std::string server;
   };
-
-  // Of every protocol, so that a key of another one is not called unknown.
-  static std::span<const std::string_view> accepted_keys() {
-    static const auto all = [] {
-      std::vector<std::string_view> out(keys::gate.begin(), keys::gate.end());
-      for (const auto& one : keys_of_one_protocol)
-        if (std::find(out.begin(), out.end(), one.name) == out.end()) out.push_back(one.name);
-      return out;
-    }();
-    return all;
-  }
 
   void reject_keys_of_others(section& gate, protocol spoken) {
     for (const auto& given : gate.entries()) {

@@ -92,8 +92,6 @@ settings::http_gate read_http_gate(report& to, section& gate, const settings::pr
   read_limits(to, gate, out);
   gate.choice("unmatched", out.unmatched, words::http_unmatched);
   gate.choice("seal", out.seal, words::seal);
-  if (out.seal == settings::http_seal::admin && !process.admin_enabled)
-    gate.complain("seal", "seal: admin needs the section admin");
   read_token_header(gate, out);
   read_times(gate, out);
   gate.count("body_max", out.body_bytes_max, 0, std::numeric_limits<std::int64_t>::max());

@@ -15,9 +15,12 @@ inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "lo
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 2> store{"url", "pool"};
-inline constexpr std::array<std::string_view, 13> gate{
-    "name",      "protocol",       "listen", "upstream",    "password_file", "policy",         "resources",
-    "unmatched", "allow_commands", "guard",  "cut_timeout", "timeouts",      "connections_max"};
+inline constexpr std::array<std::string_view, 24> gate{
+    "name",          "protocol",   "listen",          "upstream",        "password_file",
+    "policy",        "resources",  "unmatched",       "allow_commands",  "guard",
+    "cut_timeout",   "timeouts",   "connections_max", "routes",          "store",
+    "token_header",  "seal",       "hold_grace",      "answer_timeout",  "body_max",
+    "body_held_max", "keep_alive", "body_timeout",    "response_timeout"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
@@ -31,15 +34,17 @@ struct key_group {
 };
 
 // "*" stands for a name that the operator chooses.
-inline constexpr std::array<key_group, 9> key_groups{{{"", keys::process},
-                                                      {"admin.", keys::admin},
-                                                      {"log.", keys::log},
-                                                      {"stores.*.", keys::store},
-                                                      {"gates[].", keys::gate},
-                                                      {"gates[].policy.", keys::policy},
-                                                      {"gates[].resources[].", keys::rule},
-                                                      {"gates[].resources[].policy.", keys::policy},
-                                                      {"gates[].timeouts.", keys::timeouts}}};
+inline constexpr std::array<key_group, 11> key_groups{{{"", keys::process},
+                                                       {"admin.", keys::admin},
+                                                       {"log.", keys::log},
+                                                       {"stores.*.", keys::store},
+                                                       {"gates[].", keys::gate},
+                                                       {"gates[].policy.", keys::policy},
+                                                       {"gates[].resources[].", keys::rule},
+                                                       {"gates[].resources[].policy.", keys::policy},
+                                                       {"gates[].timeouts.", keys::timeouts},
+                                                       {"gates[].routes[].", keys::route},
+                                                       {"gates[].routes[].policy.", keys::policy}}};
 
 // A word of the configuration and what it means.
 template <class Enum>
@@ -73,8 +78,8 @@ inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
 inline constexpr std::array<word<settings::http_unmatched>, 2> http_unmatched{
     {{"reject", settings::http_unmatched::reject}, {"pass", settings::http_unmatched::pass}}};
-inline constexpr std::array<word<settings::http_seal>, 3> seal{
-    {{"gate", settings::http_seal::gate}, {"admin", settings::http_seal::admin}, {"off", settings::http_seal::off}}};
+inline constexpr std::array<word<settings::http_seal>, 2> seal{
+    {{"gate", settings::http_seal::gate}, {"off", settings::http_seal::off}}};
 inline constexpr std::array<word<settings::http_guarantee>, 2> guarantee{
     {{"held", settings::http_guarantee::held}, {"checked", settings::http_guarantee::checked}}};
 inline constexpr std::array<word<settings::guard>, 2> guard{

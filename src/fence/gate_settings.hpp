@@ -68,8 +68,8 @@ enum class http_guarantee : std::uint8_t {
 // Writes that match no route.
 enum class http_unmatched : std::uint8_t { reject, pass };
 
-// Where a mark can be raised by request, without a write.
-enum class http_seal : std::uint8_t { gate, admin, off };
+// Whether a mark can be read and raised by request, without a write.
+enum class http_seal : std::uint8_t { gate, off };
 
 enum class http_action : std::uint8_t { forward, redis, sql };
 
@@ -112,7 +112,7 @@ struct http_gate {
   std::uint64_t body_bytes_max = 0;                  // of forwards; 0 = no limit
   std::size_t body_held_bytes_max = 1024 * 1024;     // of routes with redis or sql, whose bodies are held whole
   std::chrono::milliseconds keep_alive{75'000};      // a client that sends no next request; 0 = none
-  std::chrono::milliseconds body_timeout{30'000};      // a client that sends nothing of a body it owes; 0 = none
+  std::chrono::milliseconds body_timeout{30'000};    // a client that sends nothing of a body it owes; 0 = none
   std::chrono::milliseconds response_timeout{60'000};  // an upstream that is silent while it owes an answer; 0 = none
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once

@@ -264,9 +264,12 @@ class Postgres(LiveTest):
 class Page(unittest.TestCase):
     def test_the_configuration_is_valid(self):
         with tempfile.TemporaryDirectory() as folder:
-            config = configuration(folder)
-            checked = subprocess.run([os.environ["FENCEGATE"], "check", "-c", str(config)], capture_output=True, text=True)
-            self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+            http = Path(folder) / "http.yaml"
+            http.write_text(block("yml"))
+            for config in (configuration(folder), http):
+                command = [os.environ["FENCEGATE"], "check", "-c", str(config)]
+                checked = subprocess.run(command, capture_output=True, text=True)
+                self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
     def test_links_lead_somewhere(self):
         for page in (ROOT / "README.md", ROOT / "src" / "README.md"):

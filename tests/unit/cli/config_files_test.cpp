@@ -91,6 +91,21 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   EXPECT_EQ(db.limits_time.head, db_defaults.limits_time.head);
   EXPECT_EQ(db.limits_time.idle, db_defaults.limits_time.idle);
   EXPECT_EQ(db.limits_time.write, db_defaults.limits_time.write);
+  ASSERT_EQ(shown.http_gates.size(), 1u);
+  const auto& api = shown.http_gates[0];
+  const settings::http_gate api_defaults;
+  EXPECT_EQ(api.policy, api_defaults.policy);
+  EXPECT_EQ(api.unmatched, api_defaults.unmatched);
+  EXPECT_EQ(api.seal, api_defaults.seal);
+  EXPECT_EQ(api.token_header, api_defaults.token_header);
+  EXPECT_EQ(api.hold_grace, api_defaults.hold_grace);
+  EXPECT_EQ(api.answer_timeout, api_defaults.answer_timeout);
+  EXPECT_EQ(api.body_bytes_max, api_defaults.body_bytes_max);
+  EXPECT_EQ(api.body_held_bytes_max, api_defaults.body_held_bytes_max);
+  EXPECT_EQ(api.keep_alive, api_defaults.keep_alive);
+  EXPECT_EQ(api.body_timeout, api_defaults.body_timeout);
+  EXPECT_EQ(api.response_timeout, api_defaults.response_timeout);
+  EXPECT_EQ(api.connections_max, api_defaults.connections_max);
 }
 
 TEST_F(ConfigTest, EveryExampleLoads) {
@@ -154,8 +169,10 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
                                                            {"log.format", names_of(words::format)},
                                                            {"gates[].protocol", names_of(words::protocols)},
                                                            {"gates[].unmatched", names_of(words::unmatched)},
-                                                           {"gates[].guard", names_of(words::guard)}};
-  for (const std::string policy : {"gates[].policy.", "gates[].resources[].policy."}) {
+                                                           {"gates[].guard", names_of(words::guard)},
+                                                           {"gates[].seal", names_of(words::seal)},
+                                                           {"gates[].routes[].guarantee", names_of(words::guarantee)}};
+  for (const std::string policy : {"gates[].policy.", "gates[].resources[].policy.", "gates[].routes[].policy."}) {
     expected[policy + "mode"] = names_of(words::mode);
     expected[policy + "missing_token"] = names_of(words::missing_token);
     expected[policy + "equal_token"] = names_of(words::equal_token);

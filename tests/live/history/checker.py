@@ -133,6 +133,6 @@ def _check_order(verdict, lists, sent, places):
         resource, index = places[key][0]
         line = (key[0], sent[key][1].connection)
         if last.get(line, -1) > index:
-            verdict.add("order", f"{resource}: {lists[resource][index]} came after its successor"
+            verdict.add("order", f"{resource}: {lists[resource][index]} ({sent[key][1].outcome}) came after its successor"
                         + around(lists[resource], index))
         last[line] = index

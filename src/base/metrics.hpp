@@ -80,8 +80,8 @@ struct gate {
   counter connections_total;
   std::array<counter, connection_rejections> connections_rejected_total;
   std::array<counter, request_classes> requests_total;  // rejected ones, too
-  std::array<counter, check_outcomes> checks_total;  // in monitor mode: what would have been the outcome
-  histogram check_duration_seconds;                  // sending an arm or a raise until its proof was read
+  std::array<counter, check_outcomes> checks_total;     // in monitor mode: what would have been the outcome
+  histogram check_duration_seconds;                     // sending an arm or a raise until its proof was read
   histogram overhead_seconds;  // a request's time inside the gate: read from the client until sent on
   counter raises_total;
   counter sessions_cut_total;

@@ -34,7 +34,8 @@ class pg_protocol final : public protocol {
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     const bool leads = control_ == nullptr;
     if (leads) control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
-    return std::make_unique<pg_sessions>(pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context)}, leads);
+    return std::make_unique<pg_sessions>(pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context)},
+                                         leads);
   }
   std::string too_many_clients() const override {
     return wire::encode_pg_error(

@@ -195,7 +195,7 @@ class Backend(FaultTest):
         self.never_served(RedisServer(maxmemory_policy="allkeys-random"), "evict")
 
     def test_a_cluster_is_refused(self):
-        redis = RedisServer(cluster_enabled="yes", databases="1")
+        redis = RedisServer(cluster_enabled="yes", cluster_port=free_port(), databases="1")
         self.never_served(redis, "luster", lambda cli: cli.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383))
 
     def test_a_replica_is_refused(self):

@@ -63,13 +63,6 @@ void pg_store::ask(pg_pool::work what, clock::time_point deadline, std::function
 
 // ── what this process has seen ──────────────────────────────────────────────────────────────────────────────────────
 
-std::optional<fence::rejection> pg_store::known_stale(const std::vector<fence::claim>& claims) const {
-  for (const auto& one : claims)
-    if (const auto mark = marks_.seen(one.resource); mark && *mark > one.presented)
-      return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
-  return std::nullopt;
-}
-
 bool pg_store::known_raised(const std::vector<fence::claim>& claims) const {
   return std::all_of(claims.begin(), claims.end(),
                      [this](const auto& one) { return marks_.seen(one.resource) == one.presented; });
@@ -126,7 +119,7 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
 }
 
 void pg_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
-  if (auto stale = known_stale(wanted.claims)) return answer(from, done, seal_result(*stale));
+  if (auto stale = known_stale(marks_, wanted.claims)) return answer(from, done, seal_result(*stale));
   auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
     self->seal_now(from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
   };

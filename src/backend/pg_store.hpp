@@ -72,7 +72,6 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   using clock = std::chrono::steady_clock;
   struct attempt;
 
-  [[nodiscard]] std::optional<fence::rejection> known_stale(const std::vector<fence::claim>& claims) const;
   [[nodiscard]] bool known_raised(const std::vector<fence::claim>& claims) const;
   void saw(const std::vector<fence::claim>& claims);
   fence::rejection noted(fence::rejection why);

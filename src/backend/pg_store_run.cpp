@@ -108,7 +108,7 @@ void pg_store::raise_then(const std::shared_ptr<attempt>& a, step again) {
 // ── holding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_store::hold(store_caller from, presented_claims wanted, std::function<void()> on_cut, hold_callback done) {
-  if (auto stale = known_stale(wanted.claims)) return answer(from, done, store_result<held_marks>(*stale));
+  if (auto stale = known_stale(marks_, wanted.claims)) return answer(from, done, store_result<held_marks>(*stale));
   auto a = std::make_shared<attempt>(
       attempt{std::move(from), std::move(wanted), 0, std::move(on_cut), std::move(done), {}, {}});
   begin(a, &pg_store::try_hold);
@@ -168,7 +168,8 @@ void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent
 
 void pg_store::run(store_caller from, presented_claims wanted, pg_statement statement, run_callback done) {
   using kind = run_outcome::kind;
-  if (auto stale = known_stale(wanted.claims)) return answer(from, done, run_outcome{kind::rejected, {}, {}, *stale});
+  if (auto stale = known_stale(marks_, wanted.claims))
+    return answer(from, done, run_outcome{kind::rejected, {}, {}, *stale});
   const auto refuse = [&](const char* sqlstate, std::string_view why) {
     answer(from, done, run_outcome{kind::failed, {}, {"ERROR", sqlstate, std::string(why), {}, {}}, {}});
   };

@@ -88,13 +88,6 @@ void redis_store::stop() {
   asio::post(context_, std::move(end));
 }
 
-std::optional<fence::rejection> redis_store::known_stale(const std::vector<fence::claim>& claims) const {
-  for (const auto& one : claims)
-    if (const auto mark = seen(one.resource); mark && *mark > one.presented)
-      return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
-  return std::nullopt;
-}
-
 // ── looking and raising ─────────────────────────────────────────────────────────────────────────────────────────────
 
 void redis_store::look(store_caller from, std::vector<std::string> resources, look_callback done) {
@@ -119,7 +112,7 @@ void redis_store::look_next(const std::vector<std::string>& resources,
 
 void redis_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
   using result = store_result<std::vector<sealed_mark>>;
-  if (auto stale = known_stale(wanted.claims)) return answer(from, done, result(*stale));
+  if (auto stale = known_stale(state_->marks, wanted.claims)) return answer(from, done, result(*stale));
   auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
     self->seal_next(wanted, std::make_shared<std::vector<sealed_mark>>(),
                     [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
@@ -143,7 +136,7 @@ void redis_store::seal_next(const presented_claims& wanted, const sealed_so_far&
 
 void redis_store::run(store_caller from, presented_claims wanted, std::vector<std::string> command, run_callback done) {
   auto a = std::make_shared<attempt>(attempt{std::move(from), std::move(wanted), std::move(command), std::move(done)});
-  if (auto stale = known_stale(a->wanted.claims)) return a->reject(std::move(*stale));
+  if (auto stale = known_stale(state_->marks, a->wanted.claims)) return a->reject(std::move(*stale));
   auto begin = [self = shared_from_this(), a] { self->try_run(a); };
   asio::post(context_, std::move(begin));
 }
@@ -180,7 +173,7 @@ void redis_store::look_first(const std::shared_ptr<attempt>& a) {
   for (const auto& one : a->wanted.claims) names.push_back(one.resource);
   auto on_marks = [self = shared_from_this(), a](const store_result<std::vector<looked_mark>>& found) {
     if (!found) return a->reject(found.error());
-    if (auto stale = self->known_stale(a->wanted.claims)) return a->reject(std::move(*stale));
+    if (auto stale = known_stale(self->state_->marks, a->wanted.claims)) return a->reject(std::move(*stale));
     std::vector<fence::claim> marks;
     for (const auto& one : *found)
       if (one.mark) marks.push_back({one.resource, *one.mark});

@@ -69,7 +69,6 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   struct attempt;
   using sealed_so_far = std::shared_ptr<std::vector<sealed_mark>>;
 
-  [[nodiscard]] std::optional<fence::rejection> known_stale(const std::vector<fence::claim>& claims) const;
   void look_next(const std::vector<std::string>& resources, const std::shared_ptr<std::vector<looked_mark>>& found,
                  const look_callback& done);
   void seal_next(const presented_claims& wanted, const sealed_so_far& marks, const seal_callback& done);

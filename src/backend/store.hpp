@@ -1,6 +1,7 @@
 // What the stores of HTTP gates have in common: who asks, how the answer gets back, and what it may be.
 #pragma once
 
+#include "backend/mark_memory.hpp"
 #include "fence/rejection.hpp"
 #include "fence/tag.hpp"
 
@@ -62,6 +63,15 @@ void answer(const store_caller& to, Done done, Answer with) {
     if (const auto alive = session.lock()) done(std::move(with));
   };
   boost::asio::post(to.thread, std::move(deliver));
+}
+
+// A token below what this process has seen of its mark: rejected without asking the backend.
+[[nodiscard]] inline std::optional<fence::rejection> known_stale(const mark_memory& marks,
+                                                                 const std::vector<fence::claim>& claims) {
+  for (const auto& one : claims)
+    if (const auto mark = marks.seen(one.resource); mark && *mark > one.presented)
+      return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
+  return std::nullopt;
 }
 
 [[nodiscard]] inline fence::rejection unavailable(std::string why) {

@@ -69,7 +69,7 @@ class Bench:
 
     def client(self, token):
         """A client that does not mind what it is answered; see `answer`."""
-        return Resp(self.gate.port, name=f"fence:{self.resource}={token}", user="app", password="apppw", timeout=20)
+        return Resp(self.gate.port, name=f"fence:{self.resource}={token}", user="app", password="apppw")
 
     def writer(self, token):
         client = self.test.start(self.client(token))

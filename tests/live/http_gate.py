@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 
-from support import LOOPBACK, GateProcess, connect, free_port
+from support import LOOPBACK, PATIENCE, GateProcess, connect, free_port
 
 
 class Upstream:
@@ -91,7 +91,7 @@ class HttpGate(GateProcess):
             return f"unix://{path}"
         return f"http://{LOOPBACK}:{self.upstream.port}"
 
-    def request(self, method, target, body=None, token=None, timeout=30, **headers):
+    def request(self, method, target, body=None, token=None, timeout=PATIENCE, **headers):
         """(status, headers, body)"""
         if token is not None:
             headers["Fencing-Token"] = str(token)
@@ -103,7 +103,7 @@ class HttpGate(GateProcess):
         finally:
             connection.close()
 
-    def raw(self, data, timeout=10):
+    def raw(self, data, timeout=PATIENCE):
         """Sends the bytes on a connection of their own and says that no more come; all that came back."""
         with connect(self.address, timeout) as sock:
             sock.sendall(data)

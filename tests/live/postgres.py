@@ -26,7 +26,7 @@ import urllib.parse
 import psycopg2
 import psycopg2.extensions
 
-from support import LOOPBACK, GateProcess, Process, eventually, free_port
+from support import LOOPBACK, PATIENCE, GateProcess, Process, eventually, free_port
 
 SCHEMA_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/backend/schema")
 SUPERUSER = "postgres"
@@ -130,7 +130,7 @@ class PostgresServer(Process):
     def connect(self, user=SUPERUSER, database="postgres", password=None, **more):
         """A psycopg2 connection with autocommit; `more`: options, application_name, …"""
         connection = psycopg2.connect(host=self.host, port=self.port, user=user, dbname=database, password=password,
-                                      connect_timeout=10, **more)
+                                      connect_timeout=PATIENCE, **more)
         connection.autocommit = True
         return connection
 
@@ -264,8 +264,8 @@ class PgGate(GateProcess):
         """A psycopg2 connection through the gate, whose tag comes as PGOPTIONS would bring it."""
         if tag:
             more["options"] = f"-c fencing.tokens={tag} " + more.get("options", "")
-        connection = psycopg2.connect(host=self.host, port=self.port, user=user, dbname=database, connect_timeout=20,
-                                      **more)
+        connection = psycopg2.connect(host=self.host, port=self.port, user=user, dbname=database,
+                                      connect_timeout=PATIENCE, **more)
         connection.autocommit = autocommit
         return connection
 
@@ -323,6 +323,7 @@ class PgBouncer(Process):
 
     def up(self):
         with contextlib.suppress(psycopg2.OperationalError):
-            psycopg2.connect(host=LOOPBACK, port=self.port, user="alice", dbname="postgres", connect_timeout=5).close()
+            psycopg2.connect(host=LOOPBACK, port=self.port, user="alice", dbname="postgres",
+                             connect_timeout=PATIENCE).close()
             return True
         return False

@@ -11,7 +11,7 @@ import queue
 import subprocess
 import threading
 
-from support import Process, die_with_parent
+from support import PATIENCE, Process, die_with_parent
 
 BINARY = os.environ.get("STORE_PROBE", "store_probe")
 
@@ -59,7 +59,7 @@ class Probe(Process):
         self.asked = {}
         self.numbers = itertools.count()
 
-    def start(self, deadline=20):
+    def start(self, deadline=PATIENCE):
         with open(self.log_path, "ab") as log:
             self.child = subprocess.Popen([BINARY, *self.arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                           stderr=log, text=True, process_group=0, preexec_fn=die_with_parent)

@@ -31,11 +31,12 @@ import unittest
 import urllib.parse
 
 LOOPBACK = "127.0.0.1"
+PATIENCE = 40  # seconds that a condition or an answer may take on a busy machine; what comes in time costs nothing
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def eventually(check, deadline=10, every=0.02):
+def eventually(check, deadline=PATIENCE, every=0.02):
     """Calls `check` until it returns something true, and returns that; AssertionError after `deadline` seconds."""
     end = time.monotonic() + deadline
     while True:
@@ -62,7 +63,7 @@ def free_port():
             return port
 
 
-def connect(address, timeout=10):
+def connect(address, timeout=PATIENCE):
     """`address`: a loopback port, or the path of a unix socket."""
     if isinstance(address, int):
         sock = socket.create_connection((LOOPBACK, address), timeout)
@@ -115,7 +116,7 @@ def _hashable(value):
 class Resp:
     """A raw Redis client. `named` is the answer to CLIENT SETNAME or HELLO. ConnectionError when the peer closes."""
 
-    def __init__(self, address, name=None, proto=2, user=None, password=None, timeout=10):
+    def __init__(self, address, name=None, proto=2, user=None, password=None, timeout=PATIENCE):
         self.sock = connect(address, timeout)
         self.pushes = []  # those that came while `call` or `pipeline` waited for a reply
         self._buffer = bytearray()
@@ -183,7 +184,7 @@ class Resp:
             self._at = 0
         return value
 
-    def closed(self, deadline=10):
+    def closed(self, deadline=PATIENCE):
         """True when the peer closes within the deadline; what it still sends is dropped."""
         end = time.monotonic() + deadline
         try:
@@ -302,7 +303,7 @@ class Process:
         """True when it answers."""
         raise NotImplementedError
 
-    def start(self, deadline=20):
+    def start(self, deadline=PATIENCE):
         with open(self.log_path, "ab") as log:
             self.child = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
                                           process_group=0, preexec_fn=die_with_parent)
@@ -354,7 +355,7 @@ class Process:
     def terminate(self):
         self._signal(signal.SIGTERM)
 
-    def wait(self, deadline=30):
+    def wait(self, deadline=PATIENCE):
         """Its exit status."""
         return self.child.wait(deadline)
 
@@ -469,7 +470,7 @@ class GateProcess(Process):
     def command(self):
         return [self.binary, "serve", "-c", os.path.join(self.folder, "fencegate.yaml")]
 
-    def start(self, deadline=20):
+    def start(self, deadline=PATIENCE):
         self._log_before = len(self.log())
         super().start(deadline)
 
@@ -482,7 +483,7 @@ class GateProcess(Process):
 
     def http(self, path, method="GET"):
         """(status, text) of the admin listener."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=5)
+        connection = http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=PATIENCE)
         try:
             connection.request(method, path)
             answer = connection.getresponse()

@@ -336,7 +336,7 @@ class Escapes(LiveTest):
             self.assertEqual(victim.call("PING"), b"PONG")
             started = time.monotonic()
             self.assertEqual(victim.call("SET", "near", "1"), b"OK")
-            self.assertLess(time.monotonic() - started, 10)
+            self.assertLess(time.monotonic() - started, 30)
 
     def test_the_gate_survives_all_of_it(self):
         with self.writer() as client:

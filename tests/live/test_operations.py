@@ -5,7 +5,7 @@ import os
 import threading
 
 import support
-from support import CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually
+from support import PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually
 
 MIB = 1024 * 1024
 
@@ -92,7 +92,7 @@ class Backend(OperationsTest):
     def attempt(self, gate, *command):
         """The answer on a connection of its own, or None when it was closed."""
         try:
-            with Resp(gate.address, name="fence:orders=34", timeout=5) as client:
+            with Resp(gate.address, name="fence:orders=34", timeout=PATIENCE) as client:
                 return client.call(*command)
         except TimeoutError:
             raise AssertionError("neither an answer nor an end") from None
@@ -199,7 +199,7 @@ class Limits(OperationsTest):
         client = self.client(gate)
         with contextlib.suppress(OSError):
             client.send(encode("GET", "big") * 64)
-        eventually(lambda: gate.metric("connections") == 0, deadline=15)
+        eventually(lambda: gate.metric("connections") == 0)
 
     def test_every_gauge_returns_to_zero(self):
         _, gate = self.servers()

@@ -1,6 +1,6 @@
 #include "backend/pg_link.hpp"
 
-#include <libpq-fe.h>
+#include "backend/libpq.hpp"
 
 #include <charconv>
 #include <limits>
@@ -19,13 +19,13 @@ std::string first_line(const char* text) {
 
 wire::pg_error error_of(const PGresult* from) {
   const auto field = [from](int code) {
-    const char* text = PQresultErrorField(from, code);
+    const char* text = pq().PQresultErrorField(from, code);
     return std::string(text == nullptr ? "" : text);
   };
   wire::pg_error e{field(PG_DIAG_SEVERITY_NONLOCALIZED), field(PG_DIAG_SQLSTATE), field(PG_DIAG_MESSAGE_PRIMARY),
                    field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
   if (e.severity.empty()) e.severity = "ERROR";
-  if (e.message.empty()) e.message = first_line(PQresultErrorMessage(from));
+  if (e.message.empty()) e.message = first_line(pq().PQresultErrorMessage(from));
   return e;
 }
 
@@ -35,7 +35,7 @@ bool ends_the_session(const wire::pg_error& e) { return e.severity == "FATAL" ||
 
 std::optional<std::uint64_t> count_of(const PGresult* from) {
   // PQcmdTuples does not take a pointer to const, and changes nothing.
-  const std::string_view digits = PQcmdTuples(const_cast<PGresult*>(from));
+  const std::string_view digits = pq().PQcmdTuples(const_cast<PGresult*>(from));
   std::uint64_t count = 0;
   const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
   if (digits.empty() || failed != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
@@ -68,12 +68,13 @@ pg_link::pg_link(boost::asio::io_context& context, std::chrono::milliseconds pat
 
 pg_link::~pg_link() {
   if (descriptor_.is_open()) descriptor_.release();
-  if (connection_ != nullptr) PQfinish(connection_);
+  if (connection_ != nullptr) pq().PQfinish(connection_);
 }
 
 void pg_link::connect(const parameters& how, std::function<void(const result<void>&)> done) {
   ++era_;
   on_connected_ = std::move(done);
+  if (const auto& loaded = load_libpq(); !loaded) return close(loaded.error().message);
   std::vector<const char*> keywords, values;
   for (const auto& [keyword, value] : how) {
     keywords.push_back(keyword.c_str());
@@ -81,30 +82,30 @@ void pg_link::connect(const parameters& how, std::function<void(const result<voi
   }
   keywords.push_back(nullptr);
   values.push_back(nullptr);
-  connection_ = PQconnectStartParams(keywords.data(), values.data(), 0);
+  connection_ = pq().PQconnectStartParams(keywords.data(), values.data(), 0);
   if (connection_ == nullptr) return close("out of memory");
-  if (PQstatus(connection_) == CONNECTION_BAD) return close(first_line(PQerrorMessage(connection_)));
+  if (pq().PQstatus(connection_) == CONNECTION_BAD) return close(first_line(pq().PQerrorMessage(connection_)));
   restart_deadline(patience_);
   watch(descriptor::wait_write, &pg_link::go_on_connecting);
 }
 
 void pg_link::go_on_connecting() {
-  switch (PQconnectPoll(connection_)) {
+  switch (pq().PQconnectPoll(connection_)) {
     case PGRES_POLLING_READING: return watch(descriptor::wait_read, &pg_link::go_on_connecting);
     case PGRES_POLLING_WRITING: return watch(descriptor::wait_write, &pg_link::go_on_connecting);
     case PGRES_POLLING_OK: break;
-    default: return close(first_line(PQerrorMessage(connection_)));
+    default: return close(first_line(pq().PQerrorMessage(connection_)));
   }
   connected_ = true;
   deadline_.cancel();
-  PQsetnonblocking(connection_, 1);
+  pq().PQsetnonblocking(connection_, 1);
   // Statements may raise notices; only what ends the session is of interest.
   auto on_notice = [](void* self, const PGresult* notice) {
     const auto e = error_of(notice);
     if (ends_the_session(e)) static_cast<pg_link*>(self)->farewell_ = e.message;
   };
-  PQsetNoticeReceiver(connection_, on_notice, this);
-  if (PQenterPipelineMode(connection_) != 1) return close("no pipeline mode");
+  pq().PQsetNoticeReceiver(connection_, on_notice, this);
+  if (pq().PQenterPipelineMode(connection_) != 1) return close("no pipeline mode");
   if (auto done = std::exchange(on_connected_, nullptr)) done({});
   send_next();
   read_on();
@@ -112,7 +113,7 @@ void pg_link::go_on_connecting() {
 
 // The socket may be another one after each step of connecting.
 void pg_link::watch(descriptor::wait_type until, void (pg_link::*then)()) {
-  const int socket = PQsocket(connection_);
+  const int socket = pq().PQsocket(connection_);
   if (socket < 0) return close("the connection was lost");
   if (!descriptor_.is_open() || descriptor_.native_handle() != socket) {
     if (descriptor_.is_open()) descriptor_.release();
@@ -155,9 +156,9 @@ void pg_link::send_next() {
   outcome_ = {};
   table_ = {};
   for (const auto& one : line_.front().statements)
-    if (!send(one)) return close(first_line(PQerrorMessage(connection_)));
-  if (PQpipelineSync(connection_) != 1) return close(first_line(PQerrorMessage(connection_)));
-  PQsetSingleRowMode(connection_);
+    if (!send(one)) return close(first_line(pq().PQerrorMessage(connection_)));
+  if (pq().PQpipelineSync(connection_) != 1) return close(first_line(pq().PQerrorMessage(connection_)));
+  pq().PQsetSingleRowMode(connection_);
   restart_deadline(line_.front().patience);
   flush();
   if (connection_ != nullptr) read_on();
@@ -171,13 +172,13 @@ bool pg_link::send(const pg_statement& one) {
     lengths.push_back(parameter.value ? static_cast<int>(parameter.value->size()) : 0);
     formats.push_back(parameter.binary ? 1 : 0);
   }
-  return PQsendQueryParams(connection_, one.sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
-                           lengths.data(), formats.data(), 0) == 1;
+  return pq().PQsendQueryParams(connection_, one.sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
+                                lengths.data(), formats.data(), 0) == 1;
 }
 
 void pg_link::flush() {
-  const int left = PQflush(connection_);
-  if (left < 0) return close(first_line(PQerrorMessage(connection_)));
+  const int left = pq().PQflush(connection_);
+  if (left < 0) return close(first_line(pq().PQerrorMessage(connection_)));
   if (left > 0) watch(descriptor::wait_write, &pg_link::flush);
 }
 
@@ -191,20 +192,20 @@ void pg_link::read_on() {
 void pg_link::receive() {
   reading_ = false;
   if (doubt_) doubt_->store(true);
-  if (PQconsumeInput(connection_) != 1) return close(first_line(PQerrorMessage(connection_)));
+  if (pq().PQconsumeInput(connection_) != 1) return close(first_line(pq().PQerrorMessage(connection_)));
   bool had_nothing = false;
-  while (PQisBusy(connection_) == 0 && sent_) {
-    PGresult* one = PQgetResult(connection_);
+  while (pq().PQisBusy(connection_) == 0 && sent_) {
+    PGresult* one = pq().PQgetResult(connection_);
     if (one == nullptr) {  // between two statements
       if (had_nothing) return close("the server's answers do not fit the questions");
       had_nothing = true;
-      PQsetSingleRowMode(connection_);
+      pq().PQsetSingleRowMode(connection_);
       continue;
     }
     had_nothing = false;
-    const bool all = PQresultStatus(one) == PGRES_PIPELINE_SYNC;
+    const bool all = pq().PQresultStatus(one) == PGRES_PIPELINE_SYNC;
     if (!all) take(one);
-    PQclear(one);
+    pq().PQclear(one);
     const auto era = era_;
     if (all) answered();
     if (era != era_) return;
@@ -217,17 +218,17 @@ void pg_link::receive() {
 void pg_link::take(const PGresult* one) {
   auto& steps = outcome_.steps;
   if (!steps.empty() && steps.back().has_error()) return;  // what was skipped
-  switch (PQresultStatus(one)) {
+  switch (pq().PQresultStatus(one)) {
     case PGRES_SINGLE_TUPLE: return add_rows(one);
     case PGRES_TUPLES_OK:
       add_rows(one);
-      for (int column = 0; column < PQnfields(one); ++column)
-        table_.columns.push_back({PQfname(one, column), PQftype(one, column)});
+      for (int column = 0; column < pq().PQnfields(one); ++column)
+        table_.columns.push_back({pq().PQfname(one, column), pq().PQftype(one, column)});
       [[fallthrough]];
     case PGRES_COMMAND_OK:
     case PGRES_EMPTY_QUERY:
       table_.affected = count_of(one);
-      table_.tag = PQcmdStatus(const_cast<PGresult*>(one));
+      table_.tag = pq().PQcmdStatus(const_cast<PGresult*>(one));
       steps.emplace_back(std::exchange(table_, {}));
       return;
     case PGRES_PIPELINE_ABORTED: return;
@@ -239,18 +240,18 @@ void pg_link::take(const PGresult* one) {
 
 void pg_link::add_rows(const PGresult* from) {
   auto& left = line_.front().row_bytes_left;
-  for (int row = 0; row < PQntuples(from); ++row) {
+  for (int row = 0; row < pq().PQntuples(from); ++row) {
     std::vector<std::optional<std::string>> columns;
     std::size_t bytes = 0;
-    for (int column = 0; column < PQnfields(from); ++column) {
+    for (int column = 0; column < pq().PQnfields(from); ++column) {
       bytes += sizeof(std::string);
-      if (PQgetisnull(from, row, column) != 0) {
+      if (pq().PQgetisnull(from, row, column) != 0) {
         columns.emplace_back(std::nullopt);
         continue;
       }
-      const auto length = static_cast<std::size_t>(PQgetlength(from, row, column));
+      const auto length = static_cast<std::size_t>(pq().PQgetlength(from, row, column));
       bytes += length;
-      columns.emplace_back(std::string(PQgetvalue(from, row, column), length));
+      columns.emplace_back(std::string(pq().PQgetvalue(from, row, column), length));
     }
     table_.cut_off = table_.cut_off || bytes > left;
     if (table_.cut_off) return;
@@ -279,7 +280,7 @@ void pg_link::restart_deadline(std::chrono::milliseconds patience) {
   deadline_.async_wait(on_time);
 }
 
-int pg_link::socket() const { return connection_ == nullptr ? -1 : PQsocket(connection_); }
+int pg_link::socket() const { return connection_ == nullptr ? -1 : pq().PQsocket(connection_); }
 
 void pg_link::close(const std::string& why) {
   if (connection_ == nullptr && on_connected_ == nullptr && line_.empty()) return;
@@ -291,7 +292,7 @@ void pg_link::close(const std::string& why) {
   connected_ = reading_ = sent_ = false;
   deadline_.cancel();
   if (descriptor_.is_open()) descriptor_.release();
-  if (connection_ != nullptr) PQfinish(std::exchange(connection_, nullptr));
+  if (connection_ != nullptr) pq().PQfinish(std::exchange(connection_, nullptr));
   farewell_.clear();
   auto waiting = std::exchange(line_, {});
   auto in_front = std::exchange(outcome_, {});

@@ -1,8 +1,7 @@
 #include "backend/postgres_install.hpp"
 
+#include "backend/libpq.hpp"
 #include "fence/printable.hpp"
-
-#include <libpq-fe.h>
 
 #include <algorithm>
 #include <array>
@@ -35,9 +34,9 @@ std::string shown(const char* text) {
 }
 
 std::string words_of(const PGconn* server, const PGresult* failed) {
-  std::string text = shown(PQresultErrorField(failed, PG_DIAG_MESSAGE_PRIMARY));
-  if (text.empty()) return shown(PQerrorMessage(server));
-  const std::string hint = shown(PQresultErrorField(failed, PG_DIAG_MESSAGE_HINT));
+  std::string text = shown(pq().PQresultErrorField(failed, PG_DIAG_MESSAGE_PRIMARY));
+  if (text.empty()) return shown(pq().PQerrorMessage(server));
+  const std::string hint = shown(pq().PQresultErrorField(failed, PG_DIAG_MESSAGE_HINT));
   return hint.empty() ? text : text + " (" + hint + ")";
 }
 
@@ -56,7 +55,7 @@ connection connect(const postgres_place& place) {
       nullptr,      nullptr};
   if (!place.login.user.empty()) values[6] = place.login.user.c_str();
   if (!place.login.password.empty()) values[7] = place.login.password.c_str();
-  return {PQconnectdbParams(names.data(), values.data(), 0), &PQfinish};
+  return {pq().PQconnectdbParams(names.data(), values.data(), 0), pq().PQfinish};
 }
 
 }  // namespace
@@ -90,14 +89,16 @@ std::string install_script(const postgres_installation& what) {
 }
 
 result<void> install(const postgres_place& place, postgres_installation what) {
+  if (const auto& loaded = load_libpq(); !loaded) return loaded.error();
   const connection server = connect(place);
-  if (PQstatus(server.get()) != CONNECTION_OK) return error{"cannot connect: " + shown(PQerrorMessage(server.get()))};
-  PQsetNoticeProcessor(
+  if (pq().PQstatus(server.get()) != CONNECTION_OK)
+    return error{"cannot connect: " + shown(pq().PQerrorMessage(server.get()))};
+  pq().PQsetNoticeProcessor(
       server.get(), [](void*, const char*) {}, nullptr);
-  if (what.gate_user.empty()) what.gate_user = PQuser(server.get());
+  if (what.gate_user.empty()) what.gate_user = pq().PQuser(server.get());
   // One message: behind a transaction pooler the parts of several could run on different servers.
-  const answer got(PQexec(server.get(), install_script(what).c_str()), &PQclear);
-  const auto status = PQresultStatus(got.get());
+  const answer got(pq().PQexec(server.get(), install_script(what).c_str()), pq().PQclear);
+  const auto status = pq().PQresultStatus(got.get());
   if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) return error{words_of(server.get(), got.get())};
   return {};
 }

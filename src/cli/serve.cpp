@@ -2,6 +2,8 @@
 
 #include "admin/admin_server.hpp"
 #include "admin/log_sink.hpp"
+#include "backend/libpq.hpp"
+#include "backend/libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
 #include "gate/http_server.hpp"
@@ -84,6 +86,16 @@ class drain_watch {
   bool closing_ = false;
 };
 
+bool needs_postgres(const settings::process& config) {
+  const auto in_postgres = [](const settings::mark_store& one) {
+    return one.speaks == settings::mark_store::kind::postgres;
+  };
+  const auto keeps_marks_there = [&](const settings::http_gate& one) {
+    return std::ranges::any_of(one.stores, in_postgres);
+  };
+  return !config.postgres_gates.empty() || std::ranges::any_of(config.http_gates, keeps_marks_there);
+}
+
 }  // namespace
 
 int serve(const settings::process& config) {
@@ -107,6 +119,8 @@ int serve(const settings::process& config) {
     log::write(log::level::error, "cannot start", {{"detail", message}});
     return 1;
   };
+  if (needs_postgres(config))
+    if (const auto& loaded = backend::load_libpq(); !loaded) return fail(loaded.error().message);
   std::size_t next = 0;  // of the figures, which stand in the same order
   for (const auto& one : config.redis_gates)
     gates.push_back(gate::make_redis_server(workers, one, *figures.gates[next++], rejections));

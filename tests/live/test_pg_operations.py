@@ -1,7 +1,10 @@
 """What operators rely on with a PostgreSQL gate: limits, time-outs, a backend that dies, draining, bounded memory."""
 
 import contextlib
+import json
 import os
+import subprocess
+import tempfile
 import threading
 
 import psycopg2
@@ -9,7 +12,7 @@ import psycopg2
 from pg_wire import (SYNC, TERMINATE, Wire, bind, cancel_request, describe, execute, extended, fields, parse, query,
                      startup)
 from postgres import PgGate, PostgresServer, run_sql
-from support import PATIENCE, CutProxy, LiveTest, connect, eventually, main
+from support import PATIENCE, CutProxy, LiveTest, connect, die_with_parent, eventually, free_port, main
 
 MIB = 1024 * 1024
 ALLOW = {"missing_token": "allow"}
@@ -317,6 +320,51 @@ class Memory(OperationsTest):
         replies = wire.converse(query("SELECT length('" + "v" * (30 * MIB) + "')") + TERMINATE)
         self.assertIn(str(30 * MIB).encode(), replies)
         self.assert_small(gate)
+
+
+class Library(LiveTest):
+    """libpq is loaded where it is needed, and only there."""
+
+    def setUp(self):
+        self.folder = self.start(tempfile.TemporaryDirectory())
+        with open(os.path.join(self.folder, "libpq.so.5"), "w"):
+            pass  # an empty file is no library
+
+    def serve(self, protocol):
+        """Starts a gate of this kind where libpq cannot be loaded. Its status (ready ones are ended by SIGTERM), and its log."""
+        port = free_port()
+        config, log = (os.path.join(self.folder, name) for name in ("fencegate.yaml", "log"))
+        with open(config, "w") as file:
+            json.dump({"admin": {"listen": f"127.0.0.1:{port}"},
+                       "gates": [{"name": protocol, "protocol": protocol, "listen": f"127.0.0.1:{free_port()}",
+                                  "upstream": f"{protocol}://127.0.0.1:{free_port()}"}]}, file)
+        with open(log, "w") as file:
+            child = subprocess.Popen([os.environ["FENCEGATE"], "serve", "-c", config], stdout=file, stderr=file,
+                                     env=os.environ | {"LD_LIBRARY_PATH": self.folder}, preexec_fn=die_with_parent)
+
+        def settled():
+            with contextlib.suppress(OSError), connect(port):
+                return True
+            return child.poll() is not None
+
+        try:
+            eventually(settled)
+            child.terminate()
+            child.wait(PATIENCE)
+        finally:
+            child.kill()
+        with open(log) as file:
+            return child.returncode, file.read()
+
+    def test_a_postgres_gate_does_not_start_without_it(self):
+        status, log = self.serve("postgres")
+        self.assertEqual(status, 1)
+        self.assertIn("apt-get install libpq5", log)
+
+    def test_a_redis_gate_does_not_miss_it(self):
+        status, log = self.serve("redis")
+        self.assertNotEqual(status, 1, log)
+        self.assertNotIn("libpq", log)
 
 
 class UnixSockets(LiveTest):

@@ -1,0 +1,34 @@
+// libpq, loaded when the first gate, store or installation needs it: a process without PostgreSQL neither waits for the
+// libraries behind it (OpenSSL, Kerberos, LDAP) nor holds their pages.
+#pragma once
+
+#include "base/result.hpp"
+
+#include <libpq-fe.h>
+
+// What is used of it.
+#define FENCEGATE_LIBPQ(each)                                                                                        \
+  each(PQclear) each(PQcmdStatus) each(PQcmdTuples) each(PQconnectPoll) each(PQconnectStartParams)                   \
+      each(PQconnectdbParams) each(PQconsumeInput) each(PQenterPipelineMode) each(PQerrorMessage) each(PQexec)       \
+          each(PQfinish) each(PQflush) each(PQfname) each(PQftype) each(PQgetResult) each(PQgetisnull)               \
+              each(PQgetlength) each(PQgetvalue) each(PQisBusy) each(PQnfields) each(PQntuples) each(PQpipelineSync) \
+                  each(PQresultErrorField) each(PQresultErrorMessage) each(PQresultStatus) each(PQsendQueryParams)   \
+                      each(PQsetNoticeProcessor) each(PQsetNoticeReceiver) each(PQsetSingleRowMode)                  \
+                          each(PQsetnonblocking) each(PQsocket) each(PQstatus) each(PQuser)
+
+namespace fencegate::backend {
+
+// Its functions under their own names.
+struct libpq {
+#define FENCEGATE_LIBPQ_MEMBER(name) decltype(&::name) name = nullptr;
+  FENCEGATE_LIBPQ(FENCEGATE_LIBPQ_MEMBER)
+#undef FENCEGATE_LIBPQ_MEMBER
+};
+
+// Loads the library, once; an error when there is none, or one too old (before PostgreSQL 14). From any thread.
+[[nodiscard]] const result<void>& load_libpq();
+
+// REQUIRES: load_libpq() succeeded.
+[[nodiscard]] const libpq& pq();
+
+}  // namespace fencegate::backend

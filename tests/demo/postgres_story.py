@@ -51,7 +51,7 @@ class PostgresStory(Story):
         sidecar_a.freeze()
         say.step("A's pod", "is frozen: SIGSTOP to its sidecar", "stopped")
         a.send("COMMIT")
-        waiting = eventually("A's COMMIT to reach its sidecar's socket", lambda: unread_bytes(a.socket, port_a))
+        waiting = eventually("A's COMMIT to reach its sidecar's socket", lambda: unread_bytes(port_a, a.socket))
         say.step("A", "COMMIT", f"{waiting} bytes lie unread in the sidecar's socket")
 
         b = self.connect("B", port_b, "orders=34")
@@ -82,6 +82,7 @@ class PostgresStory(Story):
 
     def tell(self):
         server = self.stage.enter_context(database.private_server())
+        self.stage.postgres_port = server.port
         self.page.line(f"\nA private PostgreSQL listens on 127.0.0.1:{server.port}; its lock_timeout is 1 s.")
         with database.Client(server.port) as owner:
             owner.call("CREATE TABLE orders AS SELECT 1 AS id, 'nobody' AS by")

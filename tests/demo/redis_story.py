@@ -1,9 +1,6 @@
 """The story on Redis: a paused writer's late write, with the fence and with check-then-forward."""
 
-import sys
-from pathlib import Path
-
-from stage import eventually, free_port, unread_bytes
+from stage import eventually, unread_bytes
 from story import Story, quoted
 
 KEY = "orders:1"
@@ -29,7 +26,7 @@ class RedisStory(Story):
         sidecar_a.freeze()
         say.step("A's pod", "is frozen: SIGSTOP to its sidecar", "stopped")
         a.send("SET", KEY, "A, late")
-        waiting = eventually("A's write to reach its sidecar's socket", lambda: unread_bytes(a.socket, port_a))
+        waiting = eventually("A's write to reach its sidecar's socket", lambda: unread_bytes(port_a, a.socket))
         say.step("A", f"SET {KEY} {quoted('A, late')}", f"{waiting} bytes lie unread in the sidecar's socket")
 
         b = stage.connect(port_b)
@@ -49,15 +46,16 @@ class RedisStory(Story):
         """The same with check-then-forward; returns what the late write was answered and what is in Redis afterwards."""
         say, stage = self.page, self.stage
         say.title("The same with check-then-forward: GET the mark, compare, then forward")
-        proxy_a, a = self.start_naive("proxy A", redis_port, 33, "freeze")
-        redis = stage.connect(redis_port)
+        proxy_a, port_a = stage.start_naive("proxy A", redis_port, redis_port, "orders", 33, "freeze")
+        redis, a = stage.connect(redis_port), stage.connect(port_a)
 
         self.call("A", a, "SET", f"naive:{KEY}", "A, token 33")
         a.send("SET", f"naive:{KEY}", "A, late")
         proxy_a.wait_until_frozen()
         say.step("A", f"SET naive:{KEY} {quoted('A, late')}", "checked: 33 is the mark, good")
         say.step("A's pod", "is frozen between check and forward", "stopped")
-        _, b = self.start_naive("proxy B", redis_port, 34)
+        _, port_b = stage.start_naive("proxy B", redis_port, redis_port, "orders", 34)
+        b = stage.connect(port_b)
         self.call("B", b, "SET", f"naive:{KEY}", "B, token 34")
         self.call("in Redis", redis, "GET", "naive:mark:orders", right=lambda v: v == "34")
         proxy_a.thaw()
@@ -67,15 +65,8 @@ class RedisStory(Story):
         self.expect("in Redis", f"GET naive:{KEY}", stored, lambda v: v == "A, late", good=False)
         return late, stored
 
-    def start_naive(self, name, redis_port, token, *options):
-        port = free_port()
-        script = Path(__file__).with_name("check_then_forward.py")
-        command = [sys.executable, str(script), str(port), str(redis_port), str(token), *options]
-        process = self.stage.start(name, command, lambda p: "listening" in p.log.read_text())
-        return process, self.stage.connect(port)
-
     def tell(self):
-        redis_port = self.stage.start_redis()
+        redis_port = self.stage.redis_port = self.stage.start_redis()
         self.page.line(f"A private Redis with an append-only file listens on 127.0.0.1:{redis_port}.")
         late, stored = self.fenced(redis_port)
         naive_late, naive_stored = self.unfenced(redis_port)

@@ -64,6 +64,11 @@ def find_fencegate():
     return found
 
 
+def find_curl():
+    if not shutil.which("curl"):
+        raise Missing("curl is not installed: run `./dev setup`, or `apt-get install curl`")
+
+
 def find_redis_server():
     found = shutil.which("redis-server")
     if not found:
@@ -167,15 +172,17 @@ class Redis:
         return self.read()
 
 
-def unread_bytes(client, listening_port):
-    """Bytes of this connected socket that wait in the kernel for the process behind listening_port to read them."""
-    here = client.getsockname()[1]
+def unread_bytes(listening_port, client=None):
+    """Bytes of this connected socket that wait in the kernel for the process behind listening_port to read them; without
+    a socket: of all of its clients."""
+    found = 0
     for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, queues = row.split()[:5]
         ends = int(local.split(":")[1], 16), int(remote.split(":")[1], 16)
+        here = client.getsockname()[1] if client else ends[1]
         if state == "01" and ends == (listening_port, here):  # 01: established
-            return int(queues.split(":")[1], 16)
-    return 0
+            found += int(queues.split(":")[1], 16)
+    return found
 
 
 def answers_ping(port):
@@ -204,11 +211,13 @@ gates:
     protocol: {protocol}
     listen: "127.0.0.1:{listen}"
     upstream: "{upstream}"
-"""
+{more}"""
 
 
 class Stage(contextlib.ExitStack):
     """A temporary folder, a Redis and what is started in front of it; all of it is gone when the context is left."""
+
+    redis_port = postgres_port = None  # of the servers that run already
 
     def __enter__(self):
         super().__enter__()
@@ -224,13 +233,22 @@ class Stage(contextlib.ExitStack):
                              "--appendonly", "yes", "--save", ""], lambda _: answers_ping(port))
         return port
 
-    def start_sidecar(self, name, protocol, upstream):
-        """A fencegate with one gate in front of `upstream`; returns the process, its port and its admin port."""
+    def start_sidecar(self, name, protocol, upstream, more=""):
+        """A fencegate with one gate in front of `upstream`; returns the process, its port and its admin port. `more`:
+        the rest of its configuration, the gate's keys first."""
         listen, admin = free_port(), free_port()
         path = Path(self.folder) / f"{name.replace(' ', '-')}.yaml"
-        path.write_text(CONFIGURATION.format(admin=admin, listen=listen, protocol=protocol, upstream=upstream))
+        path.write_text(CONFIGURATION.format(admin=admin, listen=listen, protocol=protocol, upstream=upstream,
+                                             more=more))
         process = self.start(name, [find_fencegate(), "serve", "-c", str(path)], lambda _: is_ready(admin))
         return process, listen, admin
+
+    def start_naive(self, name, redis_port, upstream_port, resource, token, *options):
+        """A proxy that checks and then forwards; returns the process and its port."""
+        port = free_port()
+        script = Path(__file__).with_name("check_then_forward.py")
+        command = [sys.executable, str(script), *map(str, (port, redis_port, upstream_port, resource, token, *options))]
+        return self.start(name, command, lambda p: "listening" in p.log.read_text()), port
 
     def connect(self, port):
         return self.enter_context(Redis(port))

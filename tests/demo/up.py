@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The story of fencegate, played with real processes: a paused writer's late write, with the fence and without; first
-on Redis, then on PostgreSQL.
+on Redis, then on PostgreSQL, then over HTTP.
 
 `./dev up` plays it and then keeps serving, so that it can be tried by hand; `./dev up --once` ends after the story.
 Exit: 0 all steps went as they should, 1 a step did not, 2 something is missing on this machine.
@@ -10,17 +10,21 @@ import argparse
 import signal
 import sys
 
+import http_story
 import postgres_story
 import redis_story
 from database import find_postgres
-from stage import Missing, Page, Stage, Trouble, find_fencegate, find_redis_server
+from stage import Missing, Page, Stage, Trouble, find_curl, find_fencegate, find_redis_server
 
 
 def run(once):
     page = Page(sys.stdout)
-    find_fencegate(), find_redis_server(), find_postgres()  # what is missing is said before anything is started
+    for find in (find_fencegate, find_redis_server, find_postgres, find_curl):  # what is missing is said at once
+        find()
     with Stage() as stage:
-        stories = redis_story.RedisStory(stage, page), postgres_story.PostgresStory(stage, page)
+        # That of HTTP needs the servers of the others.
+        kinds = redis_story.RedisStory, postgres_story.PostgresStory, http_story.HttpStory
+        stories = [kind(stage, page) for kind in kinds]
         for story in stories:
             story.tell()
         if not once:

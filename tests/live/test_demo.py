@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 DEMO = Path(__file__).resolve().parents[1] / "demo"
 DEADLINE = 60
-LAST_LINE = "figures of postgres sidecar A"
+LAST_LINE = "figures of http sidecar A"
 
 # What each scene must show, in this order; the numbers of bytes and ports vary.
 FENCED = [
@@ -68,6 +69,36 @@ POSTGRES_UNFENCED = [
     r"B +UPDATE orders SET by = 'B, token 34' +UPDATE 1",
     r"A +UPDATE orders SET by = 'A, late' +UPDATE 1",
     r"in PostgreSQL +SELECT by FROM orders +A, late",
+]
+
+
+def http_fenced(path, resource, result, *reads):
+    return [
+        rf'A +PUT {path} "A, token 33" Fencing-Token: 33 +200, Fencing-Mark: 33{result}',
+        r"A's pod +is frozen: SIGSTOP to its sidecar +stopped",
+        rf'A +PUT {path} "A, late" Fencing-Token: 33 +[1-9]\d* bytes lie unread in the sidecar\'s socket',
+        rf'B +PUT {path} "B, token 34" Fencing-Token: 34 +200, Fencing-Mark: 34{result}',
+        r"A's pod +goes on: SIGCONT +running",
+        rf"A +…reads the answer to its late request +412, Fencing-Mark: 34, problem\+json: token 33 of {resource} is "
+        r"below mark 34; not applied.*",
+        *reads,
+    ]
+
+
+HTTP_SQL = http_fenced("/orders/7", "order:7", r', {"rows":\[\],"affected":1}',
+                       "in PostgreSQL +SELECT by FROM http_orders +B, token 34")
+HTTP_REDIS = http_fenced("/carts/7", "cart:7", ', {"reply":"OK"}', "in Redis +GET http:cart:7 +B, token 34")
+HTTP_HELD = http_fenced("/files/7", "file:7", "", "the service +GET /files/7 +B, token 34",
+                        r"the service +GET /files/7\?log +33 34")
+HTTP_UNFENCED = [
+    r'A +PUT /files/8 "A, token 33" Fencing-Token: 33 +200',
+    r'A +PUT /files/8 "A, late" Fencing-Token: 33 +checked: 33 is the mark, good',
+    r"A's pod +is frozen between check and forward +stopped",
+    r'B +PUT /files/8 "B, token 34" Fencing-Token: 34 +200',
+    r"A's pod +goes on: SIGCONT +running",
+    r"A +…reads the answer to its late request +200",
+    r"the service +GET /files/8 +A, late",
+    r"the service +GET /files/8\?log +33 34 33",
 ]
 
 # Raises marks as a gate does, and lets every write pass: the demo must notice.
@@ -140,6 +171,39 @@ POSTGRES_GATE_WITHOUT_A_FENCE = f"""\
             threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 """
 
+# The real program, but for `serve` with an http gate: it says that the mark is the request's token, whatever was before.
+HTTP_GATE_WITHOUT_A_FENCE = f"""\
+    #!{sys.executable}
+    import os, re, sys
+    text = open(sys.argv[3]).read()
+    if sys.argv[1] != "serve" or "protocol: http" not in text:
+        os.execv({os.environ["FENCEGATE"]!r}, sys.argv)
+    import http.server, threading
+    sys.path.insert(0, {str(DEMO)!r})
+    import database
+
+    admin, listen = (int(re.search(key + r": .*:(\\d+)", text)[1]) for key in ("admin", "    listen"))
+    store = int(re.search(r"postgres://fencegate@.*:(\\d+)/", text)[1])
+
+    class Gate(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def do_PUT(self):
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            with database.Client(store, user="postgres") as superuser:
+                superuser.call(f"UPDATE http_orders SET by = '{{body}}'")
+            self.send_response(200)
+            self.send_header("Fencing-Mark", self.headers["Fencing-Token"])
+            self.end_headers()
+
+    pages, gate = (http.server.ThreadingHTTPServer(("127.0.0.1", port), Gate) for port in (admin, listen))
+    threading.Thread(target=pages.serve_forever, daemon=True).start()
+    print('"msg":"backend up" "msg":"backend up"', flush=True)
+    gate.serve_forever()
+"""
+
 
 def steps(output, title):
     """The numbered lines below the title that starts with `title`."""
@@ -202,6 +266,13 @@ class Demo(unittest.TestCase):
         self.assert_steps(steps(output, "On PostgreSQL, without fencegate"), POSTGRES_UNFENCED)
         self.assertRegex(output, r"late write +ZF001, not applied +UPDATE 1, applied\n")
         self.assertRegex(output, r'what the row holds +"B, token 34" +"A, late"\n')
+        self.assert_steps(steps(output, "Over HTTP, a statement"), HTTP_SQL)
+        self.assert_steps(steps(output, "Over HTTP, a command"), HTTP_REDIS)
+        self.assert_steps(steps(output, "Over HTTP, forwarded to the service"), HTTP_HELD)
+        self.assert_steps(steps(output, "The same forward with check-then-forward"), HTTP_UNFENCED)
+        self.assertRegex(output, r"late request +412, not applied +200, applied\n")
+        self.assertRegex(output, r'what is there +"B, token 34" +"A, late"\n')
+        self.assertRegex(output, r"tokens, as they came +33 34 +33 34 33\n")
         self.assertNotIn("\033[", output, "colours are for terminals")
         self.assertNotIn("Try it by hand", output)
         self.assert_nothing_left()
@@ -222,6 +293,9 @@ class Demo(unittest.TestCase):
     def test_fails_on_a_postgres_gate_that_does_not_fence(self):
         self.assert_notices(POSTGRES_GATE_WITHOUT_A_FENCE, "10")
 
+    def test_fails_on_an_http_gate_that_does_not_fence(self):
+        self.assert_notices(HTTP_GATE_WITHOUT_A_FENCE, "6")
+
     def test_says_what_to_do_without_a_binary(self):
         self.environment["FENCEGATE"] = str(self.folder / "nothing")
         status, output, errors = self.play_once()
@@ -233,6 +307,16 @@ class Demo(unittest.TestCase):
         status, output, errors = self.play_once()
         self.assertEqual((status, output), (2, ""))
         self.assertIn("redis-server is not installed", errors)
+
+    def test_says_what_to_do_without_curl(self):
+        programs = self.folder / "programs"
+        programs.mkdir()
+        for name in ("redis-server", "setpriv"):
+            (programs / name).symlink_to(shutil.which(name))
+        self.environment["PATH"] = str(programs)
+        status, output, errors = self.play_once()
+        self.assertEqual((status, output), (2, ""))
+        self.assertIn("curl is not installed", errors)
 
     def test_says_what_to_do_without_psycopg2(self):
         (self.folder / "psycopg2.py").write_text("raise ImportError('there is none')")
@@ -252,7 +336,8 @@ class Demo(unittest.TestCase):
         else:
             self.fail("".join(told) + demo.stderr.read())
         started = children(demo.pid)
-        self.assertEqual(len(started), 8, "Redis, PostgreSQL, two sidecars of each, two check-then-forward proxies")
+        self.assertEqual(len(started), 13, "Redis, PostgreSQL, a service, two sidecars of each; four check-then-forward "
+                                           "proxies")
         demo.send_signal(signum)
         status = demo.wait(DEADLINE)
         give_up = time.monotonic() + DEADLINE

@@ -19,6 +19,7 @@ CELLS = {
     "select-8": ("SELECT 1, 8 clients", False, "select", 8),
 }
 ALL_ROWS = [*CELLS, "connect", "copy", "takeover", "memory"]
+ROUNDS = 7
 CONNECTING = 8  # clients of the row "connect"
 
 

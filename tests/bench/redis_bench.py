@@ -9,6 +9,7 @@ from report import interleave, ratio, table, target_table, version
 
 ROWS = {"50x1": (50, 1), "50x16": (50, 16), "1x1": (1, 1), "1x64": (1, 64)}
 ALL_ROWS = [*ROWS, "footprint"]
+ROUNDS = 7
 
 
 def run(options, names):

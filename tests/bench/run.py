@@ -3,36 +3,41 @@
 without a proxy. All ways run in one sitting on the same server, one after the other within each round, and every figure
 is a median over the rounds of a ratio to the same round's direct run: on a shared machine only ratios mean something.
 
-    run.py [redis] [postgres] [--quick] [--only ROW]... [--rounds N] [--seconds S] [--durable]
+    run.py [redis] [postgres] [http] [--quick] [--only ROW]... [--rounds N] [--seconds S] [--durable]
            [--fencegate PATH] [--load PATH]
 
-Without redis or postgres both are measured. Rows of redis: 50x1, 50x16, 1x1, 1x64 (connections x pipeline), footprint
-(memory and start-up). Rows of postgres: durable-1, durable-8, async-1, async-8 (INSERT with synchronous_commit on and
-off, by 1 and 8 clients), select-1, select-8 (`SELECT 1`), connect (a new connection per transaction), copy, takeover,
-memory.
+Without redis, postgres or http all are measured. Rows of redis: 50x1, 50x16, 1x1, 1x64 (connections x pipeline),
+footprint (memory and start-up). Rows of postgres: durable-1, durable-8, async-1, async-8 (INSERT with
+synchronous_commit on and off, by 1 and 8 clients), select-1, select-8 (`SELECT 1`), connect (a new connection per
+transaction), copy, takeover, memory. Rows of http: read-1, read-64, write-1, write-64 (GET and PUT by 1 and 64
+connections), hot-64 (PUT to one resource), http-memory, corpus (who lets which hostile requests and responses through).
 """
 
 import argparse
 import os
+import sys
 
+import http_bench
 import postgres_bench
 import redis_bench
 from contenders import REPOSITORY
 from measure import allow_many_files
 from report import machine
 
-BENCHMARKS = {"redis": redis_bench, "postgres": postgres_bench}
+BENCHMARKS = {"redis": redis_bench, "postgres": postgres_bench, "http": http_bench}
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("servers", nargs="*", metavar="SERVER", help="redis, postgres; both without it")
+    parser.add_argument("servers", nargs="*", metavar="SERVER", help="redis, postgres, http; all without it")
     parser.add_argument("--quick", action="store_true", help="one short round: does it run at all")
     parser.add_argument("--only", action="append", metavar="ROW", help="these rows only",
                         choices=[row for benchmark in BENCHMARKS.values() for row in benchmark.ALL_ROWS])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of one run; with PostgreSQL whole seconds")
-    parser.add_argument("--durable", action="store_true", help="Redis with its append-only file, synced every second")
+    parser.add_argument("--rounds", type=int, help="default: 7; http: 5")
+    parser.add_argument("--seconds", type=float, default=2.0,
+                        help="length of one run; with PostgreSQL and HTTP whole seconds")
+    parser.add_argument("--durable", action="store_true",
+                        help="Redis with its append-only file, synced every second; PostgreSQL behind HTTP synced, too")
     parser.add_argument("--fencegate", default=os.environ.get("FENCEGATE", f"{REPOSITORY}/build/release/fencegate"))
     parser.add_argument("--load", default=os.environ.get("LOAD", f"{REPOSITORY}/build/release/tests/load"))
     options = parser.parse_args()
@@ -45,7 +50,8 @@ def arguments():
         parser.error(f"nothing to measure: no such row as {', '.join(options.only)} with what was named")
     if options.quick:
         options.rounds, options.seconds = 1, 0.3
-    if "redis" in options.servers and not os.path.exists(options.load):
+    options.failures = []
+    if set(options.servers) & {"redis", "http"} and not os.path.exists(options.load):
         parser.error(f"{options.load} is missing: build the target `load`")
     if not os.path.exists(options.fencegate):
         print(f"No fencegate at {options.fencegate}: only the others are measured.\n")
@@ -56,12 +62,16 @@ def arguments():
 def main():
     options = arguments()
     allow_many_files()
+    rounds = options.rounds
     print("\n".join(machine()), flush=True)
     for name in options.servers:
         benchmark = BENCHMARKS[name]
+        options.rounds = rounds or benchmark.ROUNDS
         print("\n".join(benchmark.heading(options)), flush=True)
         rows = [row for row in benchmark.ALL_ROWS if not options.only or row in options.only]
         print("\n".join(benchmark.run(options, rows)), flush=True)
+    if options.failures:
+        sys.exit(f"{len(options.failures)} runs failed")
 
 
 if __name__ == "__main__":

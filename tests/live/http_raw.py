@@ -25,8 +25,8 @@ class Ended(Exception):
 
 
 class Case:
-    def __init__(self, name):
-        self.name, self.method, self.bytes, self.expected = name, "GET", b"", []
+    def __init__(self, name, section=""):
+        self.name, self.section, self.method, self.bytes, self.expected = name, section, "GET", b"", []
 
 
 def unescaped(text):
@@ -39,14 +39,16 @@ def unescaped(text):
 
 def read_corpus(name):
     """See tests/corpus/README.md."""
-    cases = []
+    cases, section = [], ""
     with open(os.path.join(CORPUS, name), "rb") as file:
         for line in file.read().split(b"\n"):
             word, _, text = line.partition(b" ")
+            if word == b"##":
+                section = text.decode()
             if not line or line.startswith(b"#"):
                 continue
             if word == b"case":
-                cases.append(Case(text.decode()))
+                cases.append(Case(text.decode(), section))
             elif word == b"method":
                 cases[-1].method = text.decode()
             elif word == b"send":

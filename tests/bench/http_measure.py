@@ -1,0 +1,160 @@
+"""What is measured about HTTP: rates and latency by wrk, the same writes without HTTP, processor time, memory."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import subprocess
+
+from contenders import LOOPBACK
+from http_contenders import BODY, IDS, POOL, TOKEN
+from measure import IDLE_CONNECTIONS, cpu_seconds, run_load
+from postgres import binary
+
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "http_wrk.lua")
+# Row: what it is called, method, connections, resources.
+ROWS = {
+    "read-1": ("GET, 1 connection", "GET", 1, IDS),
+    "read-64": ("GET, 64 connections", "GET", 64, IDS),
+    "write-1": ("PUT, 1 connection", "PUT", 1, IDS),
+    "write-64": ("PUT, 64 connections", "PUT", 64, IDS),
+    "hot-64": ("PUT, 64 connections, one resource", "PUT", 64, 1),
+}
+
+
+class FailedRun(Exception):
+    """Not a figure."""
+
+
+def whole_seconds(options):
+    return max(1, round(options.seconds))
+
+
+class Wrk:
+    """A column: wrk sends its requests to `front`, on paths that begin with `path`. `arrivals`: functions that count
+    what has arrived where it should so far; each must have counted every request."""
+
+    def __init__(self, key, title, front, rows, arrivals, path="/orders/", clear=None):
+        self.key, self.title, self.front, self.rows, self.path = key, title, front, rows, path
+        self.arrivals = arrivals
+        self.clear = clear
+
+    def run(self, row, options):
+        _, method, connections, ids = ROWS[row]
+        if self.clear:
+            self.clear()
+        before, used = [count() for count in self.arrivals], family_seconds(self.front.pid)
+        write = [TOKEN, str(len(BODY))] if method == "PUT" else ["", "0"]
+        seconds = whole_seconds(options)
+        done = subprocess.run(["wrk", "-t", "1", "-c", str(connections), "-d", f"{seconds}s", "-s", SCRIPT,
+                               f"http://{LOOPBACK}:{self.front.port}", "--", method, self.path, str(ids), *write],
+                              capture_output=True, text=True, timeout=seconds + 60)
+        used = family_seconds(self.front.pid) - used
+        if done.returncode != 0 or not done.stdout.strip():
+            raise FailedRun(f"wrk ended with status {done.returncode}: {done.stderr.strip()}")
+        figures = json.loads(done.stdout.splitlines()[-1])
+        wrong = {name: count for name in ("connect", "read", "write", "status", "timeout") if (count := figures[name])}
+        if wrong or not figures["requests"]:
+            raise FailedRun(f"of {figures['requests']} requests, errors: {wrong}")
+        for count, begin in zip(self.arrivals, before):
+            if count() - begin < figures["requests"]:
+                raise FailedRun(f"{figures['requests']} requests answered, {count() - begin} arrived")
+        return {"rate": figures["requests"] / figures["seconds"], "p50": figures["p50_us"], "p99": figures["p99_us"],
+                "cpu": used / figures["requests"] * 1000}
+
+
+class FencedSet:
+    """A column: the same writes without HTTP, through a Redis gate (`contender`), by the load generator."""
+
+    def __init__(self, contender, connections=64):
+        self.key, self.title, self.rows = "set", "SET, Redis gate", {"write-64"}
+        self.contender, self.connections = contender, connections
+
+    def run(self, _, options):
+        try:
+            figures = run_load(options.load, self.contender, self.connections, 1, options.seconds)
+        except RuntimeError as error:
+            raise FailedRun(str(error)) from error
+        return {"rate": figures["rate"], "p50": figures["p50_us"], "p99": figures["p99_us"],
+                "cpu": figures["server_cpu"] / 1000}
+
+
+class Pgbench:
+    """A column: the transaction of the sql route without HTTP, from as many connections as fencegate has to PostgreSQL.
+    What fencegate sends, sent as it does: five statements in one pipeline, prepared anew each time."""
+
+    STATEMENTS = f"""\\set id random(1, {IDS})
+\\startpipeline
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SELECT pg_catalog.set_config('statement_timeout', '10000', true);
+SELECT fencegate.guard(ARRAY['order:' || :id::text], ARRAY[{TOKEN}::int8]);
+INSERT INTO bench_rows (client, body) VALUES (:id::int, '{BODY}');
+COMMIT;
+\\endpipeline
+"""
+
+    def __init__(self, server, user):
+        self.key, self.title, self.rows = "pgbench", "pgbench", {"write-64"}
+        self.server, self.user = server, user
+        self.script = os.path.join(server.folder, "guarded.sql")
+        with open(self.script, "w") as file:
+            file.write(self.STATEMENTS)
+
+    def run(self, _, options):
+        self.server.clear()
+        login = {"PGHOST": LOOPBACK, "PGPORT": str(self.server.port), "PGUSER": self.user, "PGDATABASE": "postgres"}
+        done = subprocess.run([binary("pgbench"), "-n", "-M", "extended", "-f", self.script, "-c", str(POOL), "-j", "2",
+                               "-T", str(whole_seconds(options))],
+                              env=os.environ | login, capture_output=True, text=True, timeout=options.seconds + 60)
+        rate = re.search(r"^tps = ([0-9.]+)", done.stdout, re.M)
+        count = re.search(r"^number of transactions actually processed: ([0-9]+)", done.stdout, re.M)
+        failed = re.search(r"^number of failed transactions: ([0-9]+)", done.stdout, re.M)
+        if done.returncode != 0 or not rate or not count or not failed or int(failed[1]):
+            raise FailedRun(f"pgbench ended with status {done.returncode}: {done.stdout}{done.stderr}")
+        rows = self.server.value("SELECT count(*) FROM bench_rows")
+        if rows < int(count[1]):
+            raise FailedRun(f"{count[1]} transactions, {rows} rows")
+        return {"rate": float(rate[1])}
+
+
+# --------------------------------------------------------------------------------------------------------- processes
+
+
+def family(pid):
+    """The process and those below it."""
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [pid, *(int(child) for child in file.read().split())]
+    return [pid]
+
+
+def family_seconds(pid):
+    return sum(cpu_seconds(one) for one in family(pid))
+
+
+def family_megabytes(pid):
+    """Resident; what the processes share is counted once."""
+    own, shared = 0, [0]
+    for one in family(pid):
+        with open(f"/proc/{one}/smaps_rollup") as file:
+            sizes = {name: int(text.split()[0]) for name, text in (line.split(":", 1) for line in list(file)[1:])}
+        own += sizes["Private_Clean"] + sizes["Private_Dirty"]
+        shared.append(sizes["Shared_Clean"] + sizes["Shared_Dirty"])
+    return (own + max(shared)) * 1024 / 1e6
+
+
+def memory(makers):
+    """{title: resident megabytes of a fresh process, idle and with 1,000 connections that have asked once}."""
+    found = {}
+    for title, make in makers:
+        with make() as front, contextlib.ExitStack() as clients:
+            idle = family_megabytes(front.pid)
+            for number in range(IDLE_CONNECTIONS):
+                connection = http.client.HTTPConnection(LOOPBACK, front.port, timeout=20)
+                clients.enter_context(contextlib.closing(connection))
+                connection.request("GET", f"/orders/{number}")
+                answer = connection.getresponse()
+                if answer.read() and answer.status != 200:
+                    raise RuntimeError(f"{title}: {answer.status}")
+            found[title] = {"idle": idle, "crowded": family_megabytes(front.pid)}
+    return found

@@ -72,14 +72,27 @@ bool names_this_host(std::string_view host, const settings::address& listen) {
   return false;
 }
 
+// For a page that is for the pod's own programs: why this peer does not get it.
+std::optional<page_answer> refuse_stranger(const std::string& page, const page_request& request,
+                                           const settings::address& listen) {
+  if (!request.from_loopback) return text_answer(403, page + " is for peers on loopback only\n");
+  if (request.from_browser) return text_answer(403, page + " is not for browsers\n");
+  if (!request.host || !names_this_host(*request.host, listen))
+    return text_answer(403, page + ": Host must be localhost, 127.0.0.1, [::1] or the listen address\n");
+  return std::nullopt;
+}
+
 page_answer quit_page(const page_request& request, const settings::address& listen) {
-  if (!request.from_loopback) return text_answer(403, "/quit is for peers on loopback only\n");
-  if (request.from_browser) return text_answer(403, "/quit is not for browsers\n");
-  if (!request.host || !names_this_host(*request.host, listen)) {
-    return text_answer(403, "/quit: Host must be localhost, 127.0.0.1, [::1] or the listen address\n");
-  }
+  if (auto refused = refuse_stranger("/quit", request, listen)) return std::move(*refused);
   page_answer a = text_answer(200, "quitting\n");
   a.quit = true;
+  return a;
+}
+
+page_answer marks_page(const page_request& request, const settings::address& listen) {
+  if (auto refused = refuse_stranger("/.fencegate/marks", request, listen)) return std::move(*refused);
+  page_answer a;
+  a.marks = true;
   return a;
 }
 
@@ -91,9 +104,11 @@ page_answer not_allowed(std::string_view allow) {
 
 }  // namespace
 
-page_answer answer_page(const page_request& request, const metrics::process& process, const settings::address& listen) {
+page_answer answer_page(const page_request& request, const metrics::process& process, const settings::address& listen,
+                        bool marks) {
   const std::string_view path = request.target.substr(0, request.target.find('?'));
   if (path == "/quit") return request.method == "POST" ? quit_page(request, listen) : not_allowed("POST");
+  if (marks && path.starts_with("/.fencegate/marks/")) return marks_page(request, listen);
   if (path != "/" && path != "/livez" && path != "/readyz" && path != "/metrics") {
     return text_answer(404, "no such page; there are / /livez /readyz /metrics\n");
   }

@@ -3,12 +3,16 @@
 //   GET  /livez    200 as long as the process runs        GET /metrics   Prometheus text
 //   GET  /readyz   200 or 503; never asks a backend       GET /          a status page for people
 //   POST /quit     begins the end of the process; for the job's own containers and nobody else
+//   GET, PUT /.fencegate/marks/{resource}   of the HTTP gate with seal: admin, which answers them; for the same peers
 #pragma once
 
+#include "base/header_field.hpp"
 #include "base/metrics.hpp"
 #include "base/settings.hpp"
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,13 +30,24 @@ struct page_answer {
   unsigned status = 200;
   std::string body;
   std::string content_type = "text/plain; charset=utf-8";
-  std::string_view allow;  // of a 405
-  bool quit = false;       // ask the process to end once this answer is sent
+  std::string_view allow;         // of a 405
+  std::string fencing_mark = {};  // the field of this name; "": none
+  bool quit = false;              // ask the process to end once this answer is sent
+  bool marks = false;             // no answer yet: it is the marks' service that gives it
 };
 
-// POST /quit is refused (403) unless the peer is on loopback, Host names this host or `listen` (a page whose name was
-// rebound to 127.0.0.1 sends its own), and no browser sent it (any web page may post to 127.0.0.1).
+struct marks_request {
+  std::string_view method, target, host;
+  std::span<const header_field> fields;
+  std::string_view client;  // address and port
+};
+// Answers a request for a mark, at once or later, on the thread that asked.
+using marks_service = std::function<void(const marks_request&, std::function<void(page_answer)> done)>;
+
+// POST /quit and marks are refused (403) unless the peer is on loopback, Host names this host or `listen` (a page whose
+// name was rebound to 127.0.0.1 sends its own), and no browser sent it (any web page may post to 127.0.0.1).
+// `marks`: there is a service of marks.
 [[nodiscard]] page_answer answer_page(const page_request& request, const metrics::process& process,
-                                      const settings::address& listen);
+                                      const settings::address& listen, bool marks = false);
 
 }  // namespace fencegate::admin

@@ -1,6 +1,5 @@
 #include "admin/admin_server.hpp"
 
-#include "admin/admin_pages.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -20,8 +19,10 @@
 #include <boost/beast/http/write.hpp>
 
 #include <list>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fencegate::admin {
 namespace {
@@ -75,6 +76,8 @@ response to_response(page_answer answer, unsigned version, bool keep_alive, bool
   out.set(http::field::cache_control, "no-store");
   out.set("X-Content-Type-Options", "nosniff");
   if (!answer.allow.empty()) out.set(http::field::allow, answer.allow);
+  if (!answer.fencing_mark.empty()) out.set("Fencing-Mark", answer.fencing_mark);
+  if (answer.status == 503) out.set(http::field::retry_after, "1");
   out.keep_alive(keep_alive);
   out.content_length(answer.body.size());
   if (!head_only) out.body() = std::move(answer.body);
@@ -116,6 +119,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   }
 
   std::uint16_t port() const { return port_; }
+  void serve_marks(marks_service marks) { marks_ = std::move(marks); }
 
   void close() {
     error_code ignored;
@@ -192,6 +196,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
         keep_alive = false;
       } else {
         answer = self->answer(parser.get(), at->stream.socket());
+        if (answer.marks) answer = co_await ask_marks(self, parser.get(), at->stream.socket());
         keep_alive = parser.get().keep_alive() && answer.status != 400 && !answer.quit;
       }
       const bool quit = answer.quit;
@@ -226,7 +231,44 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     if (hosts == 1) asked.host = request[http::field::host];
     asked.from_browser = request.count(http::field::origin) != 0 || request.count("Sec-Fetch-Site") != 0;
     asked.from_loopback = !gone && is_loopback(peer.address());
-    return answer_page(asked, process_, listen_);
+    return answer_page(asked, process_, listen_, marks_ != nullptr);
+  }
+
+  // A question under way, as its coroutine knows it; the service's answer may come when both are gone.
+  struct waiting {
+    waiting(state& s) : owner(s), answered(s.io_, asio::steady_timer::time_point::max()) { ++owner.marks_asked_; }
+    ~waiting() { --owner.marks_asked_; }
+    waiting(const waiting&) = delete;
+    waiting& operator=(const waiting&) = delete;
+
+    state& owner;
+    asio::steady_timer answered;
+    std::optional<page_answer> answer;
+  };
+
+  static asio::awaitable<page_answer> ask_marks(std::shared_ptr<state> self,
+                                                const http::request<http::empty_body>& request,
+                                                const tcp::socket& socket) {
+    if (self->marks_asked_ >= limits::admin_marks_max) {
+      page_answer busy;
+      busy.status = 503;
+      busy.body = "too many requests for marks at this moment\n";
+      co_return busy;
+    }
+    const auto question = std::make_shared<waiting>(*self);
+    std::vector<header_field> fields;
+    for (const auto& field : request) fields.push_back({field.name_string(), field.value()});
+    error_code gone;
+    const std::string client = to_text(socket.remote_endpoint(gone));
+    auto on_answer = [asked = std::weak_ptr(question)](page_answer given) {
+      const auto there = asked.lock();
+      if (!there) return;
+      there->answer = std::move(given);
+      there->answered.cancel();
+    };
+    self->marks_({request.method_string(), request.target(), request[http::field::host], fields, client}, on_answer);
+    if (!question->answer) co_await question->answered.async_wait(no_throw);
+    co_return std::move(*question->answer);
   }
 
   asio::io_context& io_;
@@ -236,6 +278,8 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   const metrics::process& process_;
   const std::chrono::milliseconds timeout_;
   std::function<void()> on_quit_;  // empty once the server is closed
+  marks_service marks_;            // empty: there are none
+  std::size_t marks_asked_ = 0;    // and not answered yet
   std::list<connection> connections_;
   std::uint16_t port_ = 0;
 };
@@ -247,6 +291,8 @@ admin_server::admin_server(asio::io_context& io, settings::address listen, const
 admin_server::~admin_server() { state_->close(); }
 
 result<void> admin_server::start() { return state_->start(); }
+
+void admin_server::serve_marks(marks_service marks) { state_->serve_marks(std::move(marks)); }
 
 std::uint16_t admin_server::port() const { return state_->port(); }
 

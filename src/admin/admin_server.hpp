@@ -5,6 +5,7 @@
 // has been waiting longest for its next request, so that idle peers cannot shut the kubelet's probe out.
 #pragma once
 
+#include "admin/admin_pages.hpp"
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
@@ -26,6 +27,9 @@ class admin_server {
   // and again to take its answer.
   admin_server(boost::asio::io_context& io, settings::address listen, const metrics::process& process,
                std::function<void()> on_quit, std::chrono::milliseconds timeout = limits::admin_timeout);
+  // From then on this answers requests for marks, limits::admin_marks_max at a time. REQUIRES: `io` does not run yet; the
+  // service is called on its thread, and answers there.
+  void serve_marks(marks_service marks);
   // Stops listening and closes all connections. REQUIRES: `io` is not running, or this is its thread.
   ~admin_server();
   admin_server(const admin_server&) = delete;

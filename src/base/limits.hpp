@@ -79,6 +79,8 @@ inline constexpr std::size_t pg_row_bytes_max = 8 * 1024 * 1024;
 // Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
 inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;
 inline constexpr std::size_t admin_connections_max = 16;
+// Requests for marks that wait for a store: they must not shut probes out.
+inline constexpr std::size_t admin_marks_max = 4;
 // From accept, or from the last answer, to a whole head; the same for a peer to take an answer.
 inline constexpr std::chrono::seconds admin_timeout{5};
 // One value in a log line; the rest is cut off. Peers choose some of these bytes.

@@ -54,6 +54,16 @@ void read_times(section& gate, settings::http_gate& out) {
   gate.duration("response_timeout", out.response_timeout, milliseconds(0));
 }
 
+// The admin listener's path names no gate.
+void check_seal(section& gate, const settings::http_gate& read, const settings::process& process) {
+  if (read.seal != settings::http_seal::admin) return;
+  if (!process.admin_enabled) gate.complain("seal", "seal: admin needs the section admin");
+  for (const auto& other : process.http_gates)
+    if (other.seal == settings::http_seal::admin)
+      return gate.complain("seal", "seal: admin is gate " + quoted(other.name) +
+                                       "'s already: the admin listener serves the marks of one gate");
+}
+
 void check_whole(report& to, section& gate, const http_routes_reader& routes, settings::http_gate& out) {
   const bool holds = std::any_of(out.routes.begin(), out.routes.end(), [](const settings::http_route& r) {
     return r.does == settings::http_action::forward && r.guarantee == http_guarantee::held;
@@ -92,6 +102,7 @@ settings::http_gate read_http_gate(report& to, section& gate, const settings::pr
   read_limits(to, gate, out);
   gate.choice("unmatched", out.unmatched, words::http_unmatched);
   gate.choice("seal", out.seal, words::seal);
+  check_seal(gate, out, process);
   read_token_header(gate, out);
   read_times(gate, out);
   gate.count("body_max", out.body_bytes_max, 0, std::numeric_limits<std::int64_t>::max());

@@ -78,8 +78,8 @@ inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
 inline constexpr std::array<word<settings::http_unmatched>, 2> http_unmatched{
     {{"reject", settings::http_unmatched::reject}, {"pass", settings::http_unmatched::pass}}};
-inline constexpr std::array<word<settings::http_seal>, 2> seal{
-    {{"gate", settings::http_seal::gate}, {"off", settings::http_seal::off}}};
+inline constexpr std::array<word<settings::http_seal>, 3> seal{
+    {{"gate", settings::http_seal::gate}, {"admin", settings::http_seal::admin}, {"off", settings::http_seal::off}}};
 inline constexpr std::array<word<settings::http_guarantee>, 2> guarantee{
     {{"held", settings::http_guarantee::held}, {"checked", settings::http_guarantee::checked}}};
 inline constexpr std::array<word<settings::guard>, 2> guard{

@@ -3,9 +3,9 @@
 #include "admin/admin_server.hpp"
 #include "admin/log_sink.hpp"
 #include "backend/libpq.hpp"
-#include "backend/libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
+#include "gate/http_marks.hpp"
 #include "gate/http_server.hpp"
 #include "gate/pg_server.hpp"
 #include "gate/redis_server.hpp"
@@ -96,6 +96,23 @@ bool needs_postgres(const settings::process& config) {
   return !config.postgres_gates.empty() || std::ranges::any_of(config.http_gates, keeps_marks_there);
 }
 
+// The marks of a gate with seal: admin, at the admin listener. REQUIRES: they live on this context's thread.
+admin::marks_service marks_service_of(std::unique_ptr<gate::http_marks_desk> made) {
+  return [desk = std::shared_ptr<gate::http_marks_desk>(std::move(made))](
+             const admin::marks_request& asked, std::function<void(admin::page_answer)> done) {
+    auto on_answer = [done = std::move(done)](gate::http_marks_desk::answer given) {
+      admin::page_answer out;
+      out.status = static_cast<unsigned>(given.status);
+      out.content_type = std::move(given.content_type);
+      out.body = std::move(given.body);
+      out.fencing_mark = std::move(given.mark);
+      if (given.status == 405) out.allow = "GET, HEAD, PUT";
+      done(std::move(out));
+    };
+    desk->ask({asked.method, asked.target, asked.host, asked.fields, asked.client}, std::move(on_answer));
+  };
+}
+
 }  // namespace
 
 int serve(const settings::process& config) {
@@ -126,14 +143,21 @@ int serve(const settings::process& config) {
     gates.push_back(gate::make_redis_server(workers, one, *figures.gates[next++], rejections));
   for (const auto& one : config.postgres_gates)
     gates.push_back(gate::make_pg_server(workers, one, *figures.gates[next++], rejections));
+  admin::marks_service marks;
   for (const auto& one : config.http_gates) {
-    auto made = gate::make_http_server(workers, one, *figures.gates[next++], rejections);
+    auto& counted = *figures.gates[next++];
+    const auto stores = std::make_shared<gate::http_store_set>(workers.context(0), one, counted);
+    auto made = gate::make_http_server(workers, one, stores, counted, rejections);
     if (made.has_error()) return fail("gate " + one.name + ": " + made.error().message);
     gates.push_back(std::move(*made));
+    if (one.seal == settings::http_seal::admin)
+      marks = marks_service_of(std::make_unique<gate::http_marks_desk>(
+          std::make_unique<gate::http_session_stores>(stores, io), one, counted, rejections));
   }
   for (const auto& one : gates)
     if (const auto started = one->start(); started.has_error()) return fail(started.error().message);
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });
+  admin.serve_marks(std::move(marks));
   if (config.admin_enabled)
     if (const auto started = admin.start(); started.has_error()) return fail(started.error().message);
 

@@ -68,8 +68,12 @@ enum class http_guarantee : std::uint8_t {
 // Writes that match no route.
 enum class http_unmatched : std::uint8_t { reject, pass };
 
-// Whether a mark can be read and raised by request, without a write.
-enum class http_seal : std::uint8_t { gate, off };
+// Where a mark can be read and raised by request, without a write.
+enum class http_seal : std::uint8_t {
+  gate,   // where its clients connect
+  admin,  // at the admin listener, by peers on loopback
+  off
+};
 
 enum class http_action : std::uint8_t { forward, redis, sql };
 

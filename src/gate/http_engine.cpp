@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "fence/header_tag.hpp"
+#include "gate/http_marks.hpp"
 #include "gate/http_words.hpp"
 #include "gate/rejection_log.hpp"
 
@@ -161,17 +162,9 @@ void http_engine::serve_route(const fence::route_match& match) {
 // Fills claims_ from the request; they cover the resource. False: it was answered.
 bool http_engine::bind(const fence::policy& rules, const std::string& resource) {
   const bool enforced = rules.mode == fence::enforcement::enforce;
-  std::optional<rejection> why;
-  const auto found = fence::read_token_header(request_.fields, gate_.token_header, {&resource, 1});
-  if (found.has_error()) {
-    why = rejection{reason::malformed, resource, {}, {}, found.error().message};
-  } else if (*found) {
-    claims_ = **found;
-    if (fence::find_unclaimed({&resource, 1}, claims_) != nullptr)
-      why = rejection{reason::missing, resource, {}, {}, "the request's tokens are for other resources"};
-  } else if (!is_read() && rules.missing != fence::missing_token::allow) {
-    why = rejection{reason::missing, resource, {}, {}, "send it as " + gate_.token_header};
-  }
+  auto [claims, why] = read_claims(request_.fields, gate_.token_header, resource,
+                                   !is_read() && rules.missing != fence::missing_token::allow);
+  claims_ = std::move(claims);
   if (!why) {
     for (const auto& one : claims_)
       if (one.resource == resource) presented_ = one.presented;

@@ -1,11 +1,8 @@
 // Routes that a backend carries out itself, and the marks as a resource of their own.
 #include "base/limits.hpp"
-#include "fence/header_tag.hpp"
 #include "gate/http_engine.hpp"
+#include "gate/http_marks.hpp"
 #include "gate/http_words.hpp"
-
-#include <boost/json/serialize.hpp>
-#include <boost/json/value.hpp>
 
 #include <utility>
 
@@ -96,37 +93,30 @@ std::optional<std::string> http_engine::value_of(const fence::route_template& te
   return expanded;
 }
 
-// GET and PUT /.fencegate/marks/{resource}: PUT with a token raises without a write.
 void http_engine::serve_marks() {
-  constexpr std::string_view prefix = "/.fencegate/marks/";
-  if (!target_.decoded.starts_with(prefix) || gate_.seal != settings::http_seal::gate)
-    return refuse(404, "there is nothing here");
-  const std::string resource = target_.decoded.substr(prefix.size());
-  const bool put = request_.method == "PUT";
-  if (!put && request_.method != "GET" && request_.method != "HEAD") return refuse(405, "GET and PUT are served here");
-  if (!fence::is_resource_name(resource)) return refuse(400, "this is no name of a resource");
-  if (!put) claims_ = {{resource, fence::token{}}};
-  if (put && !bind(fence::policy{}, resource)) return;
+  if (gate_.seal != settings::http_seal::gate) return refuse(404, "there is nothing here");
+  auto asked = read_marks_question(request_.method, target_.decoded, request_.fields, gate_.token_header);
+  if (asked.why) return reject(*asked.why);
+  if (asked.refused != 0) return refuse(asked.refused, asked.detail);
+  claims_ = asked.claims;
   phase_ = phase::judging;
-  auto on_answer = [this, put, resource](const fence_answer& answered) {
+  auto on_answer = [this, asked](const fence_answer& answered) {
     if (answered.why) {
       reject(*answered.why);
     } else {
-      if (put)
+      if (asked.raises)
         note_admitted(answered.marks, answered.raised);
       else
         marks_ = answered.marks;
-      if (marks_.empty()) {
+      const auto body = marks_json(asked, answered);
+      if (body.empty())
         refuse(404, "this resource has no mark");
-      } else {
-        boost::json::object body{{"resource", resource}, {"mark", marks_.front().presented.value()}};
-        if (put) body["raised"] = answered.raised;
-        answer(200, "application/json", boost::json::serialize(body));
-      }
+      else
+        answer(200, "application/json", body);
     }
     pump();
   };
-  if (put)
+  if (asked.raises)
     host_.raise({}, claims_, std::move(on_answer));
   else
     host_.look({}, claims_, std::move(on_answer));

@@ -1,7 +1,6 @@
 #include "gate/http_server.hpp"
 
 #include "gate/http_session.hpp"
-#include "gate/http_store_set.hpp"
 #include "gate/http_words.hpp"
 
 #include <utility>
@@ -37,15 +36,13 @@ class http_sessions final : public protocol_shard {
 
 class http_protocol final : public protocol {
  public:
-  http_protocol(const settings::http_gate& gate, http_plan plan, metrics::gate& figures, rejection_log& rejections)
-      : gate_(gate), plan_(std::move(plan)), figures_(figures), rejections_(rejections) {}
+  http_protocol(const settings::http_gate& gate, http_plan plan, std::shared_ptr<http_store_set> stores,
+                metrics::gate& figures, rejection_log& rejections)
+      : gate_(gate), plan_(std::move(plan)), figures_(figures), rejections_(rejections), stores_(std::move(stores)) {}
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
-    const bool leads = stores_ == nullptr;
-    if (leads) {
-      stores_ = std::make_shared<http_store_set>(context, gate_, figures_);
-      if (gate_.upstream) upstream_ = std::make_shared<backend::upstream_address>(context, *gate_.upstream);
-    }
+    const bool leads = std::exchange(first_, false);
+    if (leads && gate_.upstream) upstream_ = std::make_shared<backend::upstream_address>(context, *gate_.upstream);
     auto asked = std::make_shared<http_session_stores>(stores_, context);
     return std::make_unique<http_sessions>(
         http_shard{context, gate_, plan_, figures_, rejections_, upstream_, std::move(asked), poller::of(context)},
@@ -62,19 +59,21 @@ class http_protocol final : public protocol {
   const http_plan plan_;
   metrics::gate& figures_;
   rejection_log& rejections_;
-  std::shared_ptr<http_store_set> stores_;
+  const std::shared_ptr<http_store_set> stores_;
   std::shared_ptr<backend::upstream_address> upstream_;
+  bool first_ = true;  // no shard was made yet
 };
 
 }  // namespace
 
 result<std::unique_ptr<server>> make_http_server(workers& threads, const settings::http_gate& gate,
-                                                 metrics::gate& figures, rejection_log& rejections) {
+                                                 std::shared_ptr<http_store_set> stores, metrics::gate& figures,
+                                                 rejection_log& rejections) {
   auto plan = plan_routes(gate);
   if (plan.has_error()) return plan.error();
+  auto spoken = std::make_unique<http_protocol>(gate, std::move(*plan), std::move(stores), figures, rejections);
   return std::make_unique<server>(threads, server::place{gate.name, gate.listen, gate.connections_max},
-                                  std::make_unique<http_protocol>(gate, std::move(*plan), figures, rejections), figures,
-                                  rejections);
+                                  std::move(spoken), figures, rejections);
 }
 
 }  // namespace fencegate::gate

@@ -27,15 +27,18 @@ void append_forwarded(std::string& to, const http_forwarded& request) {
   to += "\r\n";
 }
 
-void append_marks(std::string& to, const fence::claims_list& marks) {
-  if (marks.empty()) return;
+std::string marks_text(const fence::claims_list& marks) {
   std::string text;
   for (const auto& one : marks) {
     if (!text.empty()) text += ", ";
     if (marks.size() > 1) text += one.resource + "=";
     text += one.presented.to_string();
   }
-  append_header_field(to, "Fencing-Mark", text);
+  return text;
+}
+
+void append_marks(std::string& to, const fence::claims_list& marks) {
+  if (!marks.empty()) append_header_field(to, "Fencing-Mark", marks_text(marks));
 }
 
 void append_relayed(std::string& to, const wire::http_response_head& head, const wire::http_hop& hop) {

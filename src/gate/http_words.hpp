@@ -25,7 +25,9 @@ struct http_forwarded {
 };
 void append_forwarded(std::string& to, const http_forwarded& request);
 
-// `Fencing-Mark: 34`, or with several `Fencing-Mark: orders=34, payments=12` (RFC 9110 section 5.6.1); nothing for none.
+// `34`, or with several `orders=34, payments=12` (RFC 9110 section 5.6.1); "" for none.
+[[nodiscard]] std::string marks_text(const fence::claims_list& marks);
+// The field Fencing-Mark with it; nothing for none.
 void append_marks(std::string& to, const fence::claims_list& marks);
 
 // The head of the upstream's response for the client, but for its framing and its end.

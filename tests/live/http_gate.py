@@ -93,9 +93,17 @@ class HttpGate(GateProcess):
 
     def request(self, method, target, body=None, token=None, timeout=PATIENCE, **headers):
         """(status, headers, body)"""
+        return self._request(self.port, method, target, body, token, timeout, headers)
+
+    def admin_request(self, method, target, token=None, timeout=30, **headers):
+        """The same of the admin listener."""
+        return self._request(self.admin_port, method, target, None, token, timeout, headers)
+
+    @staticmethod
+    def _request(port, method, target, body, token, timeout, headers):
         if token is not None:
             headers["Fencing-Token"] = str(token)
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=timeout)
+        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout)
         try:
             connection.request(method, target, body, {key.replace("_", "-"): value for key, value in headers.items()})
             answer = connection.getresponse()

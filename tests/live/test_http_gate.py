@@ -213,6 +213,48 @@ class Atomic(HttpTest):
         self.assert_problem(self.gate.request("PUT", "/.fencegate/marks/orders", token=33), 412, "stale")
         self.assertEqual(json.loads(self.gate.request("GET", "/.fencegate/marks/orders")[2])["mark"], 34)
 
+    def test_marks_at_the_admin_listener(self):
+        path = "/.fencegate/marks/order:7"
+        with self.make(seal="admin") as gate:
+            self.assert_problem(gate.request("PUT", path, token=34), 404)
+            self.assert_problem(gate.admin_request("GET", path), 404)
+            answer = gate.admin_request("PUT", path, token=34)
+            self.assertEqual((answer[0], answer[1]["Fencing-Mark"]), (200, "34"))
+            self.assertEqual(json.loads(answer[2]), {"resource": "order:7", "mark": 34, "raised": True})
+            self.assertEqual(json.loads(gate.admin_request("GET", path)[2]), {"resource": "order:7", "mark": 34})
+            self.assert_problem(gate.request("PUT", "/orders/7", b"late", token=33), 412, "stale")
+            self.assert_problem(gate.admin_request("PUT", path, token=33), 412, "stale")
+            self.assert_problem(gate.admin_request("PUT", path), 428, "missing")
+            self.assertEqual(gate.admin_request("DELETE", path)[1]["Allow"], "GET, HEAD, PUT")
+            for forged in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+                self.assertEqual(gate.admin_request("PUT", path, token=99, **forged)[0], 403)
+            self.assertEqual(gate.metric("checks_total", outcome="stale"), 2)
+        self.assertEqual(self.mark("order:7"), 34)
+        self.assertEqual(self.upstream.seen(), [])
+
+    def test_the_admin_listener_serves_no_marks_unless_told(self):
+        for seal in ("gate", "off"):
+            with self.make(seal=seal) as gate:
+                self.assertEqual(gate.admin_request("PUT", "/.fencegate/marks/orders", token=34)[0], 404)
+        self.assertIsNone(self.mark("orders"))
+
+    def test_a_store_that_hangs_does_not_take_the_admin_listener_along(self):
+        redis = self.start(RedisServer())
+        routes = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
+        stores = {"cache": f"redis://{LOOPBACK}:{redis.port}"}
+        with HttpGate(self.upstream, stores, routes, extra={"seal": "admin", "answer_timeout": "2s"}) as gate:
+            redis.stop_process()
+            answers = []
+            waiting = threading.Thread(
+                target=lambda: answers.append(gate.admin_request("PUT", "/.fencegate/marks/order:7", token=34)))
+            waiting.start()
+            while waiting.is_alive():  # it waits for 2 s
+                self.assertEqual(gate.http("/livez")[0], 200)
+                waiting.join(0.2)
+            redis.continue_process()
+            self.assert_problem(answers[0], 503, "unavailable")
+            self.assertEqual(answers[0][1]["Retry-After"], "1")
+
 
 class Clients(HttpTest):
     def test_curl(self):

@@ -133,6 +133,40 @@ TEST_F(AdminPages, QuitRefusesBrowsersSinceAnyWebPageMayPostToLoopback) {
   EXPECT_FALSE(a.quit);
 }
 
+TEST_F(AdminPages, MarksAreForTheirServiceAndOnlyWhereThereIsOne) {
+  page_request r;
+  r.target = "/.fencegate/marks/orders";
+  r.host = "localhost";
+  r.from_loopback = true;
+  for (const char* method : {"GET", "HEAD", "PUT", "DELETE"}) {
+    r.method = method;
+    EXPECT_TRUE(answer_page(r, process, listen, true).marks) << method;
+    const auto without = answer_page(r, process, listen, false);
+    EXPECT_FALSE(without.marks) << method;
+    EXPECT_EQ(without.status, 404u) << method;
+  }
+  r.target = "/.fencegate/marks";
+  EXPECT_EQ(answer_page(r, process, listen, true).status, 404u);
+}
+
+TEST_F(AdminPages, MarksAreRefusedToWhomQuitIs) {
+  page_request good;
+  good.method = "PUT";
+  good.target = "/.fencegate/marks/orders";
+  good.host = "localhost";
+  good.from_loopback = true;
+  auto from_elsewhere = good, browser = good, rebound = good, nameless = good;
+  from_elsewhere.from_loopback = false;
+  browser.from_browser = true;
+  rebound.host = "evil.example";
+  nameless.host = std::nullopt;
+  for (const auto* r : {&from_elsewhere, &browser, &rebound, &nameless}) {
+    const auto a = answer_page(*r, process, listen, true);
+    EXPECT_EQ(a.status, 403u) << a.body;
+    EXPECT_FALSE(a.marks) << a.body;
+  }
+}
+
 TEST_F(AdminPages, AListenAddressWithoutANameIsNotAnyHost) {
   listen.host = "";
   EXPECT_FALSE(quit_with_host("").quit);

@@ -5,6 +5,7 @@
 #include "base/limits.hpp"
 
 #include <arpa/inet.h>
+#include <boost/asio/post.hpp>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -103,6 +104,7 @@ class AdminServer : public testing::Test {
   void start(std::chrono::milliseconds timeout = limits::admin_timeout, std::string host = "127.0.0.1") {
     server.emplace(
         io, settings::address{std::move(host), 0, {}}, process, [this] { ++quits; }, timeout);
+    if (marks) server->serve_marks(marks);
     const auto started = server->start();
     ASSERT_TRUE(started) << started.error().message;
     thread = std::thread([this] { io.run(); });
@@ -120,6 +122,7 @@ class AdminServer : public testing::Test {
   metrics::process process;
   boost::asio::io_context io;
   std::optional<admin_server> server;
+  marks_service marks;
   std::atomic<int> quits{0};
   std::thread thread;
 };
@@ -198,6 +201,78 @@ TEST_F(AdminServer, QuitIsRefusedToForgedRequests) {
   }
   stop();
   EXPECT_EQ(quits, 0);
+}
+
+const std::string get_mark = "GET /.fencegate/marks/orders HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+TEST_F(AdminServer, AsksTheServiceOfMarksAndSendsItsAnswer) {
+  marks = [](const marks_request& asked, const std::function<void(page_answer)>& done) {
+    page_answer a;
+    a.status = 412;
+    a.content_type = "application/problem+json";
+    a.fencing_mark = "34";
+    a.body = std::string(asked.method) + " " + std::string(asked.target) + " for " + std::string(asked.host);
+    for (const auto& field : asked.fields) a.body += "|" + std::string(field.name) + "=" + std::string(field.value);
+    done(std::move(a));
+  };
+  start();
+  client c = connect();
+  c.send("PUT /.fencegate/marks/a?b HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nfencing_token: 2\r\n\r\n");
+  const std::string answer = c.response();
+  EXPECT_EQ(status_of(answer), 412u);
+  EXPECT_NE(answer.find("Content-Type: application/problem+json\r\n"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("Fencing-Mark: 34\r\n"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("PUT /.fencegate/marks/a?b for localhost|Host=localhost|Fencing-Token=1|fencing_token=2"),
+            std::string::npos)
+      << answer;
+  EXPECT_EQ(status_of(c.get("/livez")), 200u) << "the connection goes on";
+}
+
+TEST_F(AdminServer, ServesOthersWhileMarksWaitForTheirStore) {
+  std::vector<std::function<void(page_answer)>> under_way;  // of the server's thread
+  std::atomic<std::size_t> asked{0};
+  marks = [&](const marks_request&, std::function<void(page_answer)> done) {
+    under_way.push_back(std::move(done));
+    ++asked;
+    asked.notify_one();
+  };
+  start();
+  std::vector<client> asking;
+  for (std::size_t i = 0; i < limits::admin_marks_max; ++i) {
+    asking.push_back(connect());
+    asking.back().send(get_mark);
+  }
+  // Once all of those were read, the next is refused.
+  for (std::size_t read = asked; read < limits::admin_marks_max; read = asked) asked.wait(read);
+  client next = connect();
+  next.send(get_mark);
+  const std::string refused = next.response();
+  EXPECT_EQ(status_of(refused), 503u);
+  EXPECT_NE(refused.find("Retry-After: 1\r\n"), std::string::npos) << refused;
+  EXPECT_EQ(status_of(connect().get("/livez")), 200u);
+  boost::asio::post(io, [&] {
+    for (const auto& done : under_way) done({});
+  });
+  for (std::size_t i = 0; i < limits::admin_marks_max; ++i) EXPECT_EQ(status_of(asking[i].response()), 200u);
+  EXPECT_EQ(status_of(connect().get("/livez")), 200u);
+}
+
+TEST_F(AdminServer, MarksThatAreAnsweredAfterItsEndHarmNobody) {
+  std::atomic<int> asked{0};
+  std::function<void(page_answer)> late;
+  marks = [&](const marks_request&, std::function<void(page_answer)> done) {
+    late = std::move(done);
+    ++asked;
+    asked.notify_one();
+  };
+  start();
+  client c = connect();
+  c.send(get_mark);
+  asked.wait(0);
+  stop();
+  server.reset();
+  late({});  // the sanitizers would complain
+  EXPECT_TRUE(c.at_end());
 }
 
 TEST_F(AdminServer, NeedsExactlyOneHost) {

@@ -187,7 +187,7 @@ TEST_F(HttpConfigTest, RejectsWhatHasNoEffectOrNoEnd) {
   EXPECT_THAT(with("hold_grace: 1s", "store: cache"), ElementsAre(HasSubstr("9:17: hold_grace has no effect")));
   EXPECT_THAT(with("answer_timeout: 5s", "store: ledger"),
               ElementsAre(HasSubstr("9:21: answer_timeout must be longer than hold_grace")));
-  EXPECT_THAT(with("seal: admin", "store: ledger"), ElementsAre(HasSubstr("seal")));
+  EXPECT_THAT(with("seal: admin", "store: ledger"), ElementsAre("9:11: seal: admin needs the section admin"));
   EXPECT_THAT(with("token_header: content_length", "store: ledger"), ElementsAre(HasSubstr("9:19: this field has")));
   EXPECT_THAT(with("token_header: 'a b'", "store: ledger"), ElementsAre(HasSubstr("9:19: token_header must be")));
   EXPECT_THAT(with("password_file: /x", "store: ledger"), ElementsAre(HasSubstr("has no key \"password_file\"")));
@@ -195,6 +195,17 @@ TEST_F(HttpConfigTest, RejectsWhatHasNoEffectOrNoEnd) {
               ElementsAre("9:5: an http gate has no key \"guard\": it belongs to postgres gates"));
   EXPECT_THAT(with("unmatched: tag", "store: ledger"), ElementsAre(HasSubstr("must be one of reject, pass")));
   EXPECT_THAT(errors_of(http_with("routes: []")), ElementsAre(HasSubstr("9:13: routes is empty")));
+}
+
+TEST_F(HttpConfigTest, MarksAtTheAdminListenerAreThoseOfOneGate) {
+  const std::string admin = "admin: { listen: 127.0.0.1:9180 }\n";
+  const std::string one =
+      admin + http_with("seal: admin\n    routes: [ { match: 'PUT /a', resource: a, store: ledger } ]");
+  EXPECT_EQ(http_of(one).seal, settings::http_seal::admin);
+  EXPECT_THAT(
+      errors_of(one + "  - { name: more, protocol: http, listen: ':8082', upstream: 'http://h', seal: admin,\n"
+                      "      routes: [ { match: 'PUT /a', resource: a, store: cache } ] }\n"),
+      ElementsAre("12:80: seal: admin is gate \"api\"'s already: the admin listener serves the marks of one gate"));
 }
 
 TEST_F(HttpConfigTest, RejectsUpstreamsItCannotServe) {

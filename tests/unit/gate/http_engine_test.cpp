@@ -400,5 +400,14 @@ TEST_F(http_atomic, marks_are_read_and_raised) {
   EXPECT_EQ(status_of(to_client()), 404);
 }
 
+TEST_F(http_atomic, marks_are_not_served_here_when_they_are_elsewhere) {
+  for (const auto where : {settings::http_seal::admin, settings::http_seal::off}) {
+    gate_.seal = where;
+    client("PUT /.fencegate/marks/orders HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+    EXPECT_EQ(status_of(to_client()), 404);
+  }
+  EXPECT_EQ(host.asked, "");
+}
+
 }  // namespace
 }  // namespace fencegate::gate

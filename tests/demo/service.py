@@ -1,6 +1,7 @@
-"""The service behind the demo's HTTP gate: keeps the body of the last PUT to each path, and a log of all of them.
+"""The service behind HTTP gates of the demo and of docker/compose.yaml: keeps the body of the last PUT to each path, and a
+log of all of them.
 
-Usage: service.py PORT
+Usage: service.py PORT [ADDRESS]
 
 PUT /files/7 answers 200, GET /files/7 the body of the last PUT, GET /files/7?log the tokens of all PUTs, in order.
 """
@@ -34,7 +35,8 @@ class Service(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Service) as server:
+    address = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
+    with http.server.ThreadingHTTPServer((address, int(sys.argv[1])), Service) as server:
         server.daemon_threads = True
         print("listening", flush=True)
         server.serve_forever()

@@ -110,13 +110,17 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
 
 TEST_F(ConfigTest, EveryExampleLoads) {
   files = {{"/run/secrets/redis-password", "x"}, {"/run/secrets/postgres-password", "x"}};
+  variables = {{"LEDGER_PASSWORD", "x"}, {"REDIS_PASSWORD", "x"}};
+  std::map<settings::mark_store::kind, int> stores;  // of http gates
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(root / "config/examples")) {
     SCOPED_TRACE(entry.path());
-    (void)settings_of(contents(entry.path()));
+    for (const auto& gate : settings_of(contents(entry.path())).http_gates)
+      for (const auto& store : gate.stores) ++stores[store.speaks];
     ++examples;
   }
-  EXPECT_GE(examples, 3);
+  EXPECT_GE(examples, 5);
+  EXPECT_EQ(stores.size(), 2u);
 }
 
 // Every "properties" of a JSON schema, `$ref` followed, in the notation of collect_keys.
@@ -192,14 +196,17 @@ std::vector<YAML::Node> pods_of(const std::filesystem::path& file) {
 TEST_F(ConfigTest, TheConfigMapLoadsAndPodsOutliveItsDrain) {
   files = {{"/run/secrets/fencegate/redis", "x"}, {"/run/secrets/fencegate/postgres", "x"}};
   const auto map = YAML::Load(contents(root / "docker/k8s/configmap.yaml"));
-  const auto config = settings_of(map["data"]["fencegate.yaml"].as<std::string>());
-  EXPECT_EQ(config.redis_gates.size(), 1u);
-  EXPECT_EQ(config.postgres_gates.size(), 1u);
   int pods = 0;
   for (const auto* file : {"docker/k8s/deployment.yaml", "docker/k8s/job.yaml"}) {
     SCOPED_TRACE(file);
     for (const auto& pod : pods_of(root / file)) {
       ++pods;
+      variables.clear();
+      for (const auto& one : pod["initContainers"][0]["env"]) variables[one["name"].as<std::string>()] = "x";
+      const auto config = settings_of(map["data"]["fencegate.yaml"].as<std::string>());
+      EXPECT_EQ(config.redis_gates.size(), 1u);
+      EXPECT_EQ(config.postgres_gates.size(), 1u);
+      EXPECT_EQ(config.http_gates.size(), 1u);
       EXPECT_GT(std::chrono::seconds(pod["terminationGracePeriodSeconds"].as<int>()), config.drain_timeout);
       ASSERT_EQ(pod["initContainers"].size(), 1u);
       const auto sidecar = pod["initContainers"][0];
@@ -220,6 +227,7 @@ TEST_F(ConfigTest, TheConfigurationThatComposeMountsLoads) {
     const auto config = settings_of(contents(root / "docker" / file));
     EXPECT_EQ(config.redis_gates.size(), 1u);
     EXPECT_EQ(config.postgres_gates.size(), 1u);
+    EXPECT_EQ(config.http_gates.size(), 1u);
     EXPECT_TRUE(config.admin_enabled) << "its health check asks the admin listener";
     EXPECT_EQ(config.admin, settings::process{}.admin) << "its health check asks at the default address";
   }

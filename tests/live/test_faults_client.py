@@ -101,8 +101,8 @@ class AroundTheWrites(FaultTest):
                 def write():
                     with contextlib.suppress(OSError):
                         while not stop.is_set():
+                            known = len(seen)  # before: the answers may be quick
                             client.send(burst)
-                            known = len(seen)
                             eventually(lambda: len(seen) > known or stop.is_set())
 
                 threads = [threading.Thread(target=read), threading.Thread(target=write)]

@@ -228,6 +228,22 @@ def guard_while_a_raise_is_under_way(base):
     return base.mark() == 34 and "a stale write" in base.writes()
 
 
+def guard_while_the_mark_moves(base):
+    """With a stop in front of the lock."""
+    base.sql("SELECT pg_advisory_lock(4242)")
+    old = base.writer()
+    old.begin()
+    guarding = old.in_background("SELECT fencegate.guard('{orders}', '{33}')")
+    assert guarding.wait_until_blocked()
+    raised = base.writer("bob").arm(34)
+    base.sql("SELECT pg_advisory_unlock(4242)")
+    assert raised == [(34,)], raised
+    guarding.outcome()
+    old.write()
+    old.run("COMMIT")
+    return base.mark() == 34 and "a stale write" in base.writes()
+
+
 def guard_and_stay(base):
     old = base.writer()
     old.begin()
@@ -240,6 +256,11 @@ def guard_and_stay(base):
 
 STOP_ON_THE_SHORT_WAY = within("arm_equal", "  IF started IS NULL",
                                "  IF t = 33 THEN PERFORM pg_advisory_xact_lock_shared(4242); END IF;\n  IF started IS NULL")
+
+NO_SHORT_WAY = within("guard", "IF array_ndims(resources) = 1 AND", "IF false AND")
+TRY_LOCK = "pg_try_advisory_xact_lock_shared(fencegate.lock_key(r))"
+STOP_AT_THE_LOCK = f"    PERFORM pg_advisory_xact_lock_shared(4242);\n    IF {TRY_LOCK} THEN\n"
+LOOK = "      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot\n"
 
 # what is taken out: (the mutation, the attack that then succeeds, how the database is set up)
 TABLE = {
@@ -268,7 +289,7 @@ TABLE = {
     "READ COMMITTED only on the short way": (
         within("arm_equal", "AND current_setting('transaction_isolation') = 'read committed'", ""),
         arm_with_an_old_snapshot, {}),
-    "superusers on the short way": (within("arm_equal", "AND NOT u.rolsuper", ""), arm_a_superuser, {}),
+    "superusers on the short way": (within("arm_equal", "NOT u.rolsuper AND ", ""), arm_a_superuser, {}),
     "the lock of a raise": (
         within("raise_one", "PERFORM fencegate.lock_exclusive(r, t, k, spared, deadline);"), raise_while_an_arm_is_under_way, {}),
     "reading the mark again under the lock of a raise": (
@@ -292,7 +313,7 @@ TABLE = {
         wait_longer_than_the_database_allows, {"cut_ms": 500}),
     "superusers": (within("check_session", "IF registers AND super", "IF false AND super"), arm_a_superuser, {}),
     "the raiser's own registration": (
-        within("take", "IF NOT registers AND EXISTS", "IF false AND EXISTS"), survive_ones_own_raise, {}),
+        within("take", "IF NOT registers THEN", "IF false THEN"), survive_ones_own_raise, {}),
     "durable raises": (
         within("take", "PERFORM set_config('synchronous_commit', 'on', true);", "NULL;"), commit_a_raise_asynchronously, {}),
     "an arm comes first": (
@@ -301,12 +322,20 @@ TABLE = {
         within("guarded_mark", "PERFORM FROM fencegate.marks x WHERE x.resource = r FOR SHARE;", "NULL;"),
         guard_with_an_old_snapshot, {}),
     "guard: the lock": (
-        within("guard", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"), guard_and_stay, {}),
+        within("guard", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"), guard_and_stay,
+        {"mutate": NO_SHORT_WAY}),
     "guard: the mark is read behind the lock": (
         within("guard", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
                "    m := fencegate.guarded_mark(r, t);",
                "m := fencegate.guarded_mark(r, t); PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"),
-        guard_while_a_raise_is_under_way, {}),
+        guard_while_a_raise_is_under_way, {"mutate": NO_SHORT_WAY}),
+    "guard: the lock on the short way": (within("guard", f"IF {TRY_LOCK} THEN", "IF true THEN"), guard_and_stay, {}),
+    "guard: reading the mark behind the lock on the short way": (
+        within("guard", STOP_AT_THE_LOCK + LOOK, LOOK + STOP_AT_THE_LOCK),
+        guard_while_the_mark_moves, {"mutate": within("guard", f"    IF {TRY_LOCK} THEN\n", STOP_AT_THE_LOCK)}),
+    "guard: READ COMMITTED only on the short way": (
+        within("guard", "AND current_setting('transaction_isolation') = 'read committed'", ""),
+        guard_with_an_old_snapshot, {}),
 }
 
 

@@ -99,7 +99,6 @@ END $$;
 
 CREATE OR REPLACE FUNCTION fencegate.check_claims(resources text[], tokens bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
 DECLARE r text; t bigint;
 BEGIN
   IF array_ndims(resources) IS DISTINCT FROM 1 OR array_ndims(tokens) IS DISTINCT FROM 1
@@ -107,12 +106,14 @@ BEGIN
     PERFORM fencegate.malformed(NULL, NULL, 'there must be one token for each resource'); END IF;
   IF cardinality(resources) > 32 THEN
     PERFORM fencegate.malformed(NULL, NULL, 'more than 32 resources'); END IF;
-  FOR r, t IN SELECT x.r, x.t FROM unnest(resources, tokens) x(r, t) LOOP
+  FOR i IN 0 .. cardinality(resources) - 1 LOOP
+    r := resources[array_lower(resources, 1) + i];
+    t := tokens[array_lower(tokens, 1) + i];
     PERFORM fencegate.check_resource(r, t);
     IF t IS NULL OR t < 0 THEN PERFORM fencegate.malformed(r, t, 'the token is out of range'); END IF;
+    IF r = ANY (resources[array_lower(resources, 1) + i + 1 :]) THEN
+      PERFORM fencegate.malformed(r, NULL, 'the resource appears twice'); END IF;
   END LOOP;
-  SELECT x.r INTO r FROM unnest(resources) x(r) GROUP BY x.r COLLATE "C", x.r HAVING count(*) > 1 LIMIT 1;
-  IF FOUND THEN PERFORM fencegate.malformed(r, NULL, 'the resource appears twice'); END IF;
 END $$;
 
 -- The transaction must be able to see what commits while it waits, and to write. An older snapshot would miss sessions

@@ -62,6 +62,7 @@ CREATE OR REPLACE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, 
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE m bigint;
 BEGIN
+  IF pg_try_advisory_xact_lock(k) THEN RETURN; END IF;  -- not past those who wait either
   LOOP
     BEGIN
       PERFORM set_config('lock_timeout', fencegate.ms_until(greatest(spared,
@@ -147,13 +148,13 @@ BEGIN
     counts := counts || CASE WHEN ups[i] THEN fencegate.cut_once(names[i], tokens[i], true) ELSE 0 END;
   END LOOP;
   FOR i IN 1 .. cardinality(names) LOOP
-    nap := 0.001;
+    nap := 0.0005;
     WHILE ups[i] AND fencegate.cut_once(names[i], tokens[i], false) > 0 LOOP
       IF clock_timestamp() >= deadline THEN
         PERFORM fencegate.unavailable(names[i], tokens[i], NULL, 'older sessions did not end in time',
           'They were told to; some may have ended. Try again.'); END IF;
       PERFORM pg_sleep(nap);
-      nap := least(nap * 1.5, 0.02);
+      nap := least(nap * 1.3, 0.02);
     END LOOP;
   END LOOP;
   RETURN counts;
@@ -164,6 +165,7 @@ END $$;
 CREATE OR REPLACE FUNCTION fencegate.check_prepared(r text, t bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  IF current_setting('max_prepared_transactions') = '0' THEN RETURN; END IF;
   IF EXISTS (SELECT FROM pg_prepared_xact() x
               WHERE x.dbid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) THEN
     PERFORM fencegate.unavailable(r, t, NULL, 'prepared transactions exist; they may belong to an older holder',
@@ -183,9 +185,11 @@ BEGIN
   IF NOT pg_has_role(current_user, 'pg_signal_backend', 'USAGE') THEN  -- a superuser has it, too
     PERFORM fencegate.unavailable(NULL, NULL, NULL, 'fencegate may not end sessions',
       'GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner;'); END IF;
-  IF registers AND super AND NOT (SELECT o.rolsuper FROM pg_roles o WHERE o.rolname = current_user) THEN
-    PERFORM fencegate.reject('ZF007', 'a superuser session cannot be fenced, since fencegate may not end it',
-      NULL, NULL, NULL, 'Connect as another role.'); END IF;
+  IF registers AND super THEN
+    IF NOT (SELECT o.rolsuper FROM pg_roles o WHERE o.rolname = current_user) THEN
+      PERFORM fencegate.reject('ZF007', 'a superuser session cannot be fenced, since fencegate may not end it',
+        NULL, NULL, NULL, 'Connect as another role.'); END IF;
+  END IF;
   RETURN started;
 END $$;
 
@@ -222,9 +226,11 @@ BEGIN
     SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
     IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
     -- A session that keeps an older registration would outlive the raise: it does not end itself.
-    IF NOT registers AND EXISTS (SELECT FROM fencegate.sessions s WHERE s.resource = r AND s.pid = me
-                                 AND s.backend_start = started AND s.token < t) THEN
-      PERFORM fencegate.malformed(r, t, 'this session is armed with an older token'); END IF;
+    IF NOT registers THEN
+      IF EXISTS (SELECT FROM fencegate.sessions s
+                  WHERE s.resource = r AND s.pid = me AND s.backend_start = started AND s.token < t) THEN
+        PERFORM fencegate.malformed(r, t, 'this session is armed with an older token'); END IF;
+    END IF;
     names := names || r;
     toks := toks || t;
     IF m = t THEN

@@ -66,7 +66,8 @@ redis_control::redis_control(asio::io_context& context, std::shared_ptr<redis_st
       ticker_(context),
       retry_(context) {}
 
-void redis_control::start() {
+void redis_control::start(std::shared_ptr<void> unsettled) {
+  rechecks_.emplace_back([unsettled = std::move(unsettled)] {});
   connect();
   tick();
 }

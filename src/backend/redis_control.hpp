@@ -49,7 +49,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
  public:
   redis_control(boost::asio::io_context& context, std::shared_ptr<redis_state> state);
 
-  void start();
+  // Keeps `unsettled` until it is known whether the server answers.
+  void start(std::shared_ptr<void> unsettled);
   void stop();
 
   // Raises the mark of the cell's resource to `wanted` unless it is there already or higher. 0 = no step limit.

@@ -81,7 +81,7 @@ redis_store::redis_store(asio::io_context& context, const std::string& gate, con
       state_(std::make_shared<redis_state>(settings_, figures)),
       control_(std::make_shared<redis_control>(context, state_)) {}
 
-void redis_store::start() { control_->start(); }
+void redis_store::start(std::shared_ptr<void> unsettled) { control_->start(std::move(unsettled)); }
 
 void redis_store::stop() {
   auto end = [self = shared_from_this()] { self->control_->stop(); };

@@ -48,8 +48,8 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   redis_store(boost::asio::io_context& context, const std::string& gate, const settings::mark_store& store,
               metrics::gate& figures);
 
-  // On the context's thread.
-  void start();
+  // On the context's thread. Keeps `unsettled` until it is known whether the server answers.
+  void start(std::shared_ptr<void> unsettled = {});
   // Any thread; before the threads of those who asked are gone.
   void stop();
 

@@ -14,9 +14,9 @@ class http_sessions final : public protocol_shard {
   http_sessions(http_shard common, std::shared_ptr<http_store_set> stores, bool leads)
       : common_(std::move(common)), stores_(std::move(stores)), leads_(leads) {}
 
-  void start() override {
+  void start(std::shared_ptr<void> unsettled) override {
     if (!leads_) return;
-    stores_->start();
+    stores_->start(unsettled);
     if (common_.upstream) common_.upstream->start();
   }
   std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {

@@ -169,8 +169,13 @@ http_store_set::http_store_set(boost::asio::io_context& context, const settings:
   }
 }
 
-void http_store_set::start() {
-  for (const auto& [name, one] : stores_) visit(one, [](auto& s) { s.start(); });
+void http_store_set::start(const std::shared_ptr<void>& unsettled) {
+  for (const auto& [name, one] : stores_) {
+    if (const auto* redis = std::get_if<std::shared_ptr<redis_store>>(&one))
+      (*redis)->start(unsettled);
+    else  // whose callers wait for the pool
+      std::get<std::shared_ptr<pg_store>>(one)->start();
+  }
 }
 
 void http_store_set::stop() {

@@ -24,7 +24,8 @@ class http_store_set {
   // REQUIRES: all lives longer. The stores live on this context's thread.
   http_store_set(boost::asio::io_context& context, const settings::http_gate& gate, metrics::gate& figures);
 
-  void start();
+  // `unsettled`: see protocol_shard::start().
+  void start(const std::shared_ptr<void>& unsettled);
   void stop();
 
   [[nodiscard]] const settings::http_gate& gate() const { return gate_; }

@@ -12,7 +12,7 @@ class redis_sessions final : public protocol_shard {
                  rejection_log& rejections)
       : common_(context, std::move(state), rejections) {}
 
-  void start() override { common_.control->start(); }
+  void start(std::shared_ptr<void> unsettled) override { common_.control->start(std::move(unsettled)); }
   std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
     return std::make_shared<redis_session>(common_, std::move(client), std::move(client_address), std::move(ended));
   }

@@ -91,13 +91,15 @@ server::~server() {
 
 result<void> server::start() {
   if (auto listening = listen(); listening.has_error()) return listening;
+  // Until it is known whether the backend answers, clients wait in the kernel's queue.
+  const std::shared_ptr<void> unsettled(nullptr,
+                                        [this](void*) { asio::post(workers_.context(0), [this] { accept(); }); });
   for (auto& s : shards_) {
-    asio::post(s->context, [this, raw = s.get()] {
-      raw->common->start();
+    asio::post(s->context, [this, unsettled, raw = s.get()]() mutable {
+      raw->common->start(std::move(unsettled));
       tick(*raw);
     });
   }
-  asio::post(workers_.context(0), [this] { accept(); });
   log::write(log::level::info, "listening", {{"gate", place_.name}, {"address", text_of(place_.listen)}});
   return {};
 }

@@ -26,7 +26,8 @@ class protocol_shard {
  public:
   virtual ~protocol_shard() = default;
 
-  virtual void start() = 0;
+  // Clients are accepted when nothing holds `unsettled` any more: keep it until you know whether the backend answers.
+  virtual void start(std::shared_ptr<void> unsettled) = 0;
   [[nodiscard]] virtual std::shared_ptr<session> open(stream::socket client, std::string client_address,
                                                       session_ended ended) = 0;
   // The process ends: the workers have stopped, and every session was closed.

@@ -193,23 +193,14 @@ def answers_ping(port):
         return False
 
 
-def asked(admin_port, path):
-    """What the admin listener answers, None when that is not 200."""
+def is_ready(admin_port):
     try:
         connection = http.client.HTTPConnection("127.0.0.1", admin_port, timeout=1)
         with contextlib.closing(connection):
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.read().decode() if answer.status == 200 else None
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
-        return None
-
-
-def is_ready(admin_port, protocol):
-    """A gate for Redis is ready before it has reached its backend; until then it answers that marks cannot be checked."""
-    if protocol == "redis":
-        return re.search("^fencegate_backend_up{[^}]*} 1$", asked(admin_port, "/metrics") or "", re.M) is not None
-    return asked(admin_port, "/readyz") is not None
+        return False
 
 
 CONFIGURATION = """\
@@ -249,7 +240,7 @@ class Stage(contextlib.ExitStack):
         path = Path(self.folder) / f"{name.replace(' ', '-')}.yaml"
         path.write_text(CONFIGURATION.format(admin=admin, listen=listen, protocol=protocol, upstream=upstream,
                                              more=more))
-        process = self.start(name, [find_fencegate(), "serve", "-c", str(path)], lambda _: is_ready(admin, protocol))
+        process = self.start(name, [find_fencegate(), "serve", "-c", str(path)], lambda _: is_ready(admin))
         return process, listen, admin
 
     def start_naive(self, name, redis_port, upstream_port, resource, token, *options):

@@ -115,7 +115,6 @@ GATE_WITHOUT_A_FENCE = f"""\
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"fencegate_backend_up{{}} 1\\n")
 
     def serve(client):
         redis = Redis(upstream)

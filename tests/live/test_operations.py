@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import threading
 
 import support
@@ -89,6 +90,19 @@ class Draining(OperationsTest):
 
 
 class Backend(OperationsTest):
+    def test_a_client_that_comes_before_the_backend_has_answered_waits(self):
+        redis = self.start(RedisServer())
+        os.kill(redis.pid, signal.SIGSTOP)
+        try:
+            gate = Gate(redis)
+            gate.needs_backend = False
+            self.start(gate)
+            client = self.start(Resp(gate.address))
+            client.send_command("CLIENT", "SETNAME", "fence:orders=33")
+        finally:
+            os.kill(redis.pid, signal.SIGCONT)
+        self.assertEqual(client.reply(), b"OK")
+
     def attempt(self, gate, *command):
         """The answer on a connection of its own, or None when it was closed."""
         try:

@@ -6,9 +6,10 @@ from contenders import TAG, THREADS, Contender, FencedGate, bench_redis
 from http_contenders import IDS, POOL, BenchHttpGate, HttpHaproxy, NginxProxy, Service
 from http_corpus import corpus_report
 from http_measure import ROWS, FailedRun, FencedSet, Pgbench, Wrk, memory, whole_seconds
+from measure import cpu_seconds
 from postgres import binary
 from postgres_contenders import TABLES, USER, BenchServer
-from postgres_measure import commit_durably
+from postgres_measure import commit_durably, server_seconds
 from report import interleave, median, ratio, table, target_table, version
 
 ALL_ROWS = [*ROWS, "http-memory", "corpus"]
@@ -75,11 +76,12 @@ def all_ways(stack, service, redis, server, options):
         gate.prove_fence()
         gate.raise_marks()
         arrived = {"checked": service.requests, "held": service.requests, "redis": gate.redis_sets, "sql": gate.rows}
+        redis_used, server_used = (lambda: cpu_seconds(redis.pid)), (lambda: server_seconds(server))
         ways.append(Wrk("pass", "fencegate, read", gate, _READS, [service.requests]))
-        ways += [Wrk(key, title, gate, _FENCED, [arrived[key], gate.admitted], f"/{key}/",
+        ways += [Wrk(key, title, gate, _FENCED, [arrived[key], gate.admitted], f"/{key}/", used,
                      clear=server.clear if key == "sql" else None)
-                 for key, title in (("checked", "checked"), ("held", "held"), ("redis", "atomic, Redis"),
-                                    ("sql", "atomic, SQL"))]
+                 for key, title, used in (("checked", "checked", redis_used), ("held", "held", server_used),
+                                          ("redis", "atomic, Redis", redis_used), ("sql", "atomic, SQL", server_used))]
         fenced = stack.enter_context(SetGate(redis, options.fencegate))
         fenced.prove_fence()
         contender = Contender("fenced", "SET, Redis gate", fenced, name=TAG, counts_writes=fenced.admitted)
@@ -109,8 +111,8 @@ def heading(options):
     durable = "synced to disk" if options.durable else "without a wait for the disk"
     yield (f"Measured: wrk, 1 thread, {options.rounds} interleaved rounds of {whole_seconds(options)} s, medians, no "
            "error in any run, and what arrived counted at the other end. PUT: 64 bytes, one token, "
-           f"{IDS:,} resources in turn, whose marks are at that token. The service: nginx, 1 worker, `return 200`. nginx: "
-           f"{THREADS} workers, keeps its connections. HAProxy: HTTP mode, {THREADS} threads, http-reuse always. "
+           f"{IDS:,} resources in turn, whose marks are at that token. The service: nginx, 1 worker, `return 200`. "
+           f"nginx: {THREADS} workers, keeps its connections. HAProxy: HTTP mode, {THREADS} threads, http-reuse always. "
            f"fencegate: {THREADS} threads, {POOL} connections to PostgreSQL. Stores {durable}. SET: through the Redis "
            "gate, 64 connections, no pipeline. pgbench: the transaction of the SQL route, as fencegate sends it (one "
            f"pipeline), {POOL} connections.")
@@ -120,18 +122,18 @@ def heading(options):
 def report(found, ways, sizes, failed):
     lost = {(row, key) for row, key, _ in failed}
 
-    def cells(row, figure, form, share=True):
+    def cells(row, figure, form):
         for way in ways:
             runs = found[row][way.key]
             if (row, way.key) in lost or not runs or figure not in runs[0]:
                 yield "FAILED" if (row, way.key) in lost else "–"
                 continue
             text = form.format(median(found, row, way.key, figure))
-            part = ratio(found, row, way.key, "nginx", figure) if share and way.key != "nginx" else None
+            part = ratio(found, row, way.key, "nginx", figure) if way.key != "nginx" else None
             yield text if part is None else f"{part:.2f} ({text})"
 
-    def rows(figure, form, share=True):
-        return ([ROWS[row][0], *cells(row, figure, form, share)] for row in found)
+    def rows(figure, form):
+        return ([ROWS[row][0], *cells(row, figure, form)] for row in found)
 
     header = ["", *(way.title for way in ways)]
     if found:
@@ -141,8 +143,8 @@ def report(found, ways, sizes, failed):
         yield from table(header, rows("p50", "{:,.0f} µs"))
         yield "The same, 99th percentile:\n"
         yield from table(header, rows("p99", "{:,.0f} µs"))
-        yield "Processor seconds per 1,000 requests, of the process that wrk talks to, without what is behind it:\n"
-        yield from table(header, rows("cpu", "{:.4f}", share=False))
+        yield "Processor seconds per 1,000 requests (proxy, or service where it is direct, + store):\n"
+        yield from table(header, ([ROWS[row][0], *processor_cells(found, row, ways, lost)] for row in found))
     if failed:
         yield "FAILED runs, whose cells have no figure:\n"
         yield from (f"- {text}" for *_, text in failed)
@@ -152,6 +154,13 @@ def report(found, ways, sizes, failed):
         yield from table(["", "idle", "1,000 connections"],
                          ([title, *(f"{size[when]:.1f} MB" for when in ("idle", "crowded"))]
                           for title, size in sizes.items()))
+
+
+def processor_cells(found, row, ways, lost):
+    for way in ways:
+        used = [median(found, row, way.key, figure) for figure in ("front_cpu", "store_cpu")
+                if figure in next(iter(found[row][way.key]), {})]
+        yield " + ".join(f"{one:.4f}" for one in used) or ("FAILED" if (row, way.key) in lost else "–")
 
 
 def targets(found):

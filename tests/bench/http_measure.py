@@ -11,6 +11,7 @@ from contenders import LOOPBACK
 from http_contenders import BODY, IDS, POOL, TOKEN
 from measure import IDLE_CONNECTIONS, cpu_seconds, run_load
 from postgres import binary
+from postgres_measure import server_seconds
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "http_wrk.lua")
 # Row: what it is called, method, connections, resources.
@@ -33,24 +34,28 @@ def whole_seconds(options):
 
 class Wrk:
     """A column: wrk sends its requests to `front`, on paths that begin with `path`. `arrivals`: functions that count
-    what has arrived where it should so far; each must have counted every request."""
+    what has arrived where it should so far; each must have counted every request. `store_seconds`: the processor
+    seconds that its store has used so far. `clear`: called before each run."""
 
-    def __init__(self, key, title, front, rows, arrivals, path="/orders/", clear=None):
+    def __init__(self, key, title, front, rows, arrivals, path="/orders/", store_seconds=None, clear=None):
         self.key, self.title, self.front, self.rows, self.path = key, title, front, rows, path
-        self.arrivals = arrivals
-        self.clear = clear
+        self.arrivals, self.store_seconds, self.clear = arrivals, store_seconds, clear
+
+    def seconds(self):
+        """Processor seconds of the process in front and of the store, so far."""
+        return family_seconds(self.front.pid), self.store_seconds() if self.store_seconds else None
 
     def run(self, row, options):
         _, method, connections, ids = ROWS[row]
         if self.clear:
             self.clear()
-        before, used = [count() for count in self.arrivals], family_seconds(self.front.pid)
+        before, (front, store) = [count() for count in self.arrivals], self.seconds()
         write = [TOKEN, str(len(BODY))] if method == "PUT" else ["", "0"]
         seconds = whole_seconds(options)
         done = subprocess.run(["wrk", "-t", "1", "-c", str(connections), "-d", f"{seconds}s", "-s", SCRIPT,
                                f"http://{LOOPBACK}:{self.front.port}", "--", method, self.path, str(ids), *write],
                               capture_output=True, text=True, timeout=seconds + 60)
-        used = family_seconds(self.front.pid) - used
+        front_after, store_after = self.seconds()
         if done.returncode != 0 or not done.stdout.strip():
             raise FailedRun(f"wrk ended with status {done.returncode}: {done.stderr.strip()}")
         figures = json.loads(done.stdout.splitlines()[-1])
@@ -60,8 +65,10 @@ class Wrk:
         for count, begin in zip(self.arrivals, before):
             if count() - begin < figures["requests"]:
                 raise FailedRun(f"{figures['requests']} requests answered, {count() - begin} arrived")
-        return {"rate": figures["requests"] / figures["seconds"], "p50": figures["p50_us"], "p99": figures["p99_us"],
-                "cpu": used / figures["requests"] * 1000}
+        thousands = figures["requests"] / 1000
+        out = {"rate": figures["requests"] / figures["seconds"], "p50": figures["p50_us"], "p99": figures["p99_us"],
+               "front_cpu": (front_after - front) / thousands}
+        return out if store is None else out | {"store_cpu": (store_after - store) / thousands}
 
 
 class FencedSet:
@@ -77,7 +84,7 @@ class FencedSet:
         except RuntimeError as error:
             raise FailedRun(str(error)) from error
         return {"rate": figures["rate"], "p50": figures["p50_us"], "p99": figures["p99_us"],
-                "cpu": figures["server_cpu"] / 1000}
+                "front_cpu": figures["server_cpu"] / 1000, "store_cpu": figures["redis_cpu"] / 1000}
 
 
 class Pgbench:
@@ -103,10 +110,12 @@ COMMIT;
 
     def run(self, _, options):
         self.server.clear()
+        used = server_seconds(self.server)
         login = {"PGHOST": LOOPBACK, "PGPORT": str(self.server.port), "PGUSER": self.user, "PGDATABASE": "postgres"}
         done = subprocess.run([binary("pgbench"), "-n", "-M", "extended", "-f", self.script, "-c", str(POOL), "-j", "2",
                                "-T", str(whole_seconds(options))],
                               env=os.environ | login, capture_output=True, text=True, timeout=options.seconds + 60)
+        used = server_seconds(self.server) - used
         rate = re.search(r"^tps = ([0-9.]+)", done.stdout, re.M)
         count = re.search(r"^number of transactions actually processed: ([0-9]+)", done.stdout, re.M)
         failed = re.search(r"^number of failed transactions: ([0-9]+)", done.stdout, re.M)
@@ -115,7 +124,7 @@ COMMIT;
         rows = self.server.value("SELECT count(*) FROM bench_rows")
         if rows < int(count[1]):
             raise FailedRun(f"{count[1]} transactions, {rows} rows")
-        return {"rate": float(rate[1])}
+        return {"rate": float(rate[1]), "store_cpu": used / int(count[1]) * 1000}
 
 
 # --------------------------------------------------------------------------------------------------------- processes

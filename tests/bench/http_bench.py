@@ -112,10 +112,10 @@ def heading(options):
     yield (f"Measured: wrk, 1 thread, {options.rounds} interleaved rounds of {whole_seconds(options)} s, medians, no "
            "error in any run, and what arrived counted at the other end. PUT: 64 bytes, one token, "
            f"{IDS:,} resources in turn, whose marks are at that token. The service: nginx, 1 worker, `return 200`. "
-           f"nginx: {THREADS} workers, keeps its connections. HAProxy: HTTP mode, {THREADS} threads, http-reuse always. "
-           f"fencegate: {THREADS} threads, {POOL} connections to PostgreSQL. Stores {durable}. SET: through the Redis "
-           "gate, 64 connections, no pipeline. pgbench: the transaction of the SQL route, as fencegate sends it (one "
-           f"pipeline), {POOL} connections.")
+           f"nginx: {THREADS} workers, keeps its connections. HAProxy: HTTP mode, {THREADS} threads, "
+           f"http-reuse always. fencegate: {THREADS} threads, {POOL} connections to PostgreSQL. Stores {durable}. "
+           "SET: through the Redis gate, 64 connections, no pipeline. pgbench: the transaction of the SQL route, as "
+           f"fencegate sends it (one pipeline), {POOL} connections.")
     yield "wrk, the service, the stores and the proxy share the processors above.\n"
 
 

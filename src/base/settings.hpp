@@ -24,7 +24,8 @@ struct address {
 // A database that holds marks for gates that cannot keep them in their own upstream.
 struct store {
   std::string name;
-  std::string url;        // redis:// or postgres://; holds a password: never to be logged
+  std::string url;        // redis:// or postgres://; may hold a password: never to be logged
+  std::string password;   // from a file; "" = that of the URL, if it has one
   std::size_t pool = 10;  // postgres only: connections at the same time; at least 2
 };
 

@@ -1,5 +1,6 @@
 #include "cli/config.hpp"
 
+#include "cli/config_gate_parts.hpp"
 #include "cli/config_gates.hpp"
 #include "cli/config_section.hpp"
 #include "cli/config_url.hpp"
@@ -52,7 +53,15 @@ void read_stores(report& to, const YAML::Node& node, std::vector<settings::store
     const auto url = store.url("url");
     if (!url) continue;
     const auto shape = check_store_url(*url);
-    settings::store read{entry.key, *url};
+    settings::store read;
+    read.name = entry.key;
+    read.url = *url;
+    if (shape && store.has("password_file")) {
+      const auto known = parse_store_url(read);
+      if (known && !known->control.password.empty())
+        store.complain("password_file", "url has a password already: give one of them");
+    }
+    read.password = read_secret(to, store, "password_file").value_or("");
     store.count("pool", read.pool, pool_least, pool_most);
     if (store.has("pool") && url->starts_with("redis:"))
       store.complain("pool", "pool is for postgres: all requests share one connection to Redis");

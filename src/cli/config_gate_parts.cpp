@@ -8,6 +8,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+}  // namespace
+
 std::optional<std::string> read_secret(report& to, section& in, std::string_view key) {
   constexpr std::size_t secret_bytes_max = 64 * 1024;
   const auto path = in.text(key);
@@ -24,8 +26,6 @@ std::optional<std::string> read_secret(report& to, section& in, std::string_view
   in.complain(key, std::string(key) + ": the file " + (secret->empty() ? "is empty" : "is too long for a secret"));
   return std::nullopt;
 }
-
-}  // namespace
 
 void read_policy(section& policy, fence::policy& out) {
   policy.choice("mode", out.mode, words::mode);

@@ -70,7 +70,7 @@ const settings::mark_store* http_routes_reader::use_store(section& in, std::stri
     return nullptr;
   }
   const bool redis = written->url.starts_with("redis:");
-  auto url = redis ? parse_redis_url(written->url) : parse_postgres_url(written->url);
+  auto url = parse_store_url(*written);
   if (!url) {
     in.complain(key, "store " + quoted(name) + ": " + url.error().message);
     return nullptr;

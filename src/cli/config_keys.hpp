@@ -14,7 +14,7 @@ namespace keys {
 inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "log", "drain_timeout", "stores", "gates"};
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
-inline constexpr std::array<std::string_view, 2> store{"url", "pool"};
+inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
 inline constexpr std::array<std::string_view, 24> gate{
     "name",          "protocol",   "listen",          "upstream",        "password_file",
     "policy",        "resources",  "unmatched",       "allow_commands",  "guard",

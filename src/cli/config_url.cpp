@@ -207,4 +207,10 @@ result<void> check_store_url(std::string_view text) {
   return {};
 }
 
+result<upstream> parse_store_url(const settings::store& store) {
+  auto out = store.url.starts_with("redis:") ? parse_redis_url(store.url) : parse_postgres_url(store.url);
+  if (out && !store.password.empty()) out->control.password = store.password;
+  return out;
+}
+
 }  // namespace fencegate::cli

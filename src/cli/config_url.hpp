@@ -34,4 +34,7 @@ struct upstream {
 // Errors: not the shape of a URL that a store can have (redis:// or postgres://, with a host).
 [[nodiscard]] result<void> check_store_url(std::string_view text);
 
+// Where it is, with its password wherever that came from. REQUIRES: its URL was checked.
+[[nodiscard]] result<upstream> parse_store_url(const settings::store& store);
+
 }  // namespace fencegate::cli

@@ -85,9 +85,11 @@ result<targets> find_targets(const settings::process& config, const install_requ
   const std::size_t gates = found.size();
   for (const auto& store : config.stores) {
     if (!all && store.name != request.store) continue;
-    const auto url = parse_postgres_url(store.url);
-    if (!url && all) continue;  // redis
-    if (!url) return error{"store " + store.name + ": " + url.error().message};
+    if (const auto shape = parse_postgres_url(store.url); !shape) {
+      if (all) continue;  // redis
+      return error{"store " + store.name + ": " + shape.error().message};
+    }
+    const auto url = parse_store_url(store);
     what.gate_user = url->control.user;
     what.limits = limits_of_store(config, store.name);
     add(found, {"store " + store.name, {url->where, url->control, url->database}, what}, request.databases);

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import unittest.mock
 import uuid
 from pathlib import Path
@@ -77,16 +78,20 @@ class Shipped(LiveTest):
         self.assertEqual(redis.cli.call("GET", "settings:a"), b"by 34")
 
     def test_the_example_with_postgres(self):
-        server = self.start(PostgresServer())
-        server.user("fencegate")
+        hba = ["host all postgres 127.0.0.1/32 trust", "host all all 127.0.0.1/32 scram-sha-256"]
+        server = self.start(PostgresServer(hba=hba))
+        server.user("fencegate", password="gate-secret")
         server.sql("CREATE DATABASE app")
         superuser = server.connect(database="app")
         self.addCleanup(superuser.close)
         upstream = self.start(Upstream())
-        changes = {"postgres.internal": f"{LOOPBACK}:{server.port}", "127.0.0.1:9000": f"{LOOPBACK}:{upstream.port}"}
-        with unittest.mock.patch.dict(os.environ, LEDGER_PASSWORD="none"):
-            gate = self.start(ShippedGate("config/examples/http-postgres.yaml", changes))
-            run_sql(superuser, install(gate, "--store", "ledger", "--print"))
+        folder = self.start(tempfile.TemporaryDirectory())
+        secret = Path(folder) / "password"
+        secret.write_text("gate-secret\n")
+        gate = self.start(ShippedGate("config/examples/http-postgres.yaml", {
+            "postgres.internal": f"{LOOPBACK}:{server.port}", "127.0.0.1:9000": f"{LOOPBACK}:{upstream.port}",
+            "/run/secrets/postgres-password": str(secret)}))
+        run_sql(superuser, install(gate, "--store", "ledger", "--print"))
         run_sql(superuser, "CREATE TABLE postings (id uuid PRIMARY KEY, token bigint, doc jsonb)")
         run_sql(superuser, "GRANT ALL ON postings TO fencegate")
 

@@ -110,7 +110,7 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
 
 TEST_F(ConfigTest, EveryExampleLoads) {
   files = {{"/run/secrets/redis-password", "x"}, {"/run/secrets/postgres-password", "x"}};
-  variables = {{"LEDGER_PASSWORD", "x"}, {"REDIS_PASSWORD", "x"}};
+  variables = {{"REDIS_PASSWORD", "x"}};
   std::map<settings::mark_store::kind, int> stores;  // of http gates
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(root / "config/examples")) {

@@ -116,6 +116,27 @@ TEST_F(HttpConfigTest, ReadsRoutesOfEveryKind) {
   EXPECT_EQ(gate.stores[1].login.password, "pw");
 }
 
+TEST_F(HttpConfigTest, AStoreMayHaveItsPasswordInAFile) {
+  files = {{"/pg", "from the file\n"}, {"/redis", "p@ss"}};
+  const std::string rest =
+      "gates:\n  - name: api\n    protocol: http\n    listen: ':8081'\n    routes:\n"
+      "      - { match: 'PUT /a', resource: a, store: ledger, sql: select 1 }\n"
+      "      - { match: 'PUT /b', resource: b, store: cache, redis: [SET, a, b] }\n";
+  const auto gate = http_of(
+      "stores:\n  ledger: { url: postgres://gate@db/app, password_file: /pg }\n"
+      "  cache: { url: 'redis://gate@r', password_file: /redis }\n" +
+      rest);
+  ASSERT_EQ(gate.stores.size(), 2u);
+  EXPECT_EQ(gate.stores[0].login.user, "gate");
+  EXPECT_EQ(gate.stores[0].login.password, "from the file");
+  EXPECT_EQ(gate.stores[1].login.password, "p@ss");
+  EXPECT_THAT(errors_of("stores:\n  ledger: { url: 'postgres://gate:pw@db/app', password_file: /pg }\n"
+                        "  cache: { url: 'redis://gate@r', password_file: /none }\n" +
+                        rest),
+              ElementsAre("2:62: url has a password already: give one of them",
+                          HasSubstr("3:50: password_file: cannot read the file")));
+}
+
 TEST_F(HttpConfigTest, ForwardsOfARedisStoreAreChecked) {
   EXPECT_EQ(http_of(route_with(order_ + "store: cache")).routes[0].guarantee, http_guarantee::checked);
   EXPECT_THAT(errors_of(route_with(order_ + "store: cache, guarantee: held")),

@@ -187,7 +187,13 @@ void redis_control::send(const std::vector<std::string_view>& arguments, reply_c
   if (!connected_) return done(nullptr);
   wire::append_command(out_, arguments);
   pending_.push_back({std::move(done), clock::now() + state_->gate.limits_time.connect});
-  flush();
+  if (flushing_) return;
+  flushing_ = true;
+  // What else comes in this turn of the loop goes out in the same write.
+  asio::post(context_, [self = shared_from_this()] {
+    self->flushing_ = false;
+    self->flush();
+  });
 }
 
 void redis_control::flush() {

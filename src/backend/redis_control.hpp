@@ -116,7 +116,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
 
   byte_queue in_;
   std::string out_;
-  bool writing_ = false;
+  bool writing_ = false;   // waits for the socket
+  bool flushing_ = false;  // will be sent before the loop waits again
   std::deque<sent> pending_;
   std::vector<std::function<void()>> rechecks_;
   std::uint64_t connection_ = 0;  // counts connections: callbacks of an older one are void

@@ -2,7 +2,7 @@
 says; then it ends it, and fails where it cannot."""
 
 import support
-from pg_fence import FenceTest, Rejected, within
+from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, within
 from support import eventually
 
 RAISE = "SELECT mark, raised FROM fencegate.raise_all('{{orders}}', '{{{}}}', grace_ms => {})"
@@ -215,14 +215,18 @@ class Mutations(HoldTest):
         new.run("COMMIT")
         return not isinstance(holding.outcome(), Rejected) and base.mark() == 34
 
+    @staticmethod
+    def long_way_without(*change):
+        return lambda schema: within("hold_all", *change)(NO_SHORT_WAY(schema))
+
     def test_the_lock(self):
         self.assertFalse(self.raised_under_a_holder(self.base()))
-        self.assertTrue(self.raised_under_a_holder(self.base(within("hold", self.LOCK))))
+        self.assertTrue(self.raised_under_a_holder(self.base(self.long_way_without(self.LOCK))))
 
     def test_the_mark_is_read_behind_the_lock(self):
         read_again = self.LOCK + "\n    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;"
         self.assertFalse(self.held_below_the_mark(self.base()))
-        self.assertTrue(self.held_below_the_mark(self.base(within("hold", read_again, self.LOCK))))
+        self.assertTrue(self.held_below_the_mark(self.base(self.long_way_without(read_again, self.LOCK))))
 
     def test_a_raise_by_a_superuser_of_what_it_cannot_end(self):
         """A hold of a superuser would keep raises out for ever."""

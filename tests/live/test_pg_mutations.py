@@ -1,7 +1,7 @@
 """Each part of the mechanism in PostgreSQL has an attack that fails, and that succeeds when the part is taken out."""
 
 import support
-from pg_fence import FenceTest, Rejected, everywhere, within, without
+from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, everywhere, within, without
 
 
 def raise_with_an_old_snapshot(base):
@@ -257,7 +257,6 @@ def guard_and_stay(base):
 STOP_ON_THE_SHORT_WAY = within("arm_equal", "  IF started IS NULL",
                                "  IF t = 33 THEN PERFORM pg_advisory_xact_lock_shared(4242); END IF;\n  IF started IS NULL")
 
-NO_SHORT_WAY = within("guard", "IF array_ndims(resources) = 1 AND", "IF false AND")
 TRY_LOCK = "pg_try_advisory_xact_lock_shared(fencegate.lock_key(r))"
 STOP_AT_THE_LOCK = f"    PERFORM pg_advisory_xact_lock_shared(4242);\n    IF {TRY_LOCK} THEN\n"
 LOOK = "      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot\n"
@@ -329,12 +328,12 @@ TABLE = {
                "    m := fencegate.guarded_mark(r, t);",
                "m := fencegate.guarded_mark(r, t); PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"),
         guard_while_a_raise_is_under_way, {"mutate": NO_SHORT_WAY}),
-    "guard: the lock on the short way": (within("guard", f"IF {TRY_LOCK} THEN", "IF true THEN"), guard_and_stay, {}),
+    "guard: the lock on the short way": (within("hold_one", f"IF {TRY_LOCK} THEN", "IF true THEN"), guard_and_stay, {}),
     "guard: reading the mark behind the lock on the short way": (
-        within("guard", STOP_AT_THE_LOCK + LOOK, LOOK + STOP_AT_THE_LOCK),
-        guard_while_the_mark_moves, {"mutate": within("guard", f"    IF {TRY_LOCK} THEN\n", STOP_AT_THE_LOCK)}),
+        within("hold_one", STOP_AT_THE_LOCK + LOOK, LOOK + STOP_AT_THE_LOCK),
+        guard_while_the_mark_moves, {"mutate": within("hold_one", f"    IF {TRY_LOCK} THEN\n", STOP_AT_THE_LOCK)}),
     "guard: READ COMMITTED only on the short way": (
-        within("guard", "AND current_setting('transaction_isolation') = 'read committed'", ""),
+        within("hold_one", "AND current_setting('transaction_isolation') = 'read committed'", ""),
         guard_with_an_old_snapshot, {}),
 }
 

@@ -74,6 +74,23 @@ BEGIN
   RETURN m;
 END $$;
 
+-- The short way of fencegate.guard and fencegate.hold, for one resource whose mark is the token while nobody raises it:
+-- true when its lock is held and its mark was read behind that. Else the long way finds out, and finds the words.
+CREATE OR REPLACE FUNCTION fencegate.hold_one(resources text[], tokens bigint[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r text; m bigint;
+BEGIN
+  IF array_ndims(resources) = 1 AND cardinality(resources) = 1 AND cardinality(tokens) = 1
+     AND current_setting('transaction_isolation') = 'read committed' AND NOT pg_is_in_recovery() THEN
+    r := resources[array_lower(resources, 1)];
+    IF pg_try_advisory_xact_lock_shared(fencegate.lock_key(r)) THEN
+      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
+      RETURN coalesce(m = tokens[array_lower(tokens, 1)], false);
+    END IF;
+  END IF;
+  RETURN false;
+END $$;
+
 -- guard: transaction. In front of a transaction's first statement, before any savepoint: holds the marks where they are
 -- until the transaction ends. A raise waits for it, and ends it. ZF006 with "not_raised" when a mark is below its
 -- token.
@@ -84,17 +101,9 @@ DECLARE
   lock_timeout_before constant text := current_setting('lock_timeout');
   deadline timestamptz; r text; t bigint; m bigint;
 BEGIN
-  -- The short way, for one resource whose mark is the token while nobody raises it.
-  IF array_ndims(resources) = 1 AND cardinality(resources) = 1 AND cardinality(tokens) = 1
-     AND current_setting('transaction_isolation') = 'read committed' AND NOT pg_is_in_recovery() THEN
-    r := resources[array_lower(resources, 1)];
-    IF pg_try_advisory_xact_lock_shared(fencegate.lock_key(r)) THEN
-      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
-      IF m = tokens[array_lower(tokens, 1)] THEN
-        PERFORM set_config('fencegate.guarded', fencegate.seal_of(r), true);
-        RETURN;
-      END IF;
-    END IF;
+  IF fencegate.hold_one(resources, tokens) THEN
+    PERFORM set_config('fencegate.guarded', fencegate.seal_of(array_to_string(resources, ',')), true);
+    RETURN;
   END IF;
   PERFORM fencegate.check_claims(resources, tokens);
   IF pg_is_in_recovery() THEN
@@ -134,14 +143,29 @@ $$;
 -- Raises nothing: ZF006 with "not_raised" when a mark is below its token. `wait_ms`: for a raise that is under way.
 CREATE OR REPLACE FUNCTION fencegate.hold(resources text[], tokens bigint[], wait_ms integer DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.check_transaction();
+  -- What could not be ended must not hold: raises would fail. Asked once a session.
+  IF current_setting('fencegate.may_hold', true) IS DISTINCT FROM 'yes' THEN
+    PERFORM fencegate.check_session(true);
+    PERFORM set_config('fencegate.may_hold', 'yes', false);
+  END IF;
+  IF NOT fencegate.hold_one(resources, tokens) THEN PERFORM fencegate.hold_all(resources, tokens, wait_ms); END IF;
+  -- For how long, is for the caller and for raises to say.
+  PERFORM set_config('idle_in_transaction_session_timeout', '0', true);
+  IF current_setting('transaction_timeout', true) IS NOT NULL THEN  -- PostgreSQL 17 and newer
+    PERFORM set_config('transaction_timeout', '0', true); END IF;
+END $$;
+
+-- The long way: any number of resources, waiting for raises, and the words for what is wrong.
+CREATE OR REPLACE FUNCTION fencegate.hold_all(resources text[], tokens bigint[], wait_ms integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   lock_timeout_before constant text := current_setting('lock_timeout');
   deadline timestamptz; r text; t bigint; m bigint;
 BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
-  PERFORM fencegate.check_transaction();
-  PERFORM fencegate.check_session(true);  -- what could not be ended must not hold
   SELECT clock_timestamp()
          + least(greatest(coalesce($3, s.cut_ms + s.grace_ms), 1), s.cut_ms + s.grace_ms) * interval '1 ms'
     INTO STRICT deadline FROM fencegate.settings s;
@@ -157,10 +181,6 @@ BEGIN
         ',"not_raised":true'); END IF;
   END LOOP;
   PERFORM set_config('lock_timeout', lock_timeout_before, true);
-  -- For how long, is for the caller and for raises to say.
-  PERFORM set_config('idle_in_transaction_session_timeout', '0', true);
-  IF current_setting('transaction_timeout', true) IS NOT NULL THEN  -- PostgreSQL 17 and newer
-    PERFORM set_config('transaction_timeout', '0', true); END IF;
 END $$;
 
 -- Why did my session end? For a gate, after the session's end was seen: what it was registered for, the marks, and

@@ -85,6 +85,7 @@ class server {
   acceptor acceptor_;
   boost::asio::steady_timer accept_pause_;
   std::size_t next_ = 0;
+  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
 }  // namespace fencegate::gate

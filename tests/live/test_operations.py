@@ -1,12 +1,16 @@
 """What operators rely on: draining, a backend that dies, limits, time-outs, bounded memory, unix sockets."""
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import tempfile
 import threading
 
 import support
-from support import PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually
+from support import (LOOPBACK, PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually,
+                     free_port)
 
 MIB = 1024 * 1024
 
@@ -87,6 +91,26 @@ class Draining(OperationsTest):
         self.assertEqual(gate.http("/quit", method="GET")[0], 405)
         self.assertEqual(gate.http("/quit", method="POST")[0], 200)
         self.assertEqual(gate.wait(25), 0)
+
+
+class Start(OperationsTest):
+    def assert_does_not_start(self, config):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            json.dump(config, file)
+            file.flush()
+            done = subprocess.run([os.environ["FENCEGATE"], "serve", "-c", file.name], capture_output=True, text=True,
+                                  timeout=PATIENCE)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("in use", done.stdout.splitlines()[-1])
+
+    def test_what_cannot_listen_ends_it_when_gates_are_listening(self):
+        _, running = self.servers()
+        with open(os.path.join(running.folder, "fencegate.yaml")) as file:
+            config = json.load(file)
+        taken = config["gates"][0]
+        free = taken | {"name": "free", "listen": f"{LOOPBACK}:{free_port()}"}
+        self.assert_does_not_start(config | {"gates": [free]})  # the admin listener's port is taken
+        self.assert_does_not_start(config | {"gates": [free, taken], "admin": {"listen": f"{LOOPBACK}:{free_port()}"}})
 
 
 class Backend(OperationsTest):

@@ -233,8 +233,7 @@ class AroundTheWrites(FaultTest):
         self.next_resource()
         acknowledged, cut = [], 0
         for round_ in range(100):
-            eventually(lambda: self.bound(self.gate.port))
-            with self.client() as client:
+            with eventually(self.client_or_none) as client:
                 values = [f"{round_}:{n}" for n in range(20_000)]  # so many that the end comes in the middle
                 sender = threading.Thread(target=client._send_quietly,
                                           args=(b"".join(encode("RPUSH", self.key, value) for value in values),))
@@ -259,10 +258,14 @@ class AroundTheWrites(FaultTest):
         self.note("CLIENT KILL during a batch", f"{cut} cut", f"{len(acknowledged)} acknowledged, {len(log)} applied")
         self.assertEqual(cut, 10, "hardly anything was ever cut")
 
-    def bound(self, port):
-        """True when the gate is served again."""
-        with contextlib.suppress(OSError), Resp(port, name=f"fence:{self.resource}=33") as client:
-            return client.named == b"OK"
+    def client_or_none(self):
+        """A client, once the gate's own links are back; each of its threads has one."""
+        with contextlib.suppress(OSError):
+            client = Resp(self.gate.port, name=f"fence:{self.resource}=33")
+            if client.named == b"OK":
+                return client
+            client.close()
+        return None
 
     def test_gate_killed_while_it_is_frozen(self):
         self.next_resource()

@@ -100,8 +100,8 @@ class Start(OperationsTest):
             file.flush()
             done = subprocess.run([os.environ["FENCEGATE"], "serve", "-c", file.name], capture_output=True, text=True,
                                   timeout=PATIENCE)
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertIn("in use", done.stdout.splitlines()[-1])
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("in use", done.stderr.splitlines()[-1])
 
     def test_what_cannot_listen_ends_it_when_gates_are_listening(self):
         _, running = self.servers()

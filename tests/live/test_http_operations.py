@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import tempfile
 import threading
 import zlib
@@ -127,6 +128,30 @@ class OperationsTest(LiveTest):
 
     def put(self, client, path, length, body=b""):
         client.ask(f"PUT {path}", fields={"Fencing-Token": 5, "Content-Length": length}, body=body)
+
+
+class Start(OperationsTest):
+    def begin(self):
+        """A gate whose store does not answer yet, and a write that it got."""
+        os.kill(self.redis.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, self.redis.pid, signal.SIGCONT)
+        gate = HttpGate(self.upstream, {"cache": f"redis://{LOOPBACK}:{self.redis.port}"}, self.ROUTES)
+        gate.needs_backend = False
+        self.start(gate)
+        client = self.client(gate)
+        self.put(client, "/ok", 1, b"x")
+        return gate, client
+
+    def test_a_request_that_comes_before_the_store_has_answered_waits(self):
+        _, client = self.begin()
+        os.kill(self.redis.pid, signal.SIGCONT)
+        self.assertEqual(client.answer().body, b"ok")
+
+    def test_it_can_end_before_the_store_has_answered(self):
+        gate, _ = self.begin()
+        gate.terminate()
+        self.assertEqual(gate.wait(), 0)
+        self.assertEqual(self.upstream.served, [])
 
 
 class TimeOuts(OperationsTest):

@@ -11,7 +11,7 @@ libpq functions;
 
 result<void> load() {
   void* const loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (loaded == nullptr)
+  if (loaded == nullptr)  // NOLINTNEXTLINE(concurrency-mt-unsafe): what dlerror() tells is this thread's
     return error{std::string("PostgreSQL needs ") + library + " (Debian: apt-get install libpq5): " + dlerror()};
   const char* missing = nullptr;
 #define FENCEGATE_LIBPQ_FIND(name)                                                   \

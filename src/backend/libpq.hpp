@@ -20,6 +20,7 @@ namespace fencegate::backend {
 
 // Its functions under their own names.
 struct libpq {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
 #define FENCEGATE_LIBPQ_MEMBER(name) decltype(&::name) name = nullptr;
   FENCEGATE_LIBPQ(FENCEGATE_LIBPQ_MEMBER)
 #undef FENCEGATE_LIBPQ_MEMBER

@@ -39,6 +39,7 @@ std::string array_of(const std::vector<std::string>& names) {
 
 std::string resources_of(const std::vector<fence::claim>& claims) {
   std::vector<std::string> names;
+  names.reserve(claims.size());
   for (const auto& one : claims) names.push_back(one.resource);
   return array_of(names);
 }

@@ -23,7 +23,7 @@ class token {
   [[nodiscard]] constexpr std::int64_t value() const { return value_; }
   [[nodiscard]] std::string to_string() const;
 
-  friend constexpr auto operator<=>(token, token) = default;
+  friend constexpr auto operator<=>(token, token) = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 is wrong
 
  private:
   std::int64_t value_ = 0;

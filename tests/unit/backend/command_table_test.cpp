@@ -73,7 +73,9 @@ TEST(CommandTable, EveryCommandFlaggedWriteIsFencedOrRefused) {
     const auto role = by_full_name(name).role;
     EXPECT_TRUE(role == command_role::write || role == command_role::blocking_write || role == command_role::refused)
         << name;
-    if (has(flags, "blocking")) EXPECT_NE(role, command_role::write) << name;
+    if (has(flags, "blocking")) {
+      EXPECT_NE(role, command_role::write) << name;
+    }
   });
   EXPECT_EQ(writes, 108u);
   EXPECT_EQ(all, 366u);

@@ -65,11 +65,8 @@ bool http_engine::step_head() {
   if (phase_ == phase::closing || from_client.empty()) return false;
   const auto found = request_finder_.find(from_client.view());
   if (found.has_error()) {
-    keep_alive_ = false;
-    request_ = {};
-    marks_.clear();
     figures_.protocol_errors(metrics::side::client).add();
-    refuse(found.error().status, found.error().message);
+    refuse_unread(found.error().status, found.error().message);
     return true;
   }
   if (!*found) return false;
@@ -232,6 +229,14 @@ void http_engine::refuse(int status, std::string_view detail) {
   refuse(problem_of_gateway(status, detail, fence::problem::effect::none));
 }
 
+// A request whose head is not whole: nothing is left of the one before.
+void http_engine::refuse_unread(int status, std::string_view detail) {
+  keep_alive_ = false;
+  request_ = {};
+  marks_.clear();
+  refuse(status, detail);
+}
+
 void http_engine::refuse(fence::problem what) {
   answer(what.status, fence::problem_media_type, fence::problem_json(what));
 }
@@ -265,6 +270,22 @@ void http_engine::finish_request() {
 void http_engine::on_client_end() {
   client_ended_ = true;
   pump();
+}
+
+void http_engine::on_client_timeout() {
+  constexpr std::string_view late = "the request did not come in time";
+  if (phase_ == phase::head) {
+    // Line ends in front of a request are no part of it.
+    const bool begun = from_client.view().find_first_not_of("\r\n") != std::string_view::npos;
+    if (begun) return refuse_unread(408, late);
+  } else if (phase_ == phase::collecting) {
+    keep_alive_ = false;
+    return refuse(408, late);
+  } else if (phase_ == phase::forwarding && !answered_) {
+    keep_alive_ = false;
+    return fail_forward(408, late);
+  }
+  abandon();
 }
 
 void http_engine::abandon() {

@@ -47,6 +47,8 @@ class http_engine {
   void on_unreachable(std::string_view why);
   // The store's session that held the marks is gone: a raise has ended it, or the store.
   void on_hold_lost(std::string_view why);
+  // What the client has begun did not come in time; the connection ends.
+  void on_client_timeout();
   // The upstream was silent for too long.
   void on_upstream_timeout();
   void drain();
@@ -93,6 +95,7 @@ class http_engine {
   void proceed();
   void reject(const fence::rejection& why);
   void refuse(int status, std::string_view detail);
+  void refuse_unread(int status, std::string_view detail);
   void refuse(fence::problem what);
   void answer(int status, std::string_view content_type, std::string_view body);
   void finish_request();

@@ -230,10 +230,10 @@ void http_session::enforce(time_point at) {
       if (over(waits_since_, shard_.gate.keep_alive)) close();
       return;
     case waiting::head:
-      if (over(waits_since_, times.head)) close();
+      if (over(waits_since_, times.head)) engine_.on_client_timeout();
       return;
     case waiting::body:
-      if (over(waits_since_, shard_.gate.body_timeout)) close();
+      if (over(waits_since_, shard_.gate.body_timeout)) engine_.on_client_timeout();
       return;
     case waiting::upstream:
       if (over(waits_since_, shard_.gate.response_timeout)) engine_.on_upstream_timeout();

@@ -155,6 +155,12 @@ class Start(OperationsTest):
 
 
 class TimeOuts(OperationsTest):
+    def assert_late(self, client, applied):
+        answer = client.answer()
+        self.assert_problem(answer, 408, applied)
+        self.assertEqual(answer["Connection"], b"close")
+        self.assertIsNone(client.answer())
+
     def test_a_slow_head_is_cut_however_busily_it_comes(self):
         gate = self.make(extra={"timeouts": {"head": "1s"}})
         client = self.client(gate)
@@ -168,7 +174,7 @@ class TimeOuts(OperationsTest):
         dripping = threading.Thread(target=drip)
         dripping.start()
         try:
-            self.assertIsNone(client.answer())
+            self.assert_late(client, "no")
         finally:
             over.set()
             dripping.join()
@@ -179,7 +185,7 @@ class TimeOuts(OperationsTest):
         gate = self.make(extra={"body_timeout": "1s"})
         client = self.client(gate)
         self.put(client, "/ok", 10, b"half")
-        self.assertIsNone(client.answer())
+        self.assert_late(client, "unknown")
         eventually(lambda: self.upstream.served and self.upstream.idle())
         self.assertFalse(hasattr(self.upstream, "last"), "half a body was taken for a whole one")
 

@@ -249,6 +249,47 @@ TEST_F(http_forwarding, the_client_may_say_that_it_has_no_more_to_ask) {
   EXPECT_TRUE(engine().closing());
 }
 
+TEST_F(http_forwarding, a_late_body_is_told_so_and_its_request_is_cut) {
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 10\r\n\r\nabc");
+  host.admit();
+  link();
+  engine().on_client_timeout();
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 408 Request Timeout\r\n"), HasSubstr("Connection: close\r\n"),
+                                 HasSubstr("\"applied\":\"unknown\"")));
+  EXPECT_TRUE(engine().lingers());
+  EXPECT_EQ(host.releases, 1);
+  EXPECT_EQ(host.disconnects, 1);
+}
+
+TEST_F(http_forwarding, a_late_head_is_told_so_and_nothing_of_the_request_before) {
+  client(put);
+  host.admit();
+  link();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  to_client();
+  client("\r\nHEAD /orders/7 HTTP/1.1\r\nHos");
+  engine().on_client_timeout();
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 408 Request Timeout\r\n"), HasSubstr("Connection: close\r\n"),
+                                 HasSubstr("\"applied\":\"no\""), Not(HasSubstr("Fencing-Mark"))));
+  EXPECT_TRUE(engine().lingers());
+}
+
+TEST_F(http_forwarding, who_has_begun_no_request_is_told_nothing_when_time_is_up) {
+  client("\r\n");
+  engine().on_client_timeout();
+  EXPECT_EQ(to_client(), "");
+  EXPECT_TRUE(engine().closing());
+  EXPECT_FALSE(engine().lingers());
+}
+
+TEST_F(http_forwarding, who_has_its_answer_is_told_nothing_more_when_time_is_up) {
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
+  EXPECT_EQ(status_of(to_client()), 428);
+  engine().on_client_timeout();
+  EXPECT_EQ(to_client(), "");
+  EXPECT_TRUE(engine().closing());
+}
+
 TEST_F(http_forwarding, a_client_that_leaves_in_the_middle_of_its_body_ends_the_request_and_the_hold) {
   client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 10\r\n\r\nabc");
   engine().on_client_end();
@@ -379,6 +420,16 @@ TEST_F(http_atomic, a_body_that_is_too_large_runs_nothing) {
   EXPECT_EQ(status_of(to_client()), 413);
   EXPECT_EQ(host.asked, "");
   EXPECT_TRUE(engine().lingers());
+}
+
+TEST_F(http_atomic, a_late_body_runs_nothing) {
+  client("POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 10\r\n\r\nabc");
+  engine().on_client_timeout();
+  const auto said = to_client();
+  EXPECT_EQ(status_of(said), 408);
+  EXPECT_THAT(said, AllOf(HasSubstr("Connection: close\r\n"), HasSubstr("\"applied\":\"no\"")));
+  EXPECT_TRUE(engine().lingers());
+  EXPECT_EQ(host.asked, "");
 }
 
 TEST_F(http_atomic, unknown_is_said) {

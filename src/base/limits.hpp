@@ -59,6 +59,8 @@ inline constexpr std::size_t pg_tagged_statements_max = 4096;
 // HTTP. A head is held whole; more bytes or fields are 431. A target that is longer is 414.
 // The rest of a body that was refused: as much is read and dropped, so that the connection can go on.
 inline constexpr std::size_t http_swallowed_bytes_max = 64 * 1024;
+// Of the body of a held forward: as much is read before the hold is asked for.
+inline constexpr std::size_t http_gathered_bytes_max = 64 * 1024;
 inline constexpr std::size_t http_head_bytes_max = 64 * 1024;
 inline constexpr std::size_t http_fields_max = 100;
 inline constexpr std::size_t http_target_bytes_max = 8 * 1024;

@@ -51,6 +51,7 @@ void read_times(section& gate, settings::http_gate& out) {
   gate.duration("answer_timeout", out.answer_timeout, milliseconds(1));
   gate.duration("keep_alive", out.keep_alive, milliseconds(0));
   gate.duration("body_timeout", out.body_timeout, milliseconds(0));
+  gate.duration("request_timeout", out.request_timeout, milliseconds(0));
   gate.duration("response_timeout", out.response_timeout, milliseconds(0));
 }
 

@@ -15,12 +15,12 @@ inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "lo
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
-inline constexpr std::array<std::string_view, 24> gate{
+inline constexpr std::array<std::string_view, 25> gate{
     "name",          "protocol",   "listen",          "upstream",        "password_file",
     "policy",        "resources",  "unmatched",       "allow_commands",  "guard",
     "cut_timeout",   "timeouts",   "connections_max", "routes",          "store",
     "token_header",  "seal",       "hold_grace",      "answer_timeout",  "body_max",
-    "body_held_max", "keep_alive", "body_timeout",    "response_timeout"};
+    "body_held_max", "keep_alive", "body_timeout",    "request_timeout", "response_timeout"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
@@ -87,7 +87,7 @@ inline constexpr std::array<word<settings::guard>, 2> guard{
 }  // namespace words
 
 // Keys of a gate that not every protocol has; one that two have stands here twice.
-inline constexpr std::array<word<protocol>, 17> keys_of_one_protocol{{{"resources", protocol::redis},
+inline constexpr std::array<word<protocol>, 18> keys_of_one_protocol{{{"resources", protocol::redis},
                                                                       {"unmatched", protocol::redis},
                                                                       {"allow_commands", protocol::redis},
                                                                       {"guard", protocol::postgres},
@@ -103,6 +103,7 @@ inline constexpr std::array<word<protocol>, 17> keys_of_one_protocol{{{"resource
                                                                       {"body_held_max", protocol::http},
                                                                       {"keep_alive", protocol::http},
                                                                       {"body_timeout", protocol::http},
+                                                                      {"request_timeout", protocol::http},
                                                                       {"response_timeout", protocol::http}}};
 
 }  // namespace fencegate::cli

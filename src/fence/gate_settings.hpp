@@ -117,6 +117,7 @@ struct http_gate {
   std::size_t body_held_bytes_max = 1024 * 1024;     // of routes with redis or sql, whose bodies are held whole
   std::chrono::milliseconds keep_alive{75'000};      // a client that sends no next request; 0 = none
   std::chrono::milliseconds body_timeout{30'000};    // a client that sends nothing of a body it owes; 0 = none
+  std::chrono::milliseconds request_timeout{60'000};   // for a whole body, where it is held or marks are; 0 = none
   std::chrono::milliseconds response_timeout{60'000};  // an upstream that is silent while it owes an answer; 0 = none
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once

@@ -23,7 +23,7 @@ bool http_engine::blocked() const {
 }
 
 bool http_engine::awaits_body() const {
-  return phase_ == phase::collecting || phase_ == phase::swallowing ||
+  return phase_ == phase::gathering || phase_ == phase::collecting || phase_ == phase::swallowing ||
          (phase_ == phase::forwarding && !request_body_.complete() && !answered_);
 }
 
@@ -41,6 +41,7 @@ void http_engine::pump() {
 bool http_engine::step() {
   switch (phase_) {
     case phase::head: return step_head();
+    case phase::gathering: return step_gathering();
     case phase::collecting: return step_collecting();
     case phase::forwarding: return step_forwarding();
     case phase::swallowing: {
@@ -103,7 +104,7 @@ bool http_engine::read_head(std::string_view bytes) {
       target.has_error())
     return wrong(target.error());
   keep_alive_ = hop_.keep_alive;
-  request_body_.begin(framing_, wire::http_framing::kind::none);
+  request_body_.begin(framing_, framing_.what);
   return true;
 }
 
@@ -138,22 +139,19 @@ void http_engine::serve_route(const fence::route_match& match) {
   const bool atomic = route.does != settings::http_action::forward;
   if (route.policy.mode == fence::enforcement::monitor || (is_read() && !atomic)) return look(route.policy);
   if (atomic) return proceed();  // the check is one unit with what it runs
+  if (route.guarantee == settings::http_guarantee::held) return gather();
   phase_ = phase::judging;
-  auto on_answer = [this](const fence_answer& answer) {
-    if (answer.why) {
-      reject(*answer.why);
-    } else {
-      note_admitted(answer.marks, answer.raised);
-      forward();
-    }
-    pump();
-  };
-  if (route.guarantee == settings::http_guarantee::held) {
-    holding_ = true;
-    host_.hold(route_, claims_, std::move(on_answer));
+  host_.raise(route_, claims_, [this](const fence_answer& answer) { on_judged(answer); });
+}
+
+void http_engine::on_judged(const fence_answer& answer) {
+  if (answer.why) {
+    reject(*answer.why);
   } else {
-    host_.raise(route_, claims_, std::move(on_answer));
+    note_admitted(answer.marks, answer.raised);
+    forward();
   }
+  pump();
 }
 
 // Fills claims_ from the request; they cover the resource. False: it was answered.
@@ -261,6 +259,7 @@ void http_engine::answer(int status, std::string_view content_type, std::string_
 void http_engine::finish_request() {
   request_body_.begin({}, wire::http_framing::kind::none);
   collected_.clear();
+  collected_.shrink_to_fit();  // the next request may be long in coming
   phase_ = keep_alive_ && !draining_ && !client_ended_ ? phase::head : phase::closing;
 }
 
@@ -278,7 +277,7 @@ void http_engine::on_client_timeout() {
     // Line ends in front of a request are no part of it.
     const bool begun = from_client.view().find_first_not_of("\r\n") != std::string_view::npos;
     if (begun) return refuse_unread(408, late);
-  } else if (phase_ == phase::collecting) {
+  } else if (phase_ == phase::collecting || phase_ == phase::gathering) {
     keep_alive_ = false;
     return refuse(408, late);
   } else if (phase_ == phase::forwarding && !answered_) {

@@ -65,6 +65,12 @@ class http_engine {
   [[nodiscard]] bool blocked() const;
   // The client has still to send of its body, and it is wanted.
   [[nodiscard]] bool awaits_body() const;
+  // A body that is awaited keeps something from others meanwhile: memory, or a session of the store.
+  [[nodiscard]] bool body_is_costly() const {
+    return phase_ == phase::gathering || phase_ == phase::collecting || holding_;
+  }
+  // When the head of the request at hand was whole.
+  [[nodiscard]] std::chrono::steady_clock::time_point began() const { return began_; }
   // The upstream has the request, or wants no more of it, and has not answered completely.
   [[nodiscard]] bool awaits_upstream() const {
     return phase_ == phase::forwarding && (request_body_.complete() || answered_);
@@ -73,6 +79,7 @@ class http_engine {
  private:
   enum class phase : std::uint8_t {
     head,        // of the next request
+    gathering,   // the first of a held forward's body: the hold is not for waiting
     collecting,  // an atomic route's body
     judging,     // a store was asked
     connecting,  // the link is being opened for a request that may go
@@ -91,6 +98,7 @@ class http_engine {
   void serve_route(const fence::route_match& match);
   [[nodiscard]] bool bind(const fence::policy& rules, const std::string& resource);
   void look(const fence::policy& rules);
+  void on_judged(const fence_answer& answer);
   void note_admitted(const claims_list& marks, bool raised);
   void proceed();
   void reject(const fence::rejection& why);
@@ -102,6 +110,9 @@ class http_engine {
   void abandon();
 
   // ── forwarding (http_engine_forward.cpp)
+  void gather();
+  [[nodiscard]] bool step_gathering();
+  void hold();
   void forward();
   void send_forward();
   [[nodiscard]] bool step_forwarding();

@@ -1,4 +1,5 @@
 // Forwarding: the request's body to the upstream, its response to the client.
+#include "base/limits.hpp"
 #include "gate/http_engine.hpp"
 #include "gate/http_words.hpp"
 
@@ -9,6 +10,35 @@ namespace fencegate::gate {
 using fence::reason;
 using fence::rejection;
 using kind = wire::http_framing::kind;
+
+// A hold takes one of few sessions of the store, and newer holders wait for it: not for a client that takes its time.
+void http_engine::gather() {
+  collected_.clear();
+  phase_ = phase::gathering;
+  if (hop_.expects_continue) hold();  // it waits for our word, which is not given to the stale
+}
+
+bool http_engine::step_gathering() {
+  const auto how = request_body_.move(from_client, collected_);
+  if (how == http_body::progress::malformed) {
+    keep_alive_ = false;
+    figures_.protocol_errors(metrics::side::client).add();
+    refuse(400, request_body_.what_is_malformed());
+  } else if (gate_.body_bytes_max != 0 && request_body_.moved() > gate_.body_bytes_max) {
+    refuse(413, "the body is larger than body_max of this gate");
+  } else if (how == http_body::progress::complete || collected_.size() >= limits::http_gathered_bytes_max) {
+    hold();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void http_engine::hold() {
+  phase_ = phase::judging;
+  holding_ = true;
+  host_.hold(route_, claims_, [this](const fence_answer& answer) { on_judged(answer); });
+}
 
 void http_engine::forward() {
   if (!gate_.upstream) return refuse(404, "no route of this gate matches, and it has no upstream");
@@ -43,7 +73,8 @@ void http_engine::send_forward() {
   append_forwarded(to_backend, {request_, target_, hop_, framing_, client_});
   if (!retried_ && hop_.expects_continue && !request_body_.complete() && from_client.empty())
     to_client += "HTTP/1.1 100 Continue\r\n\r\n";
-  request_body_.begin(framing_, framing_.what);
+  to_backend += collected_;
+  collected_.clear();
   answered_ = false;
   link_reusable_ = true;
   phase_ = phase::forwarding;

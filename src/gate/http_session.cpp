@@ -233,7 +233,9 @@ void http_session::enforce(time_point at) {
       if (over(waits_since_, times.head)) engine_.on_client_timeout();
       return;
     case waiting::body:
-      if (over(waits_since_, shard_.gate.body_timeout)) engine_.on_client_timeout();
+      if (over(waits_since_, shard_.gate.body_timeout) ||
+          (engine_.body_is_costly() && over(engine_.began(), shard_.gate.request_timeout)))
+        engine_.on_client_timeout();
       return;
     case waiting::upstream:
       if (over(waits_since_, shard_.gate.response_timeout)) engine_.on_upstream_timeout();

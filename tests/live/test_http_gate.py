@@ -38,10 +38,12 @@ class HttpTest(LiveTest):
         cls.gate = cls.enterClassContext(cls.make())
 
     @classmethod
-    def make(cls, **extra):
-        stores = {"ledger": f"postgres://gate@{LOOPBACK}:{cls.server.port}/postgres",
-                  "cache": f"redis://{LOOPBACK}:{cls.redis.port}"}
-        return HttpGate(cls.upstream, stores, ROUTES, extra=extra)
+    def make(cls, pool=10, **extra):
+        urls = {"ledger": f"postgres://gate@{LOOPBACK}:{cls.server.port}/postgres",
+                "cache": f"redis://{LOOPBACK}:{cls.redis.port}"}
+        stores = {name: {"url": url} for name, url in urls.items()}
+        stores["ledger"]["pool"] = pool
+        return HttpGate(cls.upstream, urls, ROUTES, extra=extra, process={"stores": stores})
 
     def setUp(self):
         self.server.sql("TRUNCATE entries, fencegate.marks")
@@ -140,6 +142,40 @@ class Forwarding(HttpTest):
             thread.join()
             self.assert_problem(answers[0], 504, applied="unknown")
             self.assertEqual(self.mark("order:8"), 35)
+
+    def slow_clients(self, gate, length, sent):
+        clients = [self.start(Client(gate.address)) for _ in range(4)]
+        for number, client in enumerate(clients):
+            client.ask(f"PUT /orders/slow-{number}", {"Fencing-Token": 1, "Content-Length": length}, b"x" * sent)
+        eventually(lambda: gate.metric("requests_total", **{"class": "write"}) == len(clients))
+        return clients
+
+    def test_clients_that_send_a_small_body_slowly_keep_no_hold_from_others(self):
+        with self.make(pool=2, answer_timeout="6s", body_timeout="0") as gate:
+            slow = self.slow_clients(gate, 10, 5)
+            self.assertEqual(gate.request("PUT", "/orders/quick", b"x", token=1)[0], 200)
+            for client in slow:
+                client.send(b"x" * 5)
+                self.assertEqual(client.answer().status, 200)
+
+    def test_clients_that_send_a_large_body_slowly_keep_a_hold_no_longer_than_request_timeout(self):
+        with self.make(pool=2, request_timeout="1s", answer_timeout="20s") as gate:
+            slow, over = self.slow_clients(gate, 1 << 20, 1 << 17), threading.Event()
+            eventually(lambda: self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"))
+
+            def drip():
+                while not over.wait(0.1):
+                    for client in slow:
+                        client.send(b"x")
+
+            dripping = threading.Thread(target=drip)
+            dripping.start()
+            try:
+                self.assertEqual(gate.request("PUT", "/orders/quick", b"x", token=1)[0], 200)
+                self.assertEqual([client.answer().status for client in slow], [408] * len(slow))
+            finally:
+                over.set()
+                dripping.join()
 
     def test_checked_compares_and_raises_in_redis(self):
         self.assertEqual(self.gate.request("PUT", "/checked/7", b"x", token=5)[1]["Fencing-Mark"], "5")

@@ -104,6 +104,7 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   EXPECT_EQ(api.body_held_bytes_max, api_defaults.body_held_bytes_max);
   EXPECT_EQ(api.keep_alive, api_defaults.keep_alive);
   EXPECT_EQ(api.body_timeout, api_defaults.body_timeout);
+  EXPECT_EQ(api.request_timeout, api_defaults.request_timeout);
   EXPECT_EQ(api.response_timeout, api_defaults.response_timeout);
   EXPECT_EQ(api.connections_max, api_defaults.connections_max);
 }

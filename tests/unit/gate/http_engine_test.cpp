@@ -1,3 +1,4 @@
+#include "base/limits.hpp"
 #include "http_rig.hpp"
 
 #include <gmock/gmock.h>
@@ -23,6 +24,12 @@ class http_forwarding : public http_rig {
  private:
   int links_ = 0;
 };
+
+// The beginning of a request whose body is not waited for before the hold.
+std::string large_put() {
+  return "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 100000\r\n\r\n" +
+         std::string(limits::http_gathered_bytes_max, 'x');
+}
 
 constexpr std::string_view put =
     "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 5\r\n\r\nhello";
@@ -71,7 +78,7 @@ TEST_F(http_forwarding, a_hold_that_is_gone_when_the_link_stands_sends_nothing) 
 }
 
 TEST_F(http_forwarding, a_stale_token_is_told_so_and_the_body_is_taken_off_the_connection) {
-  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 33\r\nContent-Length: 5\r\n\r\nhel");
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 33\r\nContent-Length: 5\r\n\r\nhel");
   host.answer(fence_answer{
       fence::rejection{fence::reason::stale, "order:7", *fence::token::parse("33"), *fence::token::parse("34"), {}},
       {},
@@ -249,8 +256,79 @@ TEST_F(http_forwarding, the_client_may_say_that_it_has_no_more_to_ask) {
   EXPECT_TRUE(engine().closing());
 }
 
+TEST_F(http_forwarding, a_body_that_comes_slowly_holds_nothing) {
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc");
+  client("\r\n2\r\nde\r\n0\r\n");
+  EXPECT_TRUE(engine().awaits_body() && engine().body_is_costly());
+  EXPECT_EQ(host.asked, "");
+  client("\r\n");
+  EXPECT_FALSE(engine().awaits_body());
+  EXPECT_EQ(host.asked, "hold");
+  EXPECT_EQ(to_upstream(), "");
+  host.admit();
+  link();
+  EXPECT_THAT(to_upstream(), EndsWith("chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"));
+}
+
+TEST_F(http_forwarding, a_large_body_is_not_kept_back) {
+  client(large_put().substr(0, large_put().size() - 1));
+  EXPECT_EQ(host.asked, "");
+  client("x");
+  EXPECT_EQ(host.asked, "hold");
+  host.admit();
+  link();
+  const auto sent = to_upstream();
+  EXPECT_THAT(sent, EndsWith("\r\n\r\n" + std::string(limits::http_gathered_bytes_max, 'x')));
+  EXPECT_TRUE(engine().awaits_body() && engine().body_is_costly());
+  const std::string rest(100'000 - limits::http_gathered_bytes_max, 'y');
+  client(rest);
+  EXPECT_EQ(to_upstream(), rest);
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_FALSE(engine().body_is_costly());
+}
+
+TEST_F(http_forwarding, a_body_that_is_broken_or_late_or_too_large_before_the_hold_leaves_nothing_behind) {
+  gate_.body_bytes_max = 4;
+  const std::string head =
+      "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nTransfer-Encoding: chunked\r\n\r\n";
+  struct row {
+    std::string_view body;
+    int status;
+  };
+  for (const row& r : {row{"3\r\nabcX", 400}, row{"5\r\nabcde", 413}, row{"3\r\nabc", 408}}) {
+    restart();
+    client(head);
+    client(r.body);
+    if (r.status == 408) engine().on_client_timeout();
+    const auto said = to_client();
+    EXPECT_EQ(status_of(said), r.status);
+    EXPECT_THAT(said, AllOf(HasSubstr("Connection: close\r\n"), HasSubstr("\"applied\":\"no\"")));
+    EXPECT_TRUE(engine().lingers());
+  }
+  EXPECT_EQ(host.asked, "");
+  EXPECT_EQ(host.connects, 0);
+}
+
+TEST_F(http_forwarding, who_waits_for_the_word_to_send_its_body_is_held_first) {
+  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 3\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(host.asked, "hold");
+  EXPECT_EQ(to_client(), "");
+  host.admit();
+  link();
+  EXPECT_EQ(to_client(), "HTTP/1.1 100 Continue\r\n\r\n");
+  EXPECT_TRUE(engine().awaits_body() && engine().body_is_costly());
+}
+
+TEST_F(http_forwarding, a_body_on_its_way_without_a_hold_may_take_its_time) {
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 5\r\n\r\nhel");
+  host.admit();
+  link();
+  EXPECT_TRUE(engine().awaits_body());
+  EXPECT_FALSE(engine().body_is_costly());
+}
+
 TEST_F(http_forwarding, a_late_body_is_told_so_and_its_request_is_cut) {
-  client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 10\r\n\r\nabc");
+  client(large_put());
   host.admit();
   link();
   engine().on_client_timeout();
@@ -290,8 +368,15 @@ TEST_F(http_forwarding, who_has_its_answer_is_told_nothing_more_when_time_is_up)
   EXPECT_TRUE(engine().closing());
 }
 
-TEST_F(http_forwarding, a_client_that_leaves_in_the_middle_of_its_body_ends_the_request_and_the_hold) {
+TEST_F(http_forwarding, a_client_that_leaves_in_the_middle_of_its_body_asks_for_no_hold) {
   client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 10\r\n\r\nabc");
+  engine().on_client_end();
+  EXPECT_TRUE(engine().closing());
+  EXPECT_EQ(host.asked, "");
+}
+
+TEST_F(http_forwarding, a_client_that_leaves_in_the_middle_of_its_body_ends_the_request_and_the_hold) {
+  client(large_put());
   engine().on_client_end();
   EXPECT_FALSE(engine().closing());  // all of it could have come
   host.admit();

@@ -101,6 +101,9 @@ class http_rig : public ::testing::Test {
     return *engine_;
   }
 
+  // Another client.
+  void restart() { engine_.reset(); }
+
   void client(std::string_view bytes) {
     engine().from_client.append(bytes);
     engine().on_client_bytes();

@@ -245,7 +245,7 @@ void http_engine::answer(int status, std::string_view content_type, std::string_
   const bool unread = !request_body_.complete();
   const bool short_rest = framing_.what == wire::http_framing::kind::length &&
                           framing_.length <= limits::http_swallowed_bytes_max && !hop_.expects_continue;
-  if (draining_ || client_ended_ || (unread && !short_rest)) keep_alive_ = false;
+  if (is_last() || (unread && !short_rest)) keep_alive_ = false;
   append_answer(to_client,
                 {status, content_type, body, marks_, keep_alive_, request_.minor, request_.method == "HEAD"});
   if (unread && keep_alive_) {
@@ -256,11 +256,14 @@ void http_engine::answer(int status, std::string_view content_type, std::string_
   }
 }
 
+// No request is read behind this one. What a client has asked before it said that nothing more comes is answered.
+bool http_engine::is_last() const { return draining_ || (client_ended_ && from_client.empty()); }
+
 void http_engine::finish_request() {
   request_body_.begin({}, wire::http_framing::kind::none);
   collected_.clear();
   collected_.shrink_to_fit();  // the next request may be long in coming
-  phase_ = keep_alive_ && !draining_ && !client_ended_ ? phase::head : phase::closing;
+  phase_ = keep_alive_ && !is_last() ? phase::head : phase::closing;
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────

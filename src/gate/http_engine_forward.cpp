@@ -136,7 +136,7 @@ void http_engine::relay_response_head(const wire::http_framing& framing, const w
   auto goes_on = framing;
   if (framing.what == kind::chunked || framing.what == kind::until_close)
     goes_on.what = request_.minor == 1 ? kind::chunked : kind::until_close;
-  if (early || draining_ || client_ended_ || goes_on.what == kind::until_close) keep_alive_ = false;
+  if (early || is_last() || goes_on.what == kind::until_close) keep_alive_ = false;
   link_reusable_ = link_reusable_ && !early;
   append_relayed(to_client, response_, hop);
   append_marks(to_client, marks_);

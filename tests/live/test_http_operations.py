@@ -316,6 +316,21 @@ class Semantics(OperationsTest):
         self.assert_problem(client.answer(), 412, "no")
         self.assertEqual(client.interim, [])
 
+    def test_all_that_was_asked_in_front_of_a_half_close_is_answered(self):
+        client = self.client(self.make())
+        client.ask("GET /wait")
+        for _ in range(3):
+            self.put(client, "/ok", 2, b"hi")
+        client.ask("GET /chunks")
+        client.end()
+        eventually(lambda: self.upstream.served)
+        self.upstream.go.set()
+        answers = [client.answer() for _ in range(5)]
+        self.assertNotIn(None, answers, "closed before all was answered")
+        self.assertEqual([one.body for one in answers], [b"ok"] * 4 + [b"hi"])
+        self.assertEqual([one["Connection"] for one in answers], [None] * 4 + [b"close"])
+        self.assertIsNone(client.answer())
+
     def test_an_early_answer_ends_the_request(self):
         client = self.client(self.make())
         self.put(client, "/early", 64 * MIB, b"x" * MIB)

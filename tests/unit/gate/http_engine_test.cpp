@@ -368,6 +368,46 @@ TEST_F(http_forwarding, who_has_its_answer_is_told_nothing_more_when_time_is_up)
   EXPECT_TRUE(engine().closing());
 }
 
+TEST_F(http_forwarding, all_that_was_asked_before_the_client_said_that_it_has_no_more_to_ask_is_answered) {
+  client("GET /a HTTP/1.1\r\nHost: a\r\n\r\n" + std::string(put) +
+         "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + "GET /c HTTP/1.1\r\nHost: a\r\n\r\n");
+  engine().on_client_end();
+  link();
+  EXPECT_THAT(to_upstream(), StartsWith("GET /a "));
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 200"), Not(HasSubstr("Connection: close"))));
+  host.admit();
+  EXPECT_THAT(to_upstream(), StartsWith("PUT /orders/7 "));
+  upstream("HTTP/1.1 204 No Content\r\n\r\n");
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 204"), HasSubstr("HTTP/1.1 428"), Not(HasSubstr("close"))));
+  EXPECT_THAT(to_upstream(), StartsWith("GET /c "));
+  EXPECT_FALSE(engine().closing());
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Connection: close\r\n")));
+  EXPECT_TRUE(engine().closing());
+}
+
+TEST_F(http_forwarding, half_a_request_in_front_of_the_end_is_none) {
+  client("GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n");
+  engine().on_client_end();
+  link();
+  EXPECT_THAT(to_upstream(), StartsWith("GET /a "));
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(status_of(to_client()), 200);
+  EXPECT_EQ(to_upstream(), "");
+  EXPECT_TRUE(engine().closing());
+}
+
+TEST_F(http_forwarding, nothing_is_answered_behind_the_request_that_was_to_be_the_last) {
+  client("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+  engine().on_client_end();
+  link();
+  to_upstream();
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(to_upstream(), "");
+  EXPECT_TRUE(engine().closing());
+}
+
 TEST_F(http_forwarding, a_client_that_leaves_in_the_middle_of_its_body_asks_for_no_hold) {
   client("PUT /orders/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: 10\r\n\r\nabc");
   engine().on_client_end();

@@ -299,7 +299,7 @@ void pg_link::close(const std::string& why) {
   if (auto done = std::exchange(on_connected_, nullptr)) done(error{why});
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     pg_outcome outcome;
-    if (i == 0 && was_sent) outcome = std::move(in_front);
+    if (i == 0 && was_sent) std::swap(outcome, in_front);
     outcome.lost = why;
     outcome.sent = i == 0 && was_sent;
     waiting[i].done(outcome);

@@ -96,7 +96,8 @@ void pg_store::look(store_caller from, std::vector<std::string> resources, look_
   asio::post(context_, std::move(begin));
 }
 
-void pg_store::look_now(clock::time_point deadline, const std::vector<std::string>& resources, look_callback done) {
+void pg_store::look_now(clock::time_point deadline, const std::vector<std::string>& resources,
+                        const look_callback& done) {
   auto begin = [self = shared_from_this(), deadline, resources, done](const pg_pool::lent& link) {
     auto on_answer = [self, link, resources, done](pg_outcome& outcome) {
       if (!outcome.lost.empty()) return done(unavailable(outcome.lost));
@@ -109,6 +110,7 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
         marks[*row[0]] = token_of(row[1]);
       }
       std::vector<looked_mark> found;
+      found.reserve(resources.size());
       for (const auto& name : resources) found.push_back({name, marks[name]});
       done(std::move(found));
     };
@@ -126,7 +128,7 @@ void pg_store::seal(store_caller from, presented_claims wanted, seal_callback do
   asio::post(context_, std::move(begin));
 }
 
-void pg_store::seal_now(clock::time_point deadline, const presented_claims& wanted, seal_callback done) {
+void pg_store::seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done) {
   auto begin = [self = shared_from_this(), deadline, wanted, done](const pg_pool::lent& link) {
     auto on_answer = [self, link, wanted, done, began = clock::now()](pg_outcome& outcome) {
       auto out = self->sealed(link, wanted, outcome);

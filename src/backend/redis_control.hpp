@@ -58,7 +58,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step, raise_callback done);
 
   // Reads the mark; puts right a regression that it sees.
-  void read(std::shared_ptr<mark_cell> cell, std::function<void(const mark_reading&)> done);
+  void read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done);
 
   // Runs a command in database 0 where these marks are at these tokens (backend/redis_scripts.hpp: checked_command,
   // whose errors are told as they come). False: not sent, and `done` is not called. nullptr: the connection was lost
@@ -86,7 +86,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void greet();
   void inspect();
   void check_epoch();
-  void heal_all(std::string found);
+  void heal_all(const std::string& found);
   void heal_more(const std::shared_ptr<mark_healing>& healing, const std::string& found);
   void healed(const mark_healing& healing, const std::string& found);
   void settle_epoch();

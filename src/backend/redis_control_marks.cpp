@@ -113,7 +113,7 @@ void redis_control::note_regression(const attempt& a, std::string_view found) {
              {{"gate", state_->gate.name}, {"resource", cell.resource}, {"mark", found}, {"seen", seen}});
 }
 
-void redis_control::read(std::shared_ptr<mark_cell> cell, std::function<void(const mark_reading&)> done) {
+void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
   send({"GET", cell->key}, [self = shared_from_this(), cell, done = std::move(done)](const wire::reply_value* reply) {
     if (is_error(reply)) return done({{}, words_of(reply)});
     const auto seen = cell->seen();
@@ -171,7 +171,7 @@ void redis_control::keys_of(const std::vector<std::string>& arguments,
 
 // ── marks that the backend lost ─────────────────────────────────────────────────────────────────────────────────────────
 
-void redis_control::heal_all(std::string found) {
+void redis_control::heal_all(const std::string& found) {
   inspecting_ = true;
   auto remembered = state_->marks.all();
   std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });

@@ -33,7 +33,7 @@ class blocking_socket {
 
   result<void> send_all(std::string_view bytes) {
     while (!bytes.empty()) {
-      const auto ready = wait_for(POLLOUT);
+      auto ready = wait_for(POLLOUT);
       if (!ready) return ready;
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent > 0)
@@ -89,7 +89,7 @@ class blocking_socket {
     if (::connect(fd_, to, size) == 0) return {};
     // A unix socket with a full queue says EAGAIN; it is as busy as a listener that never accepts.
     if (errno != EINPROGRESS) return last_error();
-    const auto ready = wait_for(POLLOUT);
+    auto ready = wait_for(POLLOUT);
     if (!ready) return ready;
     socklen_t length = sizeof errno;
     int failed = 0;

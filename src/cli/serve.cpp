@@ -118,10 +118,9 @@ admin::marks_service marks_service_of(std::unique_ptr<gate::http_marks_desk> mad
 int serve(const settings::process& config) {
   admin::install_log_sink(config.level, config.format);
   std::signal(SIGPIPE, SIG_IGN);
-  // Buffers of large values go back to the system when they are freed. NOLINTBEGIN(concurrency-mt-unsafe): no threads yet
+  // Buffers of large values go back to the system when they are freed.
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);
-  // NOLINTEND(concurrency-mt-unsafe)
 
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));

@@ -235,7 +235,7 @@ void http_engine::refuse_unread(int status, std::string_view detail) {
   refuse(status, detail);
 }
 
-void http_engine::refuse(fence::problem what) {
+void http_engine::refuse(const fence::problem& what) {
   answer(what.status, fence::problem_media_type, fence::problem_json(what));
 }
 

@@ -104,7 +104,7 @@ class http_engine {
   void reject(const fence::rejection& why);
   void refuse(int status, std::string_view detail);
   void refuse_unread(int status, std::string_view detail);
-  void refuse(fence::problem what);
+  void refuse(const fence::problem& what);
   void answer(int status, std::string_view content_type, std::string_view body);
   [[nodiscard]] bool is_last() const;
   void finish_request();

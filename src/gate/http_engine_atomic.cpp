@@ -8,9 +8,6 @@
 
 namespace fencegate::gate {
 
-using fence::reason;
-using fence::rejection;
-
 // The body is held whole: it becomes one value.
 void http_engine::collect() {
   collected_.clear();

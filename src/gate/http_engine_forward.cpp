@@ -8,7 +8,6 @@
 namespace fencegate::gate {
 
 using fence::reason;
-using fence::rejection;
 using kind = wire::http_framing::kind;
 
 // A hold takes one of few sessions of the store, and newer holders wait for it: not for a client that takes its time.

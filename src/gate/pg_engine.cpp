@@ -103,7 +103,7 @@ bool pg_engine::step_opening() {
 void pg_engine::open(const wire::pg_opening& opening) {
   first_packet_ = from_client.view().substr(0, opening.bytes);
   from_client.consume(opening.bytes);
-  const auto refuse = [this](fence::rejection why) {
+  const auto refuse = [this](const fence::rejection& why) {
     host_.report(why, "startup", !enforces());
     if (enforces()) close_with(pg_error_of(why, "FATAL"));
     return enforces();

@@ -45,11 +45,8 @@ void pg_store::start() {
 
 void pg_store::stop() {
   stopped_ = true;
-  auto end = [self = shared_from_this()] {
-    self->watch_timer_.cancel();
-    if (self->pool_) self->pool_->stop();
-  };
-  asio::post(context_, std::move(end));
+  watch_timer_.cancel();
+  if (pool_) pool_->stop();
 }
 
 void pg_store::ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,

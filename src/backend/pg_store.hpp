@@ -52,7 +52,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
 
   // On the context's thread.
   void start();
-  // Any thread; before the threads of those who asked are gone.
+  // On the context's thread, or when that has ended. What is under way is answered that it was lost.
   void stop();
 
   // Any thread, all of them; the callback comes later, on the caller's.

@@ -83,10 +83,7 @@ redis_store::redis_store(asio::io_context& context, const std::string& gate, con
 
 void redis_store::start(std::shared_ptr<void> unsettled) { control_->start(std::move(unsettled)); }
 
-void redis_store::stop() {
-  auto end = [self = shared_from_this()] { self->control_->stop(); };
-  asio::post(context_, std::move(end));
-}
+void redis_store::stop() { control_->stop(); }
 
 // ── looking and raising ─────────────────────────────────────────────────────────────────────────────────────────────
 

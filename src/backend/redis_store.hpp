@@ -50,7 +50,7 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
 
   // On the context's thread. Keeps `unsettled` until it is known whether the server answers.
   void start(std::shared_ptr<void> unsettled = {});
-  // Any thread; before the threads of those who asked are gone.
+  // On the context's thread, or when that has ended. What is under way is answered that it was lost.
   void stop();
 
   // Any thread, all of them; the callback comes later, on the caller's.

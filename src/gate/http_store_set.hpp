@@ -26,6 +26,7 @@ class http_store_set {
 
   // `unsettled`: see protocol_shard::start().
   void start(const std::shared_ptr<void>& unsettled);
+  // On the context's thread, or when that has ended.
   void stop();
 
   [[nodiscard]] const settings::http_gate& gate() const { return gate_; }

@@ -198,7 +198,7 @@ int serve(asio::io_context& store_io, const std::shared_ptr<Store>& store) {
     };
     next();
     io.run();
-    store->stop();
+    asio::post(store_io, [store] { store->stop(); });
   }
   asio::post(store_io, [&work] { work.reset(); });
   thread.join();

@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
+#include <charconv>
 
 namespace fencegate::backend {
 namespace {
@@ -26,13 +27,21 @@ constexpr milliseconds answer_allowance{10'000};
 // Connections to databases of the clients' choice.
 constexpr std::size_t databases_max = 64;
 
-// Behind a pooler, the session may have settings that some client left there. These hold for one transaction, and raise
-// no warning outside of a block, as SET TRANSACTION and SET LOCAL do.
-std::vector<pg_statement> raise_statements(std::vector<std::string> arguments) {
-  return {{"SET transaction_isolation = 'read committed'"},
-          {"SET transaction_read_only = off"},
-          {"SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('role', 'none', true)"},
-          in_text("SELECT fencegate.raise($1, $2::pg_catalog.int8, $3::pg_catalog.int4)", std::move(arguments))};
+// The marks that came back are the proof: each at its token, or it is an error.
+pg_raise_result raised_of(const pg_result& answered, const pg_control::claims& wanted) {
+  if (!answered) return answered.error();
+  pg_raised out;
+  for (const auto& one : wanted) {
+    const auto row = std::find_if(answered->begin(), answered->end(), [&](const auto& columns) {
+      return columns.size() == 4 && columns[0] == one.resource && token_of(columns[1]) == one.presented;
+    });
+    if (row == answered->end()) return wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}};
+    out.any = out.any || (*row)[2] == "t";
+    std::uint64_t cut = 0;
+    const std::string& digits = (*row)[3] ? *(*row)[3] : std::string();
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), cut).ec == std::errc()) out.cut += cut;
+  }
+  return out;
 }
 
 }  // namespace
@@ -185,12 +194,21 @@ void pg_control::compare_marks(looked_after& one, const pg_rows& rows) {
                 {"resource", cell->resource},
                 {"seen", seen->to_string()},
                 {"mark", row[1] ? *row[1] : "none"}});
-    one.link->transaction(raise_statements(raise_arguments({cell->resource, *seen})), [](const pg_result&) {});
+    // However far it went back: the step was allowed once.
+    one.link->transaction(raise_statements({{cell->resource, *seen}}, 0), [](const pg_result&) {});
   }
 }
 
-std::vector<std::string> pg_control::raise_arguments(const fence::claim& wanted) const {
-  return {wanted.resource, wanted.presented.to_string(), std::to_string(gate_.cut_timeout.count())};
+// Behind a pooler, the session may have settings that some client left there. These hold for one transaction, and raise
+// no warning outside of a block, as SET TRANSACTION and SET LOCAL do.
+std::vector<pg_statement> pg_control::raise_statements(const claims& wanted, std::int64_t max_step) const {
+  return {{"SET transaction_isolation = 'read committed'"},
+          {"SET transaction_read_only = off"},
+          {"SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('role', 'none', true)"},
+          in_text("SELECT resource, mark, raised, cut FROM fencegate.raise_all($1::pg_catalog.text[], "
+                  "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8)",
+                  {resources_of(wanted), tokens_of(wanted), std::to_string(gate_.cut_timeout.count()),
+                   std::to_string(max_step)})};
 }
 
 // ── questions of sessions ───────────────────────────────────────────────────────────────────────────────────────────
@@ -246,27 +264,13 @@ void pg_control::look(asio::io_context& reply_to, const std::string& database, c
 
 void pg_control::raise(asio::io_context& reply_to, const std::string& database, const claims& wanted,
                        raise_callback done) {
-  auto begin = [self = shared_from_this(), &reply_to, database, wanted, done = std::move(done)] {
-    self->raise_next(reply_to, database, wanted, 0, done);
+  auto answer = [&reply_to, wanted, done = std::move(done)](const pg_result& rows) {
+    asio::post(reply_to, [done, out = raised_of(rows, wanted)] { done(out); });
+  };
+  auto begin = [self = shared_from_this(), database, wanted, answer = std::move(answer)] {
+    self->ask(database, self->raise_statements(wanted, self->gate_.policy.max_step), answer);
   };
   asio::post(context_, std::move(begin));
-}
-
-// One after the other, and no further than the first that fails.
-void pg_control::raise_next(asio::io_context& reply_to, const std::string& name, const claims& wanted,
-                            std::size_t index, const raise_callback& done) {
-  const auto answer = [&reply_to, done](std::optional<wire::pg_error> failed) {
-    asio::post(reply_to, [done, failed = std::move(failed)] { done(failed); });
-  };
-  if (index == wanted.size()) return answer(std::nullopt);
-  auto on_raised = [self = shared_from_this(), &reply_to, name, wanted, index, done, answer](const pg_result& rows) {
-    // The mark that came back is the proof.
-    const auto mark = rows && rows->size() == 1 && (*rows)[0].size() == 1 ? token_of((*rows)[0][0]) : std::nullopt;
-    if (!rows) return answer(rows.error());
-    if (mark != wanted[index].presented) return answer(wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}});
-    self->raise_next(reply_to, name, wanted, index + 1, done);
-  };
-  ask(name, raise_statements(raise_arguments(wanted[index])), std::move(on_raised));
 }
 
 }  // namespace fencegate::backend

@@ -7,6 +7,7 @@
 #include "backend/ended_registration.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/pg_link.hpp"
+#include "backend/pg_raised.hpp"
 #include "backend/upstream_address.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
@@ -30,8 +31,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   using endpoint = upstream_address::endpoint;
   using claims = std::vector<fence::claim>;
   using ended_callback = std::function<void(std::optional<std::vector<ended_registration>>)>;
-  // nullopt: every mark is at its token.
-  using raise_callback = std::function<void(std::optional<wire::pg_error>)>;
+  using raise_callback = std::function<void(pg_raise_result)>;
   using look_callback = std::function<void(std::optional<claims>)>;
 
   // REQUIRES: gate and figures live longer.
@@ -43,7 +43,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   // Any thread; the callback runs on the thread of `reply_to`. nullopt: the server cannot be asked.
   void ended(boost::asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done);
   void look(boost::asio::io_context& reply_to, const std::string& database, const claims& of, look_callback done);
-  // The marks rise to these tokens, without a session being armed; older sessions end first.
+  // The marks rise to these tokens, all or none, without a session being armed; older sessions end first.
   void raise(boost::asio::io_context& reply_to, const std::string& database, const claims& wanted, raise_callback done);
   // Any thread. What this process has seen of a mark; and something it now has.
   [[nodiscard]] std::optional<fence::token> seen(const std::string& database, const std::string& resource) const;
@@ -70,9 +70,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   looked_after& at(const std::string& name);
   void connect(looked_after& to);
   void ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done);
-  [[nodiscard]] std::vector<std::string> raise_arguments(const fence::claim& wanted) const;
-  void raise_next(boost::asio::io_context& reply_to, const std::string& name, const claims& wanted, std::size_t index,
-                  const raise_callback& done);
+  [[nodiscard]] std::vector<pg_statement> raise_statements(const claims& wanted, std::int64_t max_step) const;
   void look_after(looked_after& one);
   void compare_marks(looked_after& one, const pg_rows& rows);
   void note_problem(looked_after& one, const std::string& problem);

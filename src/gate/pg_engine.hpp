@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backend/ended_registration.hpp"
+#include "backend/pg_raised.hpp"
 #include "base/byte_queue.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
@@ -40,9 +41,9 @@ class pg_host {
   // The marks as they are; nullopt: they cannot be read now. What has no mark is left out.
   virtual void look(const std::string& database, const claims_list& claims,
                     std::function<void(std::optional<claims_list>)> done) = 0;
-  // Raises the marks to these tokens; nullopt: each is there.
+  // Raises the marks to these tokens, all or none.
   virtual void raise(const std::string& database, const claims_list& claims,
-                     std::function<void(std::optional<wire::pg_error>)> done) = 0;
+                     std::function<void(backend::pg_raise_result)> done) = 0;
   // What this process has seen of a mark; and something it now has.
   [[nodiscard]] virtual std::optional<fence::token> seen(const std::string& database,
                                                          const std::string& resource) const = 0;

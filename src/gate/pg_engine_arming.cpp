@@ -99,12 +99,13 @@ void pg_engine::on_armed(bool raised, std::uint64_t cut) {
 // transaction then proves that they are still there.
 void pg_engine::begin_raising() {
   phase_ = phase::raising;
-  host_.raise(database_, arming_for_, [this](const std::optional<wire::pg_error>& failed) {
+  host_.raise(database_, arming_for_, [this](const backend::pg_raise_result& done) {
     if (phase_ != phase::raising) return;
-    if (failed)
-      on_arming_failed(rejection_of(*failed, arming_for_));
+    figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
+    if (done)
+      on_armed(done->any, done->cut);
     else
-      on_armed(false, 0);
+      on_arming_failed(rejection_of(done.error(), arming_for_));
     on_backend_bytes();
   });
 }

@@ -208,7 +208,7 @@ void pg_session::look(const std::string& database, const claims_list& claims,
 }
 
 void pg_session::raise(const std::string& database, const claims_list& claims,
-                       std::function<void(std::optional<wire::pg_error>)> done) {
+                       std::function<void(backend::pg_raise_result)> done) {
   shard_.control->raise(shard_.context, database, claims, later(std::move(done)));
 }
 
@@ -236,6 +236,8 @@ void pg_session::report(const fence::rejection& why, std::string_view command, b
 }
 
 void pg_session::report_cut(const fence::rejection& why, applied certain) {
+  // Who raises counts the armed sessions that it ended, but does not learn how many held on to the lock of a guard.
+  if (shard_.gate.kept_by == settings::guard::transaction) shard_.figures.sessions_cut_total.add();
   log::write(log::level::warn, "session ended by a higher token",
              {{"gate", shard_.gate.name},
               {"resource", why.resource},

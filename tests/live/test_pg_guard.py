@@ -58,6 +58,35 @@ class Guarded(GuardTest):
         self.connect(34)
         self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", self.resource), 34)
 
+    def test_several_marks_rise_together_or_not_at_all(self):
+        one, two = f"{self.resource}.one", f"{self.resource}.two"
+        self.other.connect(f"{one}=5,{two}=5", user="alice").close()
+        for tag in (f"{one}=6,{two}=4", f"{two}=6,{one}=4"):
+            with self.assertRaisesRegex(psycopg2.OperationalError, "is below mark 5; not applied"):
+                self.gate.connect(tag, user="alice")
+        marks = self.server.sql("SELECT mark FROM fencegate.marks WHERE resource IN (%s, %s)", one, two)
+        self.assertEqual(marks, [(5,), (5,)])
+
+    def test_the_gates_max_step_holds(self):
+        gate = self.start(PgGate(self.pooler, guard="transaction", user="alice", policy={"max_step": 10}))
+        self.connect(5, gate)
+        with self.assertRaisesRegex(psycopg2.OperationalError, "by more than max_step allows"):
+            self.connect(16, gate)
+        self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", self.resource), 5)
+        self.connect(15, gate)
+
+    def test_raises_and_cuts_are_counted(self):
+        gate = self.start(PgGate(self.pooler, guard="transaction", user="alice"))
+        old = self.connect(34, gate, autocommit=False)
+        self.write(old, "stale")
+        self.connect(35, gate)
+        self.connect(35, gate)
+        self.assertEqual([gate.metric(name) for name in ("raises_total", "takeover_seconds_count")], [2, 2])
+        eventually(lambda: gate.metric("sessions_cut_total") == 1)
+        line = eventually(lambda: next((one for one in gate.log_lines() if "higher token" in one["msg"]), None))
+        self.assertEqual([line["resource"], line["token"], line["mark"], line["applied"]],
+                         [self.resource, "34", "35", "no"])
+
     def test_settings_that_a_client_left_in_a_pooled_session_stop_no_raise(self):
         self.server.sql("CREATE ROLE nobody; GRANT nobody TO alice")
         self.addCleanup(self.server.sql, "DROP ROLE nobody")

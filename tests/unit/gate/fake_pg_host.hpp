@@ -51,11 +51,11 @@ class fake_pg_host : public gate::pg_host {
     answer([this, done = std::move(done)] { done(marks); });
   }
   void raise(const std::string&, const gate::claims_list& claims,
-             std::function<void(std::optional<wire::pg_error>)> done) override {
+             std::function<void(backend::pg_raise_result)> done) override {
     answer([this, claims, done = std::move(done)] {
-      const auto failed = on_raise ? on_raise(claims) : std::nullopt;
-      if (!failed) raised = claims;
-      done(failed);
+      if (const auto failed = on_raise ? on_raise(claims) : std::nullopt) return done(*failed);
+      raised = claims;
+      done(backend::pg_raised{true, 0});
     });
   }
   [[nodiscard]] std::optional<fence::token> seen(const std::string&, const std::string& resource) const override {

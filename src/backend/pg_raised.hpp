@@ -1,0 +1,20 @@
+// What a raise of marks on the gate's own connection to PostgreSQL did.
+#pragma once
+
+#include "wire/pg_message.hpp"
+
+#include <boost/system/result.hpp>
+
+#include <cstdint>
+
+namespace fencegate::backend {
+
+struct pg_raised {
+  bool any = false;       // one mark at least was lower before
+  std::uint64_t cut = 0;  // armed sessions of older tokens that were ended
+};
+
+// An error: no mark has moved, or that is not known.
+using pg_raise_result = boost::system::result<pg_raised, wire::pg_error>;
+
+}  // namespace fencegate::backend

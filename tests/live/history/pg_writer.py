@@ -140,7 +140,7 @@ class Writer(Holder):
             note = ("u", code)
         else:
             note = ("e", f"{code} {failure}".replace("\n", " "))
-        self.recorder.note([(note[0], seq, note[1]) for seq in seqs])
+        self.recorder.note([(note[0], seq, f"{note[1]} ({way.__name__})") for seq in seqs])
         if failure.stale:
             cut = f"cut {'inside a transaction' if inside else 'outside'}, applied: {failure.applied}"
             self.recorder.note([("n", cut if failure.lost else "old holder refused at its next transaction")])
@@ -209,9 +209,9 @@ class Writer(Holder):
         return True
 
     def script(self, seqs):
-        """Several transactions in one message (psql makes several messages of it)."""
-        level = self.random.choice(LEVELS)
-        self.execute(f"BEGIN ISOLATION LEVEL {level}; {self.insert(seqs[:1])}; COMMIT; {self.insert(seqs[1:])}")
+        """Several transactions in one message."""
+        begin = f"BEGIN ISOLATION LEVEL {self.random.choice(LEVELS)}"
+        self.execute(self.client.glue.join([begin, self.insert(seqs[:1]), "COMMIT", self.insert(seqs[1:])]))
         return True
 
     def message(self, seqs):

@@ -1,7 +1,7 @@
 #include "gate/poller.hpp"
 
+#include <boost/asio/detail/epoll_reactor.hpp>
 #include <boost/asio/error.hpp>
-#include <boost/asio/post.hpp>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -18,8 +18,7 @@ using boost::system::error_code;
 
 constexpr std::uint32_t always = EPOLLIN | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 constexpr std::size_t events_at_once = 128;
-// Under load the next events are there when the last are done. Then Asio is left aside, for this many rounds at most.
-constexpr int rounds_max = 8;
+constexpr std::uint64_t asios = ~std::uint64_t{0};  // the ticket of Asio's epoll
 
 error_code last_error() { return {errno, boost::system::system_category()}; }
 
@@ -29,19 +28,52 @@ int open_epoll() {
   return descriptor;
 }
 
+// Asio does not tell its epoll's descriptor. An explicit instantiation may name what is private (C++20 [temp.spec.general]).
+int epoll_of(asio::detail::epoll_reactor& of);
+template <int asio::detail::epoll_reactor::*descriptor>
+struct reveal {
+  friend int epoll_of(asio::detail::epoll_reactor& of) { return of.*descriptor; }
+};
+template struct reveal<&asio::detail::epoll_reactor::epoll_fd_>;
+
 }  // namespace
+
+// Asio's own epoll inside the poller's, not the other way round: most events are for the poller's sockets, and would
+// otherwise cost two more waits and an epoll_ctl() each time. The scheduler calls run() where it would wait.
+class poller::reactor final : public asio::detail::epoll_reactor {
+ public:
+  reactor(asio::io_context& context, poller& first) : epoll_reactor(context), first_(first) {
+    if (first_.control(EPOLL_CTL_ADD, epoll_of(*this), EPOLLIN, asios) != 0)
+      throw boost::system::system_error(last_error(), "epoll");
+  }
+
+  // `usec`: microseconds; negative: without end.
+  void run(long usec, asio::detail::op_queue<asio::detail::scheduler_operation>& ready) override {
+    const bool at_once = usec == 0 || !first_.again_.empty();
+    const int timeout = at_once ? 0 : usec < 0 ? -1 : static_cast<int>((usec - 1) / 1000 + 1);
+    if (first_.turn(timeout)) epoll_reactor::run(0, ready);
+  }
+
+ private:
+  poller& first_;
+};
 
 // ── the poller ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 poller::poller(asio::io_context& context)
     : service(context),
-      context_(context),
-      epoll_(context, open_epoll()),
-      scratch_(std::make_unique_for_overwrite<char[]>(limits::read_buffer_bytes_max)) {}
+      epoll_(open_epoll()),
+      scratch_(std::make_unique_for_overwrite<char[]>(limits::read_buffer_bytes_max)) {
+  auto waiting = std::make_unique<reactor>(context, *this);
+  asio::add_service<asio::detail::epoll_reactor>(context, waiting.get());
+  waiting.release()->init_task();
+}
+
+poller::~poller() { shutdown(); }
 
 void poller::shutdown() {
-  error_code ignored;
-  epoll_.close(ignored);
+  if (epoll_ >= 0) ::close(epoll_);
+  epoll_ = -1;
 }
 
 poller::ticket poller::enter(polled_socket& socket) {
@@ -52,7 +84,6 @@ poller::ticket poller::enter(polled_socket& socket) {
   const std::uint32_t index = free_.back();
   free_.pop_back();
   slots_[index].socket = &socket;
-  if (!waiting_ && !turning_) wait();
   return ticket{slots_[index].generation} << 32 | index;
 }
 
@@ -69,64 +100,30 @@ polled_socket* poller::find(ticket of) const {
 }
 
 int poller::control(int operation, int descriptor, std::uint32_t events, ticket of) {
-  if (!epoll_.is_open()) return 0;
+  if (epoll_ < 0) return 0;
   epoll_event wanted{};
   wanted.events = events;
   wanted.data.u64 = of;
-  return ::epoll_ctl(epoll_.native_handle(), operation, descriptor, &wanted);
+  return ::epoll_ctl(epoll_, operation, descriptor, &wanted);
 }
 
-void poller::again(ticket of) {
-  again_.push_back(of);
-  if (!turning_) post_turn();
-}
+void poller::again(ticket of) { again_.push_back(of); }
 
-void poller::wait() {
-  waiting_ = true;
-  auto on_events = [this](const error_code& failed) {
-    if (failed) return;
-    waiting_ = false;
-    turn();
-  };
-  epoll_.async_wait(asio::posix::stream_descriptor::wait_read, on_events);
-}
-
-void poller::post_turn() {
-  if (posted_) return;
-  posted_ = true;
-  asio::post(context_, [this] {
-    posted_ = false;
-    if (epoll_.is_open()) turn();
-  });
-}
-
-// Whatever happens, one of the two brings us back here: the wait, which also sees events that came before it began, or
-// the post.
-void poller::turn() {
-  turning_ = true;
-  for (int round = 0; round < rounds_max; ++round) {
-    const std::size_t events = take_events();
-    take_again();
-    // A single event is no load. (To wait here a little for the next one was tried: answers came later, not sooner.)
-    if (events < 2 && again_.empty()) break;
-  }
-  turning_ = false;
-  if (!again_.empty()) post_turn();
-  if (!waiting_ && !posted_) wait();
-}
-
-// Calls the owners of all sockets that something has happened to.
-std::size_t poller::take_events() {
+bool poller::turn(int timeout) {
   std::array<epoll_event, events_at_once> events;
-  const int found = ::epoll_wait(epoll_.native_handle(), events.data(), static_cast<int>(events.size()), 0);
-  const std::size_t count = found < 0 ? 0 : static_cast<std::size_t>(found);
-  for (std::size_t i = 0; i < count; ++i) {
-    polled_socket* const socket = find(events[i].data.u64);
-    if (socket == nullptr) continue;  // closed by a call for an earlier event
-    socket->on_event(events[i].events);
-    socket->owner_.on_ready();
+  const int found = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout);
+  bool others = false;
+  for (int i = 0; i < found; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    if (event.data.u64 == asios) {
+      others = true;
+    } else if (polled_socket* const socket = find(event.data.u64)) {  // not closed by a call for an earlier event
+      socket->on_event(event.events);
+      socket->owner_.on_ready();
+    }
   }
-  return count;
+  take_again();
+  return others;
 }
 
 void poller::take_again() {

@@ -1,9 +1,9 @@
-// Readiness of a worker's busy sockets, told by an epoll of the gate's own, which Asio watches as one more descriptor.
+// Readiness of a worker's busy sockets, told by an epoll of the gate's own, in which Asio's is one more descriptor.
 //
 // Asio tries to read before it waits, so that each read that finds bytes comes with one that finds none. Here a socket is
 // registered once, edge-triggered, and what the kernel has told is remembered until a call uses it up; a read that comes
 // back short has used it up. Nobody who stops reading for a while is called in vain. Timers, listeners and the gate's own
-// links stay with Asio.
+// links stay with Asio, whose reactor waits here instead of in its own epoll.
 //
 // There is one poller per io_context. It and its sockets are used by the thread that runs the io_context.
 #pragma once
@@ -12,7 +12,6 @@
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +39,10 @@ class poller final : public boost::asio::execution_context::service {
     ~owner() = default;
   };
 
-  // Throws when the system is out of descriptors.
+  // Throws when the system is out of descriptors, and when something of Asio's that waits was made for `context` before.
+  // REQUIRES: work guards keep the io_context running; sockets of the poller's do not.
   explicit poller(boost::asio::io_context& context);
+  ~poller() override;
   static poller& of(boost::asio::io_context& context) { return boost::asio::use_service<poller>(context); }
 
   // Room for one read, for whoever is being called; what is to be kept is copied from there.
@@ -49,6 +50,7 @@ class poller final : public boost::asio::execution_context::service {
 
  private:
   friend class polled_socket;
+  class reactor;
   // A descriptor's number comes back as soon as it was closed; events that were fetched before still name the old one.
   struct slot {
     polled_socket* socket = nullptr;
@@ -63,21 +65,15 @@ class poller final : public boost::asio::execution_context::service {
   [[nodiscard]] int control(int operation, int descriptor, std::uint32_t events, ticket of);
   void again(ticket of);
 
-  void wait();
-  void post_turn();
-  void turn();
-  std::size_t take_events();
+  // Waits as long for events (milliseconds; -1: for ever), and calls the owners. → Asio has events, too
+  [[nodiscard]] bool turn(int timeout);
   void take_again();
 
-  boost::asio::io_context& context_;
-  boost::asio::posix::stream_descriptor epoll_;
+  int epoll_;
   std::unique_ptr<char[]> scratch_;
   std::vector<slot> slots_;
   std::vector<std::uint32_t> free_;
   std::vector<ticket> again_, again_now_;
-  bool waiting_ = false;  // Asio will call turn() at the next event
-  bool posted_ = false;   // Asio will call turn() soon
-  bool turning_ = false;
 };
 
 // A non-blocking stream socket, and what is known of its readiness. Stays where it is while it is open.

@@ -1,5 +1,7 @@
 #include "gate/workers.hpp"
 
+#include "gate/poller.hpp"
+
 #include <algorithm>
 
 namespace fencegate::gate {
@@ -8,6 +10,7 @@ workers::workers(unsigned threads) {
   if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
   for (unsigned i = 0; i < threads; ++i) {
     contexts_.push_back(std::make_unique<boost::asio::io_context>(1));
+    poller::of(*contexts_.back());  // before all others that wait
     guards_.push_back(boost::asio::make_work_guard(*contexts_.back()));
   }
 }

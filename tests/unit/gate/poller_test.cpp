@@ -2,11 +2,13 @@
 #include "gate/poller.hpp"
 
 #include <boost/asio/error.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/connect_pair.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -14,10 +16,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,6 +49,8 @@ struct owner final : gate::poller::owner {
 class Poller : public testing::Test {
  protected:
   asio::io_context context{1};
+  const asio::executor_work_guard<asio::io_context::executor_type> guard{context.get_executor()};
+  gate::poller& poller = gate::poller::of(context);
 
   // The ends of a new connection: the one for the poller, and its peer's.
   std::pair<stream::socket, tcp::socket> connection() {
@@ -70,7 +76,7 @@ class Poller : public testing::Test {
   // Lets events come until it is so.
   void until(const std::function<bool()>& so) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (!so() && std::chrono::steady_clock::now() < deadline) context.run_one_for(std::chrono::milliseconds(100));
+    while (!so() && std::chrono::steady_clock::now() < deadline) context.run_one_for(std::chrono::milliseconds(1));
     ASSERT_TRUE(so()) << "not within 10 s";
   }
   // All that has happened so far has been told: a later event, of another socket, was told behind it.
@@ -343,6 +349,38 @@ TEST_F(Poller, ServesMoreSocketsThanOneRoundTakes) {
     until([&] { return one->socket.readable(); });
     EXPECT_EQ(read(*one), "x");
   }
+}
+
+// Asio waits in the poller: what is Asio's ends the wait, too.
+TEST_F(Poller, WaitsForAsiosTimersAndSockets) {
+  asio::steady_timer timer(context, std::chrono::milliseconds(5));
+  bool rang = false;
+  timer.async_wait([&](const error_code& failed) { rang = !failed; });
+  EXPECT_EQ(context.run_one(), 1U);
+  EXPECT_TRUE(rang);
+
+  auto [own, peer] = connection();
+  std::array<char, 5> room{};
+  std::size_t got = 0;
+  asio::async_read(own, asio::buffer(room), [&](const error_code&, std::size_t bytes) { got = bytes; });
+  std::thread speaker([&peer = peer] { say(peer, "hello"); });
+  EXPECT_EQ(context.run_one(), 1U);
+  EXPECT_EQ(got, room.size());
+  speaker.join();
+}
+
+TEST_F(Poller, IsWokenByAPostFromAnotherThread) {
+  for (int i = 0; i < 100; ++i) {
+    std::thread poster([this] { asio::post(context, [] {}); });
+    EXPECT_EQ(context.run_one(), 1U);
+    poster.join();
+  }
+}
+
+TEST_F(Poller, HasToBeFirst) {
+  asio::io_context late(1);
+  const asio::steady_timer waits(late);
+  EXPECT_THROW(gate::poller::of(late), asio::service_already_exists);
 }
 
 }  // namespace

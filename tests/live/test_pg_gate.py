@@ -6,6 +6,7 @@ import unittest
 
 import psycopg2
 
+from pg_wire import Wire, fields, query, split
 from postgres import PgGate, PostgresServer, PostgresStandby, run_sql
 from support import LiveTest, eventually
 
@@ -152,6 +153,104 @@ class Superseded(PgGateTest):
         sleeping.join(20)
         self.assertEqual(outcome, ["unknown"])
         self.assertEqual(self.written(), [])
+
+    def in_background(self, action):
+        """Calls `action` in a thread; → a list that will hold what it returned, and the thread."""
+        outcome = []
+        thread = threading.Thread(target=lambda: outcome.append(action()))
+        thread.start()
+        self.addCleanup(thread.join, 30)
+        return outcome, thread
+
+    def waits_for(self, client, kind):
+        """Until the server's session waits for this."""
+        eventually(lambda: self.server.value("SELECT wait_event_type || ':' || wait_event FROM pg_stat_activity "
+                                             "WHERE pid = %s", client.info.backend_pid) == kind)
+
+    def commit_until_it_waits(self):
+        """For a standby: the checkpointer tells all sessions, some time after the configuration was read again."""
+        probe, enough = self.server.connect(), threading.Event()
+        self.addCleanup(probe.close)
+
+        def commit():
+            while not enough.is_set():
+                run_sql(probe, "SELECT pg_logical_emit_message(true, 'a', 'commit')")
+        self.in_background(commit)
+        self.waits_for(probe, "IPC:SyncRep")
+        enough.set()
+
+    def test_a_statement_that_waits_for_a_lock_ends(self):
+        for begin, applied in (("SELECT 1", "unknown"), ("BEGIN", "no")):
+            with self.subTest(begin):
+                old, holder = self.connect(34), self.server.connect()
+                self.addCleanup(holder.close)
+                run_sql(holder, "BEGIN; LOCK TABLE writes")
+                run_sql(old, begin)
+                outcome, thread = self.in_background(lambda: self.cut(old, lambda: self.write(old, "stale")))
+                self.waits_for(old, "Lock:relation")
+                self.raise_to(35)
+                run_sql(holder, "ROLLBACK")
+                thread.join(20)
+                self.assertEqual((outcome, self.written()), ([applied], []))
+                self.resource += ".again"
+
+    def test_a_commit_that_waits_for_a_standby_is_unknown_and_kept(self):
+        old = self.connect(34, autocommit=False)
+        self.write(old, "in time")
+        standbys = "ALTER SYSTEM SET synchronous_standby_names = '{}'"
+        self.addCleanup(self.server.sql, "SELECT pg_reload_conf()")
+        self.addCleanup(self.server.sql, standbys.format(""))
+        self.server.sql(standbys.format("nobody"))
+        self.server.sql("SELECT pg_reload_conf()")
+        self.commit_until_it_waits()
+        outcome, thread = self.in_background(lambda: self.cut(old, old.commit))
+        self.waits_for(old, "IPC:SyncRep")
+        raised, raiser = self.in_background(lambda: self.raise_to(35))
+        eventually(lambda: not self.server.sql("SELECT 1 FROM pg_stat_activity WHERE pid = %s", old.info.backend_pid))
+        self.assertEqual((self.mark(), raised), (34, []))
+        self.server.sql("SET synchronous_commit = local")
+        self.server.sql(standbys.format(""))
+        self.server.sql("SELECT pg_reload_conf()")
+        thread.join(20)
+        raiser.join(20)
+        self.assertEqual((outcome, len(raised), self.mark(), self.written()), (["unknown"], 1, 35, ["in time"]))
+
+    def test_a_session_whose_client_does_not_read_ends(self):
+        old = self.start(Wire(self.gate.address, user="alice", options=f"-c fencing.tokens={self.resource}=34"))
+        old.until_ready()
+        old.send(query("BEGIN; INSERT INTO writes (who) VALUES ('stale'); "
+                       "SELECT repeat('x', 100000) FROM generate_series(1, 1000)"))
+        blocked = "SELECT pid FROM pg_stat_activity WHERE usename = 'alice' AND wait_event = 'ClientWrite'"
+        pid = eventually(lambda: self.server.value(blocked))
+        self.raise_to(35)
+        self.assertFalse(self.server.sql("SELECT 1 FROM pg_stat_activity WHERE pid = %s", pid))
+        messages = split(old.rest())
+        errors = [fields(body) for kind, body in messages if kind == b"E"]
+        if messages[-1][0]:  # otherwise the server's end cut a row in two, and there is no place for a word
+            self.assertEqual([(error["C"], error["S"]) for error in errors], [("ZF001", "FATAL")])
+        self.assertNotIn("57P01", [error["C"] for error in errors])
+        self.assertEqual(self.written(), [])
+
+    def test_two_raises_at_once(self):
+        with PgGate(self.server) as other:
+            for low in range(40, 60, 2):
+                def arrive(token, gate):
+                    try:
+                        return self.connect(token, gate=gate)
+                    except psycopg2.OperationalError as error:
+                        return error
+                (first, one), (second, two) = (self.in_background(lambda t=low + i, g=gate: arrive(t, g))
+                                               for i, gate in enumerate((self.gate, other)))
+                one.join(20)
+                two.join(20)
+                self.assertEqual(self.mark(), low + 1)
+                if isinstance(first[0], psycopg2.Error):  # it came second, or was ended while it raised
+                    self.assertIn("is below mark", str(first[0]))
+                else:
+                    self.assertRaises(psycopg2.Error, self.write, first[0], "stale")
+                    self.assertIn(f"token {low} of {self.resource} is below mark {low + 1}", first[0].info.error_message)
+                self.write(second[0], str(low + 1))
+        self.assertEqual(self.written(), [str(token) for token in range(41, 61, 2)])
 
     def test_the_same_token_shares(self):
         first, second = self.connect(34), self.connect(34)

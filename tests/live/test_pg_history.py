@@ -114,6 +114,8 @@ class RealHistory(unittest.TestCase):
     def test_no_stale_commit_while_all_is_frozen_killed_and_cut(self):
         verdict = self.history(310, "session")
         self.assertGreater(verdict.noted["cut inside a transaction, applied: no"], 0, "no transaction was cut")
+        for way in ("call", "script"):
+            self.assertGreater(verdict.noted[f"{way} kept"], 0, way)
 
     def test_no_stale_commit_when_each_transaction_is_guarded_also_behind_a_pooler(self):
         verdict = self.history(120, "transaction")

@@ -24,6 +24,7 @@ class Fault:
     undo: Callable  # (bench)
     denies_writes: bool = False  # to everybody: the mark must be raised before
     harmless: bool = False  # the holder's writes must succeed all the same
+    own_words: bool = False  # its name is the error that Redis answers writes with: the holder must see that very one
 
 
 class LiveGate(Gate):
@@ -227,6 +228,8 @@ def holder_writes(bench, fault):
         bench.test.assertEqual(log, [b"first"])
     if fault.harmless:
         bench.test.assertEqual(got, "done")
+    if fault.own_words:
+        bench.test.assertEqual(got, fault.name)
     return got
 
 

@@ -36,7 +36,7 @@ class Backend(FaultTest):
         self.through(bench, Fault("SCRIPT FLUSH", inject, undo, harmless=True))
 
     def test_out_of_memory(self):
-        self.through(Bench(self), config("OOM", "maxmemory", "1", "0", denies_writes=True))
+        self.through(Bench(self), config("OOM", "maxmemory", "1", "0", denies_writes=True, own_words=True))
 
     def test_a_fenced_client_can_free_memory(self):
         bench = Bench(self)
@@ -80,7 +80,7 @@ class Backend(FaultTest):
                 eventually(lambda: bench.redis.info("persistence")["rdb_last_bgsave_status"] == "err")
 
         self.through(bench, Fault("MISCONF", inject, lambda bench: bench.must("CONFIG", "SET",
-                "stop-writes-on-bgsave-error", "no"), denies_writes=True))
+                "stop-writes-on-bgsave-error", "no"), denies_writes=True, own_words=True))
 
     def test_demoted_to_a_replica(self):
         fault = Fault("READONLY", lambda bench: bench.must("REPLICAOF", "127.0.0.1", free_port()),
@@ -88,7 +88,8 @@ class Backend(FaultTest):
         self.through(Bench(self), fault)
 
     def test_too_few_replicas(self):
-        self.through(Bench(self), config("NOREPLICAS", "min-replicas-to-write", "1", "0", denies_writes=True))
+        self.through(Bench(self), config("NOREPLICAS", "min-replicas-to-write", "1", "0", denies_writes=True,
+                                         own_words=True))
 
     def test_a_script_runs_for_ever(self):
         bench = Bench(self, busy_reply_threshold="20")

@@ -196,6 +196,10 @@ class Protocol(LiveTest):
                      "CONFIG GET appendonly",
                      "ACL WHOAMI", "CLIENT NO-EVICT OFF", "LATENCY HISTORY x", "MEMORY USAGE in:none", "WAIT 0 0",
                      "OBJECT HELP")
+            # Known to newer servers, of a cluster, or about waiting: none may fail otherwise than with Redis, in any place.
+            play.say("SET in:w 1", "CLIENT SETINFO LIB-NAME x", "CLIENT SETINFO LIB-VER 1", "ASKING", "READONLY",
+                     "READWRITE", "WAITAOF 0 0 0", "SET in:w 2", "WAIT 1 20", "GET in:w", "CLIENT SETINFO", "SET in:w 3",
+                     "CLIENT NO-TOUCH ON", "GET in:w")
         self.same(story, protos=(2,))
 
     # ------------------------------------------------------------------------------------------------ framing

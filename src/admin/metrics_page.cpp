@@ -201,6 +201,9 @@ void add_fencing(page& p) {
   p.per_gate(MetricType::Counter, "raises_total", "Marks raised.", &gate::raises_total);
   p.per_gate(MetricType::Counter, "sessions_cut_total", "Sessions of superseded holders that were ended.",
              &gate::sessions_cut_total);
+  p.per_gate(MetricType::Counter, "forwards_overtaken_total",
+             "Forwards that were only checked, and a higher token was admitted before they were answered.",
+             &gate::forwards_overtaken_total);
   p.per_gate(MetricType::Histogram, "takeover_seconds", "From a new holder's arrival until its mark was raised.",
              &gate::takeover_seconds);
   p.per_gate(MetricType::Counter, "regressions_total", "Marks that the backend showed lower than before.",

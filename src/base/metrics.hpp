@@ -85,6 +85,7 @@ struct gate {
   histogram overhead_seconds;  // a request's time inside the gate: read from the client until sent on
   counter raises_total;
   counter sessions_cut_total;
+  counter forwards_overtaken_total;  // HTTP, only checked: a higher token was admitted before the answer had come
   histogram takeover_seconds;
   counter regressions_total;
   gauge backend_up;  // 1 or 0

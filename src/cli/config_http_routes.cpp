@@ -2,14 +2,12 @@
 
 #include "backend/command_roles.hpp"
 #include "backend/pg_store.hpp"
+#include "backend/sql_parameters.hpp"
 #include "cli/config_gate_parts.hpp"
 #include "cli/config_url.hpp"
 #include "fence/route_template.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
-#include <set>
 
 namespace fencegate::cli {
 namespace {
@@ -23,26 +21,6 @@ bool only_reads(std::string_view method) { return method == "GET" || method == "
 // SQL is taken as it stands: its `$1` are not variables of the process.
 result<std::string> verbatim(std::string_view text, const variable_lookup&) {
   return {boost::system::in_place_value, std::string(text)};
-}
-
-// The numbers behind `$`, outside of '…' and "…". What is inside dollar quotes or comments counts as well: it is rare,
-// and the complaint says what it is about.
-std::set<std::size_t> placeholders(std::string_view sql) {
-  std::set<std::size_t> out;
-  char quote = 0;
-  for (std::size_t i = 0; i < sql.size(); ++i) {
-    const char c = sql[i];
-    if (quote != 0) {
-      if (c == quote) quote = 0;
-    } else if (c == '\'' || c == '"') {
-      quote = c;
-    } else if (c == '$') {
-      std::size_t number = 0;
-      const auto [end, failed] = std::from_chars(sql.data() + i + 1, sql.data() + sql.size(), number);
-      if (failed == std::errc{}) out.insert(number);
-    }
-  }
-  return out;
 }
 
 std::string lower(std::string text) {
@@ -193,11 +171,11 @@ void http_routes_reader::read_statement(section& route, const fence::route_patte
   out.statement = *sql;
   if (const auto why = backend::unfit_statement(*sql); !why.empty())
     return route.complain("sql", "sql: " + std::string(why));
-  const auto used = placeholders(*sql);
+  const auto used = backend::sql_parameters(*sql);
   const std::string given = std::to_string(out.parameters.size());
-  if (!used.empty() && *used.rbegin() > out.parameters.size())
-    return route.complain("sql",
-                          "sql uses $" + std::to_string(*used.rbegin()) + ", and params has " + given + " of them");
+  if (!used.empty() && used.rbegin()->first > out.parameters.size())
+    return route.complain(
+        "sql", "sql uses $" + std::to_string(used.rbegin()->first) + ", and params has " + given + " of them");
   for (std::size_t i = 1; i <= out.parameters.size(); ++i)
     if (used.count(i) == 0)
       return route.complain("params", "sql has no $" + std::to_string(i) + ", and params has " + given + " of them");

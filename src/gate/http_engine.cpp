@@ -149,6 +149,7 @@ void http_engine::on_judged(const fence_answer& answer) {
     reject(*answer.why);
   } else {
     note_admitted(answer.marks, answer.raised);
+    checked_ = host_.now();
     forward();
   }
   pump();
@@ -216,8 +217,12 @@ void http_engine::proceed() {
 
 // ── answers of the gate's own ───────────────────────────────────────────────────────────────────────────────────────
 
-void http_engine::reject(const rejection& why) {
+void http_engine::reject(rejection why) {
   release();
+  if (why.resource.empty() && !claims_.empty()) {
+    why.resource = claims_.front().resource;
+    why.presented = claims_.front().presented;
+  }
   host_.report(why, request_.method, false);
   if (!why.resource.empty() && why.mark) marks_ = {{why.resource, *why.mark}};
   refuse(fence::problem_of(why));
@@ -225,6 +230,19 @@ void http_engine::reject(const rejection& why) {
 
 void http_engine::refuse(int status, std::string_view detail) {
   refuse(problem_of_gateway(status, detail, fence::problem::effect::none));
+}
+
+// It may have been carried out.
+void http_engine::refuse_unknown(int status, std::string_view detail) {
+  auto what = problem_of_gateway(status, detail, fence::problem::effect::unknown);
+  if (!claims_.empty()) {
+    const auto& one = claims_.front();
+    what.resource = one.resource;
+    what.presented = one.presented;
+    for (const auto& mark : marks_)
+      if (mark.resource == one.resource) what.mark = mark.presented;
+  }
+  refuse(what);
 }
 
 // A request whose head is not whole: nothing is left of the one before.

@@ -101,10 +101,11 @@ class http_engine {
   void on_judged(const fence_answer& answer);
   void note_admitted(const claims_list& marks, bool raised);
   void proceed();
-  void reject(const fence::rejection& why);
+  void reject(fence::rejection why);
   void refuse(int status, std::string_view detail);
   void refuse_unread(int status, std::string_view detail);
   void refuse(const fence::problem& what);
+  void refuse_unknown(int status, std::string_view detail);
   void answer(int status, std::string_view content_type, std::string_view body);
   [[nodiscard]] bool is_last() const;
   void finish_request();
@@ -123,6 +124,8 @@ class http_engine {
   void fail_forward(int status, std::string_view detail);
   void drop_link();
   void release();
+  // Its claims were checked, and nothing keeps the marks where they are.
+  [[nodiscard]] bool only_checked() const { return !holding_ && !claims_.empty(); }
 
   // ── atomic routes, and marks (http_engine_atomic.cpp)
   void collect();
@@ -158,6 +161,7 @@ class http_engine {
   claims_list marks_;                      // for the client to know
   std::string collected_;
   std::chrono::steady_clock::time_point began_{};
+  std::chrono::steady_clock::time_point checked_{};  // when the store had said that the marks are at the tokens
 
   // The link and the response.
   bool linked_ = false;

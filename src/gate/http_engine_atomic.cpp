@@ -53,9 +53,7 @@ void http_engine::run() {
         break;
       case atomic_answer::outcome::rejected: reject(answered.why); break;
       case atomic_answer::outcome::failed: answer(answered.status, fence::problem_media_type, answered.body); break;
-      case atomic_answer::outcome::unknown:
-        refuse(problem_of_gateway(502, answered.detail, fence::problem::effect::unknown));
-        break;
+      case atomic_answer::outcome::unknown: refuse_unknown(502, answered.detail); break;
     }
     pump();
   };

@@ -69,6 +69,8 @@ void http_engine::send_forward() {
   if (holding_ && !host_.holds())
     return reject(
         {reason::unavailable, claims_.front().resource, claims_.front().presented, {}, "its store has let go of it"});
+  if (only_checked())
+    if (auto stale = host_.known_stale(route_, claims_)) return reject(*stale);
   append_forwarded(to_backend, {request_, target_, hop_, framing_, client_});
   if (!retried_ && hop_.expects_continue && !request_body_.complete() && from_client.empty())
     to_client += "HTTP/1.1 100 Continue\r\n\r\n";
@@ -150,6 +152,7 @@ void http_engine::relay_response_head(const wire::http_framing& framing, const w
 }
 
 void http_engine::end_response() {
+  if (only_checked()) host_.count_overtaken(route_, claims_, host_.now() - checked_);
   release();
   const bool early = !request_body_.complete();
   link_used_ = true;
@@ -211,7 +214,7 @@ void http_engine::fail_forward(int status, std::string_view detail) {
     keep_alive_ = false;  // half an answer: the client sees that it ends too soon
     return finish_request();
   }
-  refuse(problem_of_gateway(status, detail, fence::problem::effect::unknown));
+  refuse_unknown(status, detail);
   if (early) lingers_ = true;
 }
 

@@ -67,6 +67,12 @@ class http_session final : public session,
   void hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) override;
   [[nodiscard]] bool holds() override;
   void release() override;
+  [[nodiscard]] std::optional<fence::rejection> known_stale(where route, const claims_list& claims) override {
+    return shard_.stores->known_stale(route, claims);
+  }
+  void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) override {
+    shard_.stores->count_overtaken(route, claims, ago);
+  }
   void run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
            std::function<void(const atomic_answer&)> done) override;
   [[nodiscard]] time_point now() const override { return std::chrono::steady_clock::now(); }

@@ -1,5 +1,6 @@
 #include "gate/http_store_set.hpp"
 
+#include "backend/sql_parameters.hpp"
 #include "fence/problem.hpp"
 #include "wire/reply_json.hpp"
 #include "wire/sql_json.hpp"
@@ -12,6 +13,10 @@ namespace {
 
 using backend::pg_store;
 using backend::redis_store;
+
+// Behind a forward that was only checked its marks are looked at once more, when it took at least this: leases change hands
+// more slowly, and the look costs the store as much as the check.
+constexpr std::chrono::milliseconds takeover_least{50};
 
 // Calls `with` with whichever store it is.
 template <class Call>
@@ -160,12 +165,17 @@ class lease final : public hold_lease {
 
 http_store_set::http_store_set(boost::asio::io_context& context, const settings::http_gate& gate,
                                metrics::gate& figures)
-    : gate_(gate) {
+    : gate_(gate), figures_(figures) {
   for (const auto& one : gate.stores) {
     if (one.speaks == settings::mark_store::kind::postgres)
       stores_.emplace(one.name, std::make_shared<pg_store>(context, gate.name, one, gate.hold_grace, figures));
     else
       stores_.emplace(one.name, std::make_shared<redis_store>(context, gate.name, one, figures));
+  }
+  for (const auto& route : gate.routes) {
+    auto& bytes = as_bytes_.emplace_back(route.parameters.size(), false);
+    for (const auto& [number, bytea] : backend::sql_parameters(route.statement))
+      if (number >= 1 && number <= bytes.size()) bytes[number - 1] = bytea;
   }
 }
 
@@ -241,6 +251,30 @@ std::unique_ptr<hold_lease> http_session_stores::hold(std::weak_ptr<const void> 
   return mine;
 }
 
+std::optional<fence::rejection> http_session_stores::known_stale(where route, const claims_list& claims) {
+  return visit(set_->of(route), [&](const auto& store) -> std::optional<fence::rejection> {
+    for (const auto& one : claims)
+      if (const auto mark = store.seen(one.resource); mark && *mark > one.presented)
+        return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
+    return std::nullopt;
+  });
+}
+
+// Other gates raise marks, too: the store is asked, unless all was over before anybody could have taken over.
+void http_session_stores::count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) {
+  if (known_stale(route, claims)) return set_->figures().forwards_overtaken_total.add();
+  if (ago < takeover_least) return;
+  std::vector<std::string> resources;
+  for (const auto& one : claims) resources.push_back(one.resource);
+  auto on_found = [set = set_, claims](const auto& found) {  // in their order
+    bool overtaken = false;
+    for (std::size_t i = 0; found && i < found->size(); ++i)
+      overtaken = overtaken || ((*found)[i].mark && *(*found)[i].mark > claims[i].presented);
+    if (overtaken) set->figures().forwards_overtaken_total.add();
+  };
+  visit(set_->of(route), [&](auto& store) { store.look(from(weak_from_this()), std::move(resources), on_found); });
+}
+
 void http_session_stores::run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
                               std::vector<std::string> values, bool read_only,
                               std::function<void(const atomic_answer&)> done) {
@@ -248,9 +282,11 @@ void http_session_stores::run(std::weak_ptr<const void> session, std::size_t rou
   claims.read_only = read_only;
   const auto& one = set_->of(route);
   if (const auto* postgres = std::get_if<std::shared_ptr<pg_store>>(&one)) {
+    auto statement = backend::in_text(set_->gate().routes[route].statement, std::move(values));
+    for (std::size_t i = 0; i < statement.parameters.size(); ++i)
+      statement.parameters[i].binary = set_->as_bytes(route)[i];
     (*postgres)->run(
-        from(std::move(session)), std::move(claims),
-        backend::in_text(set_->gate().routes[route].statement, std::move(values)),
+        from(std::move(session)), std::move(claims), std::move(statement),
         [wanted, done = std::move(done)](const backend::run_outcome& ran) { done(answer_of(ran, wanted)); });
   } else {
     std::get<std::shared_ptr<redis_store>>(one)->run(

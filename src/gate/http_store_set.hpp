@@ -30,15 +30,20 @@ class http_store_set {
   void stop();
 
   [[nodiscard]] const settings::http_gate& gate() const { return gate_; }
+  [[nodiscard]] metrics::gate& figures() const { return figures_; }
   [[nodiscard]] const store& of(http_host::where route) const;
+  // Of each parameter of the route's statement: whether its value goes as the bytes that it has.
+  [[nodiscard]] const std::vector<bool>& as_bytes(std::size_t route) const { return as_bytes_[route]; }
 
  private:
   const settings::http_gate& gate_;
+  metrics::gate& figures_;
   std::map<std::string, store, std::less<>> stores_;
+  std::vector<std::vector<bool>> as_bytes_;
 };
 
 // One session's view of them: answers come to its thread, and only while it lives.
-class http_session_stores final : public http_stores {
+class http_session_stores final : public http_stores, public std::enable_shared_from_this<http_session_stores> {
  public:
   http_session_stores(std::shared_ptr<http_store_set> set, boost::asio::io_context& thread)
       : set_(std::move(set)), thread_(thread) {}
@@ -48,6 +53,8 @@ class http_session_stores final : public http_stores {
   [[nodiscard]] std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
                                                  const claims_list& wanted, fence_callback done,
                                                  std::function<void(std::string_view)> lost) override;
+  [[nodiscard]] std::optional<fence::rejection> known_stale(where route, const claims_list& claims) override;
+  void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) override;
   void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
            std::vector<std::string> values, bool read_only, std::function<void(const atomic_answer&)> done) override;
 

@@ -3,6 +3,7 @@
 
 #include "gate/http_host.hpp"
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -37,6 +38,9 @@ class http_stores {
   [[nodiscard]] virtual std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
                                                          const claims_list& wanted, fence_callback done,
                                                          std::function<void(std::string_view)> lost) = 0;
+  // See http_host.
+  [[nodiscard]] virtual std::optional<fence::rejection> known_stale(where route, const claims_list& claims) = 0;
+  virtual void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) = 0;
   virtual void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
                    std::vector<std::string> values, bool read_only, std::function<void(const atomic_answer&)> done) = 0;
 };

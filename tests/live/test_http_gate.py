@@ -5,6 +5,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 
 from http_gate import HttpGate, Upstream
 from http_raw import Client
@@ -21,6 +22,8 @@ ROUTES = [
     {"match": "GET /entries/{id}", "resource": "entries", "sql": "select id, doc from entries where id = $1::bigint",
      "params": ["{id}"]},
     {"match": "POST /wrong", "resource": "entries", "sql": "insert into entries(id, doc) values (1, $1::jsonb)",
+    {"match": "PUT /blobs/{id}", "resource": "blobs", "params": ["{id}", "{body}"],
+     "sql": "insert into blobs (id, body) values ($1, $2::bytea) returning length(body) as bytes"},
      "params": ["{body}"]},
 ]
 
@@ -34,7 +37,8 @@ class HttpTest(LiveTest):
         cls.redis = cls.enterClassContext(RedisServer(appendonly="yes"))
         cls.upstream = cls.enterClassContext(Upstream())
         cls.server.sql("CREATE TABLE entries (id bigserial PRIMARY KEY, doc jsonb)")
-        cls.server.sql("GRANT ALL ON entries, entries_id_seq TO gate")
+        cls.server.sql("CREATE TABLE blobs (id text PRIMARY KEY, body bytea)")
+        cls.server.sql("GRANT ALL ON entries, entries_id_seq, blobs TO gate")
         cls.gate = cls.enterClassContext(cls.make())
 
     @classmethod
@@ -46,7 +50,7 @@ class HttpTest(LiveTest):
         return HttpGate(cls.upstream, urls, ROUTES, extra=extra, process={"stores": stores})
 
     def setUp(self):
-        self.server.sql("TRUNCATE entries, fencegate.marks")
+        self.server.sql("TRUNCATE entries, blobs, fencegate.marks")
         for key in self.redis.cli.call("KEYS", "*"):
             if key != b"fencegate:epoch":
                 self.redis.cli.call("DEL", key)
@@ -197,6 +201,40 @@ class Forwarding(HttpTest):
                 self.assertEqual(gate.request("GET", "/orders/7")[0], 200)
         self.assertEqual([body for *_, body in self.upstream.seen("PUT")], [b"x"])
 
+    def test_checked_forwards_that_were_overtaken_are_counted(self):
+        """By a holder at another gate: then the mark rises while the service is at work."""
+        with self.make() as gate:
+            self.assertEqual(gate.request("PUT", "/checked/8", b"x", token=33)[0], 200)
+            answers, go = [], self.upstream.event("overtaken")
+            thread = threading.Thread(target=lambda: answers.append(
+                gate.request("PUT", "/checked/8", b"old", token=33, X_Sleep_Until="overtaken")))
+            thread.start()
+            eventually(lambda: any(body == b"old" for *_, body in self.upstream.seen("PUT")))
+            self.assertEqual(gate.metric("forwards_overtaken_total"), 0)
+            sent = time.monotonic()
+            self.redis.cli.call("SET", "fencegate:mark:{order:8}", "34")
+            eventually(lambda: time.monotonic() - sent > 0.1)  # below 50 ms nobody looks
+            go.set()
+            thread.join()
+            self.assertEqual(answers[0][0], 200)  # as it would be without the fence
+            eventually(lambda: gate.metric("forwards_overtaken_total") == 1)
+            self.assert_problem(gate.request("PUT", "/checked/8", b"x", token=33), 412, "stale")
+
+    def test_a_request_for_several_resources_goes_through_for_all_or_for_none(self):
+        def ask(method, target, tag):
+            return self.gate.request(method, target, b"1", token=tag)
+
+        for method, target, own in (("PUT", "/orders/9", "order:9"), ("PUT", "/checked/9", "order:9"),
+                                    ("PUT", "/kv/9", "kv"), ("POST", "/entries", "entries")):
+            with self.subTest(target):
+                status, headers, _ = ask(method, target, f"{own}=34, more=12")
+                self.assertEqual((status, headers["Fencing-Mark"]), (200, f"{own}=34, more=12"))
+                for stale in (f"{own}=34,more=11", f"{own}=33,more=12", f"more=12, {own}=33"):
+                    self.assert_problem(ask(method, target, stale), 412, "stale")
+                self.assert_problem(ask(method, target, "more=12"), 428, "missing")
+                self.assert_problem(ask(method, target, f"{own}=34, more=x"), 400, "malformed")
+        self.assertEqual(self.server.value("SELECT count(*) FROM entries"), 1)
+
 
 class Atomic(HttpTest):
     def test_sql(self):
@@ -276,6 +314,13 @@ class Atomic(HttpTest):
 
     def test_a_store_that_hangs_does_not_take_the_admin_listener_along(self):
         redis = self.start(RedisServer())
+    def test_a_body_of_any_bytes(self):
+        """Also such as look like an escape of bytea's text format."""
+        for name, body in (("all", bytes(range(256))), ("hex", b"\\x4142"), ("escape", b"a\\101"), ("none", b"")):
+            answer = self.gate.request("PUT", f"/blobs/{name}", body, token=34)
+            self.assertEqual(json.loads(answer[2])["rows"], [{"bytes": len(body)}], answer)
+            self.assertEqual(bytes(self.server.value("SELECT body FROM blobs WHERE id = %s", name)), body)
+
         routes = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
         stores = {"cache": f"redis://{LOOPBACK}:{redis.port}"}
         with HttpGate(self.upstream, stores, routes, extra={"seal": "admin", "answer_timeout": "2s"}) as gate:

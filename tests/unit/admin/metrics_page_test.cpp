@@ -56,6 +56,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_connections_rejected_total counter",
                        "fencegate_connections_total counter",
                        "fencegate_draining gauge",
+                       "fencegate_forwards_overtaken_total counter",
                        "fencegate_overhead_seconds histogram",
                        "fencegate_protocol_errors_total counter",
                        "fencegate_raises_total counter",
@@ -104,6 +105,7 @@ TEST_F(MetricsPage, ShowsPlainCountersAndGaugesPerGate) {
   cache().connections_total.add(8);
   cache().raises_total.add(9);
   cache().sessions_cut_total.add(10);
+  cache().forwards_overtaken_total.add(12);
   cache().regressions_total.add(11);
   process.gates[1]->backend_up.set(1);
   const auto all = lines();
@@ -112,6 +114,7 @@ TEST_F(MetricsPage, ShowsPlainCountersAndGaugesPerGate) {
   EXPECT_THAT(all, Contains("fencegate_raises_total{gate=\"cache\"} 9"));
   EXPECT_THAT(all, Contains("fencegate_sessions_cut_total{gate=\"cache\"} 10"));
   EXPECT_THAT(all, Contains("fencegate_regressions_total{gate=\"cache\"} 11"));
+  EXPECT_THAT(all, Contains("fencegate_forwards_overtaken_total{gate=\"cache\"} 12"));
   EXPECT_THAT(all, Contains("fencegate_backend_up{gate=\"cache\"} 0"));
   EXPECT_THAT(all, Contains("fencegate_backend_up{gate=\"db\"} 1"));
   EXPECT_THAT(all, Contains("fencegate_connections{gate=\"db\"} 0"));

@@ -124,6 +124,104 @@ TEST_F(http_forwarding, checked_raises_and_then_forwards) {
   EXPECT_EQ(host.releases, 0);
 }
 
+TEST_F(http_forwarding, checked_is_looked_at_once_more_before_it_is_sent_and_when_it_is_answered) {
+  const std::string request = "PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n";
+  client(request);
+  host.admit();
+  host.clock += std::chrono::seconds(1);
+  link();
+  host.clock += std::chrono::seconds(1);
+  upstream("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh");
+  EXPECT_THAT(host.answered_after, IsEmpty());
+  upstream("i");
+  EXPECT_THAT(host.answered_after, ElementsAre(std::chrono::seconds(2)));
+  to_upstream();
+  to_client();
+  client(request);
+  host.stale =
+      fence::rejection{fence::reason::stale, "order:7", *fence::token::parse("34"), *fence::token::parse("35"), {}};
+  host.admit();
+  EXPECT_EQ(to_upstream(), "");
+  EXPECT_EQ(status_of(to_client()), 412);
+  EXPECT_EQ(host.answered_after.size(), 1u);
+}
+
+TEST_F(http_forwarding, what_is_held_or_not_fenced_is_not_overtaken) {
+  client(put);
+  host.admit();
+  link();
+  upstream("HTTP/1.1 204 No Content\r\n\r\n");
+  client("GET /orders/7 HTTP/1.1\r\nHost: a\r\n\r\n");
+  upstream("HTTP/1.1 204 No Content\r\n\r\n");
+  EXPECT_THAT(host.answered_after, IsEmpty());
+}
+
+TEST_F(http_forwarding, what_could_not_be_checked_or_is_unknown_names_resource_and_token) {
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+  host.answer(fence_answer{fence::rejection{fence::reason::unavailable, {}, {}, {}, "the store is away"}, {}, false});
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr(R"("resource":"order:7","token":34,)")));
+  client("PUT /checked/8 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+  host.admit();
+  link();
+  engine().on_backend_end();
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 502"),
+                                 HasSubstr(R"("resource":"order:8","token":34,"mark":34,"applied":"unknown")")));
+}
+
+TEST_F(http_forwarding, the_token_comes_in_the_field_of_the_gate_or_in_the_other_one) {
+  gate_.token_header = "Lease";
+  for (const auto* field : {"Lease", "X-Fencing-Token", "lease", "x_fencing_token"}) {
+    client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\n" + std::string(field) + ": 34\r\n\r\n");
+    EXPECT_EQ(host.asked, "raise") << field;
+    EXPECT_THAT(host.claims, ElementsAre(fence::claim{"order:7", *fence::token::parse("34")}));
+    host.asked.clear();
+    restart();
+  }
+  for (const auto* fields : {"Lease: 1\r\nlease: 1", "Lease: 1\r\nX-Fencing-Token: 2", "Connection: lease\r\nLease: 1",
+                             "X-Fencing-Token: 1\r\nX_Fencing_Token: 1"}) {
+    client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\n" + std::string(fields) + "\r\n\r\n");
+    EXPECT_EQ(status_of(to_client()), 400) << fields;
+    restart();
+  }
+  EXPECT_EQ(host.asked, "");
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+  EXPECT_EQ(status_of(to_client()), 428);
+}
+
+TEST_F(http_forwarding, a_write_without_a_token_goes_through_where_the_policy_says_so) {
+  using fence::missing_token;
+  for (const auto policy : {missing_token::reject, missing_token::read_only, missing_token::allow}) {
+    gate_.routes[1].policy.missing = policy;
+    client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\n\r\n");
+    EXPECT_EQ(status_of(to_client()), policy == missing_token::allow ? 0 : 428);
+  }
+  EXPECT_EQ(host.connects, 1);
+  EXPECT_EQ(host.asked, "");
+  restart();
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: other=1\r\n\r\n");  // it has one, and a wrong one
+  EXPECT_EQ(status_of(to_client()), 428);
+}
+
+TEST_F(http_forwarding, a_fenced_read_is_looked_at_and_raises_nothing) {
+  gate_.routes[1].methods = {"GET"};
+  gate_.routes[1].policy.read = fence::reads::fence;
+  const auto ask = [this](std::string_view token, std::string_view mark) {
+    client("GET /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: " + std::string(token) + "\r\n\r\n");
+    EXPECT_EQ(std::exchange(host.asked, ""), "look");
+    host.answer(fence_answer{{}, {{"order:7", *fence::token::parse(mark)}}, false});
+  };
+  ask("33", "34");
+  EXPECT_EQ(status_of(to_client()), 412);
+  EXPECT_EQ(host.connects, 0);
+  ask("35", "34");
+  link();
+  EXPECT_THAT(to_upstream(), StartsWith("GET /checked/7 "));
+  upstream("HTTP/1.1 204 No Content\r\n\r\n");
+  client("GET /checked/7 HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(host.asked, "");
+  EXPECT_THAT(to_upstream(), StartsWith("GET /checked/7 "));
+}
+
 TEST_F(http_forwarding, a_cut_hold_closes_the_upstream_and_says_that_nobody_knows) {
   client(put);
   host.admit();

@@ -36,6 +36,11 @@ class fake_stores final : public http_stores {
     ADD_FAILURE() << "there is nothing to run";
   }
 
+  std::optional<fence::rejection> known_stale(where, const claims_list&) override { return {}; }
+  void count_overtaken(where, const claims_list&, std::chrono::nanoseconds) override {
+    ADD_FAILURE() << "nothing is forwarded";
+  }
+
   struct question {
     std::string what;
     where route;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,12 @@ class fake_http_host final : public http_host {
   }
   bool holds() override { return holding; }
   void release() override { ++releases; }
+  std::optional<fence::rejection> known_stale(where, const claims_list&) override { return stale; }
+  void count_overtaken(where route, const claims_list& wanted, std::chrono::nanoseconds ago) override {
+    EXPECT_EQ(asked_route, route);
+    EXPECT_EQ(claims, wanted);
+    answered_after.push_back(ago);
+  }
   void run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
            std::function<void(const atomic_answer&)> done) override {
     asked = read_only ? "read" : "run";
@@ -38,7 +45,7 @@ class fake_http_host final : public http_host {
     run_values = std::move(values);
     run_done_ = std::move(done);
   }
-  std::chrono::steady_clock::time_point now() const override { return {}; }
+  std::chrono::steady_clock::time_point now() const override { return clock; }
   void report(const fence::rejection& why, std::string_view, bool monitor) override {
     reports.push_back(std::string(monitor ? "monitor " : "") + std::string(fence::terms_of(why.why).name));
   }
@@ -51,7 +58,10 @@ class fake_http_host final : public http_host {
   int connects = 0, disconnects = 0, releases = 0;
   bool holding = true;
   bool quiet = true;
-  std::string asked;  // the last question
+  std::chrono::steady_clock::time_point clock{};
+  std::optional<fence::rejection> stale;                 // what is known when a checked forward is sent
+  std::vector<std::chrono::nanoseconds> answered_after;  // checked forwards
+  std::string asked;                                     // the last question
   where asked_route;
   claims_list claims;
   std::vector<std::string> run_values;

@@ -56,6 +56,26 @@ class Requests(CorpusTest):
             client.end()
             self.assertIsNone(client.answer(), "there is one answer more than requests")
 
+    def test_what_hides_a_token_or_says_two_things_of_it_is_refused(self):
+        upstream = self.start(Recorder())
+        gate = self.gate(upstream)
+        names = ("Fencing-Token", "fencing-token", "Fencing_Token", "X-Fencing-Token", "x_fencing_token")
+        pairs = [(f"{a}: 1", f"{b}: {value}") for a, b in itertools.product(names, names) for value in (1, 2)
+                 if value == 2 or a[:1].lower() == b[:1].lower()]  # the two fields may say the same
+        hidden = [("Fencing-Token: 1", f"Connection: {name}") for name in names]
+        values = [(f"Fencing-Token: {text}",) for text in ("", "01", "+1", "1, 1", "1;a", '"1"', "9223372036854775808",
+                                                           "order:5=1,order:5=2", "order:5 =1", "order:5=1,")]
+        broken = [("Fencing-Token : 1",), ("Fencing-Token: 1", " 2"), ("Fencing-Token\t: 1",), ("Fencing-Token:\0001",)]
+        for fields in (*pairs, *hidden, *values, *broken):
+            with self.subTest(fields), Client(gate.address) as client:
+                client.send("\r\n".join(("PUT /fenced/5 HTTP/1.1", "Host: a.example", *fields, "", "")).encode())
+                self.assertEqual(client.answer().status, 400)
+        with Client(gate.address) as client:  # but this is a token
+            client.ask("PUT /fenced/5", {"x_fencing_token": 1, "Fencing-Token": "order:5=1"})
+            self.assertEqual(client.answer().status, 200)
+        self.assertEqual(len(upstream.whole), 1)
+        self.assertEqual((upstream.broken, upstream.errors), ([], []))
+
     @staticmethod
     def method_of(line):
         return line.split(b" ")[1].decode() if line.startswith(b"pass ") else "GET"

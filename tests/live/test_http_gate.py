@@ -21,9 +21,9 @@ ROUTES = [
      "params": ["{body}"]},
     {"match": "GET /entries/{id}", "resource": "entries", "sql": "select id, doc from entries where id = $1::bigint",
      "params": ["{id}"]},
-    {"match": "POST /wrong", "resource": "entries", "sql": "insert into entries(id, doc) values (1, $1::jsonb)",
     {"match": "PUT /blobs/{id}", "resource": "blobs", "params": ["{id}", "{body}"],
      "sql": "insert into blobs (id, body) values ($1, $2::bytea) returning length(body) as bytes"},
+    {"match": "POST /wrong", "resource": "entries", "sql": "insert into entries(id, doc) values (1, $1::jsonb)",
      "params": ["{body}"]},
 ]
 
@@ -147,6 +147,21 @@ class Forwarding(HttpTest):
             self.assert_problem(answers[0], 504, applied="unknown")
             self.assertEqual(self.mark("order:8"), 35)
 
+    def test_reads_do_not_wait_for_a_store_whose_connections_are_all_taken(self):
+        with self.make(pool=2, answer_timeout="6s") as gate:
+            go, answers = self.upstream.event("taken"), []
+            thread = threading.Thread(target=lambda: answers.append(
+                gate.request("PUT", "/orders/a", b"x", token=1, X_Sleep_Until="taken")))
+            thread.start()
+            eventually(lambda: self.upstream.seen("PUT"))
+            self.assert_problem(gate.request("PUT", "/orders/b", b"x", token=1), 503, "unavailable")
+            self.assertEqual(gate.request("GET", "/orders/a")[0], 200)
+            self.assertTrue(thread.is_alive())
+            go.set()
+            thread.join()
+            self.assertEqual(answers[0][0], 200)
+            self.assertEqual(gate.request("PUT", "/orders/b", b"x", token=1)[0], 200)
+
     def slow_clients(self, gate, length, sent):
         clients = [self.start(Client(gate.address)) for _ in range(4)]
         for number, client in enumerate(clients):
@@ -186,21 +201,6 @@ class Forwarding(HttpTest):
         self.assert_problem(self.gate.request("PUT", "/checked/7", b"x", token=4), 412, "stale")
         self.assertEqual(self.redis.cli.call("GET", "fencegate:mark:{order:7}"), b"5")
 
-    def test_a_store_that_is_away_closes(self):
-        with PostgresServer() as server:
-            server.user("gate")
-            server.install(gate_users=["gate"])
-            routes = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
-            stores = {"ledger": f"postgres://gate@{LOOPBACK}:{server.port}/postgres"}
-            with HttpGate(self.upstream, stores, routes) as gate:
-                self.assertEqual(gate.request("PUT", "/orders/7", b"x", token=1)[0], 200)
-                server.kill()
-                answer = gate.request("PUT", "/orders/7", b"y", token=1)
-                self.assert_problem(answer, 503, "unavailable")
-                self.assertIn("Retry-After", answer[1])
-                self.assertEqual(gate.request("GET", "/orders/7")[0], 200)
-        self.assertEqual([body for *_, body in self.upstream.seen("PUT")], [b"x"])
-
     def test_checked_forwards_that_were_overtaken_are_counted(self):
         """By a holder at another gate: then the mark rises while the service is at work."""
         with self.make() as gate:
@@ -235,6 +235,23 @@ class Forwarding(HttpTest):
                 self.assert_problem(ask(method, target, f"{own}=34, more=x"), 400, "malformed")
         self.assertEqual(self.server.value("SELECT count(*) FROM entries"), 1)
 
+    def test_a_store_that_is_away_closes(self):
+        with PostgresServer() as server:
+            server.user("gate")
+            server.install(gate_users=["gate"])
+            routes = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
+            stores = {"ledger": f"postgres://gate@{LOOPBACK}:{server.port}/postgres"}
+            with HttpGate(self.upstream, stores, routes) as gate:
+                self.assertEqual(gate.request("PUT", "/orders/7", b"x", token=1)[0], 200)
+                server.kill()
+                answer = gate.request("PUT", "/orders/7", b"y", token=1)
+                self.assert_problem(answer, 503, "unavailable")
+                self.assertIn("Retry-After", answer[1])
+                self.assertEqual((json.loads(answer[2])["resource"], json.loads(answer[2])["token"]), ("order:7", 1))
+                self.assertEqual((gate.http("/readyz")[0], gate.http("/livez")[0]), (200, 200))
+                self.assertEqual(gate.request("GET", "/orders/7")[0], 200)
+        self.assertEqual([body for *_, body in self.upstream.seen("PUT")], [b"x"])
+
 
 class Atomic(HttpTest):
     def test_sql(self):
@@ -261,6 +278,13 @@ class Atomic(HttpTest):
         attack = "1'); DROP TABLE entries; --"
         self.gate.request("POST", "/entries", json.dumps(attack).encode(), token=1)
         self.assertEqual(self.server.value("SELECT doc #>> '{}' FROM entries"), attack)
+
+    def test_a_body_of_any_bytes(self):
+        """Also such as look like an escape of bytea's text format."""
+        for name, body in (("all", bytes(range(256))), ("hex", b"\\x4142"), ("escape", b"a\\101"), ("none", b"")):
+            answer = self.gate.request("PUT", f"/blobs/{name}", body, token=34)
+            self.assertEqual(json.loads(answer[2])["rows"], [{"bytes": len(body)}], answer)
+            self.assertEqual(bytes(self.server.value("SELECT body FROM blobs WHERE id = %s", name)), body)
 
     def test_redis(self):
         status, headers, body = self.gate.request("PUT", "/kv/a", b"\x00\xff value", token=7)
@@ -314,13 +338,6 @@ class Atomic(HttpTest):
 
     def test_a_store_that_hangs_does_not_take_the_admin_listener_along(self):
         redis = self.start(RedisServer())
-    def test_a_body_of_any_bytes(self):
-        """Also such as look like an escape of bytea's text format."""
-        for name, body in (("all", bytes(range(256))), ("hex", b"\\x4142"), ("escape", b"a\\101"), ("none", b"")):
-            answer = self.gate.request("PUT", f"/blobs/{name}", body, token=34)
-            self.assertEqual(json.loads(answer[2])["rows"], [{"bytes": len(body)}], answer)
-            self.assertEqual(bytes(self.server.value("SELECT body FROM blobs WHERE id = %s", name)), body)
-
         routes = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
         stores = {"cache": f"redis://{LOOPBACK}:{redis.port}"}
         with HttpGate(self.upstream, stores, routes, extra={"seal": "admin", "answer_timeout": "2s"}) as gate:

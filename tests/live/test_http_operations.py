@@ -396,10 +396,23 @@ class Draining(OperationsTest):
         eventually(lambda: gate.http("/readyz")[0] == 503)
         self.assert_ok(self.client(gate))  # others are still finishing
         self.assertIsNone(idle.answer())
+        self.assertEqual((gate.http("/livez")[0], gate.metric("draining")), (200, 1))
         self.upstream.go.set()
         answer = busy.answer()
         self.assertEqual((answer.body, answer["Connection"]), (b"ok", b"close"))
         self.assertEqual(gate.wait(20), 0)
+
+    def test_a_second_signal_ends_it_at_once(self):
+        gate = self.make(process={"drain_timeout": "60s"})
+        client = self.client(gate)
+        client.ask("GET /wait")
+        eventually(lambda: self.upstream.served)
+        gate.terminate()
+        eventually(lambda: gate.http("/readyz")[0] == 503)
+        self.assertIsNone(gate.child.poll(), "a request is in flight")
+        gate.terminate()
+        gate.wait(10)
+        self.assertIsNone(client.answer())
 
     def test_it_ends_at_the_drain_timeout(self):
         gate = self.make(process={"drain_timeout": "1s"})

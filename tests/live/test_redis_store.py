@@ -68,6 +68,14 @@ class Commands(StoreTest):
                          ["rejected", "stale", "orders", "33", "34"])
         self.assertEqual(self.get("k"), b"1")
 
+    def test_a_raise_in_between_of_one_of_several(self):
+        probe = self.probe()
+        self.assertEqual(probe.run("orders=33,payments=7", "SET", "k", "1"), ["done", "OK"])
+        self.redis.cli.call("SET", "fencegate:mark:{payments}", "8")
+        self.assertEqual(probe.run("orders=33,payments=7", "SET", "k", "a stale write")[:5],
+                         ["rejected", "stale", "payments", "7", "8"])
+        self.assertEqual(self.get("k"), b"1")
+
     def test_many_at_once_share_a_link(self):
         probe = self.probe()
         asked = [probe.ask("run", "orders=33", "INCR", "n") for _ in range(200)]

@@ -634,6 +634,24 @@ class CutProxy:
             self.pieces += pieces
 
 
+class SilentPort:
+    """A loopback port whose queue is full: the kernel does not answer those who connect."""
+
+    def __enter__(self):
+        self._sockets = [socket.create_server((LOOPBACK, 0), backlog=0)]
+        self.port = self.address = self._sockets[0].getsockname()[1]
+        for _ in range(4):  # more than fit
+            one = socket.socket()
+            one.setblocking(False)
+            one.connect_ex((LOOPBACK, self.port))
+            self._sockets.append(one)
+        return self
+
+    def __exit__(self, *_):
+        for one in self._sockets:
+            one.close()
+
+
 # ------------------------------------------------------------------------------------------------------------- tests
 
 

@@ -4,14 +4,13 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 
 import support
-from support import (LOOPBACK, PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually,
-                     free_port)
+from support import (LOOPBACK, PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, SilentPort, encode,
+                     eventually, free_port)
 
 MIB = 1024 * 1024
 
@@ -183,32 +182,25 @@ class Backend(OperationsTest):
         eventually(lambda: self.attempt(gate, "SET", "k", "v") == b"OK")
 
     def test_a_backend_that_accepts_nobody_is_given_up(self):
-        redis = self.start(RedisServer())
-        with contextlib.ExitStack() as waiting, socket.create_server((LOOPBACK, 0), backlog=0) as silent:
-            for _ in range(4):  # more than its queue holds: from now on the kernel answers nobody who connects
-                one = waiting.enter_context(socket.socket())
-                one.setblocking(False)
-                one.connect_ex(silent.getsockname())
-            redis.address = silent.getsockname()[1]
-            gate = Gate(redis, extra={"timeouts": {"connect": "500ms"}})
-            gate.needs_backend = False
-            self.start(gate)
-            eventually(lambda: "connecting took too long" in gate.log())
-            for command in (("SET", "k", "v"), ("GET", "k")):
-                with Resp(gate.address, timeout=PATIENCE) as client:
-                    self.assertIn("took too long", str(client.call(*command)))
-                    self.assertTrue(client.closed())
+        gate = Gate(self.start(SilentPort()), extra={"timeouts": {"connect": "500ms"}})
+        gate.needs_backend = False
+        self.start(gate)
+        eventually(lambda: "connecting took too long" in gate.log())
+        for command in (("SET", "k", "v"), ("GET", "k")):
+            with Resp(gate.address, timeout=PATIENCE) as client:
+                self.assertIn("took too long", str(client.call(*command)))
+                self.assertTrue(client.closed())
 
     def test_what_commands_mean_is_asked_anew_of_a_new_server(self):
-        class Older(CutProxy):
-            """In front of a server that tells of one command only, at first."""
+        class Changing(CutProxy):
+            """In front of a server that is asked something else in place of COMMAND."""
 
-            knows_get = False
+            asked = encode("COMMAND", "INFO", "set")  # tells of one command only
 
             def change(self, data):
-                return data if self.knows_get else data.replace(encode("COMMAND"), encode("COMMAND", "INFO", "set"))
+                return data.replace(encode("COMMAND"), self.asked)
 
-        proxy = self.start(Older(self.start(RedisServer()).port))
+        proxy = self.start(Changing(self.start(RedisServer()).port))
         gate = self.start(Gate(proxy))
 
         def get():
@@ -217,7 +209,7 @@ class Backend(OperationsTest):
             return "closed"
 
         self.assert_error(get(), "FENCEMISSING")  # what is unknown is a write
-        proxy.knows_get = True
+        proxy.asked = encode("COMMAND")
         proxy.cut_all()
         eventually(lambda: get() is None)
 

@@ -12,7 +12,7 @@ import psycopg2
 from pg_wire import (SYNC, TERMINATE, Wire, bind, cancel_request, describe, execute, extended, fields, parse, query,
                      startup)
 from postgres import PgGate, PostgresServer, run_sql
-from support import PATIENCE, CutProxy, LiveTest, connect, die_with_parent, eventually, free_port, main
+from support import PATIENCE, CutProxy, LiveTest, SilentPort, connect, die_with_parent, eventually, free_port, main
 
 MIB = 1024 * 1024
 ALLOW = {"missing_token": "allow"}
@@ -189,18 +189,29 @@ class Backend(LiveTest):
         self.assertTrue(client.closed)
         self.assertNotIn("ZF001", str(outcome[0]))
 
-    def test_cut_off_in_the_middle_the_outcome_is_unknown(self):
+    def test_cut_off_in_the_middle_the_outcome_is_unknown_and_nothing_is_sent_again(self):
+        self.server.sql("CREATE TABLE writes (who text); GRANT ALL ON writes TO alice")
         wire = self.start(Wire(self.gate.address, user="alice", timeout=30))
         wire.until_ready()
         self.proxy.freeze()
-        wire.send(query("SELECT 1"))
+        wire.send(query("INSERT INTO writes VALUES ('once')"))
         eventually(lambda: self.gate.metric("requests_total", **{"class": "other"}) >= 1)
-        self.proxy.cut_all()
+        self.proxy.cut_all()  # drops it
         self.proxy.thaw()
         kind, body = wire.read()
         self.assertEqual((kind, fields(body)["C"]), (b"E", "08006"))
         self.assertIn("not known", fields(body)["M"])
         self.assertEqual(wire.rest(), b"")
+        eventually(lambda: self.gate.metric("connections") == 0)
+        run_sql(self.client("orders=3"), "SELECT 1")
+        self.assertEqual(self.server.value("SELECT count(*) FROM writes"), 0)
+
+    def test_a_server_that_accepts_nobody_is_given_up(self):
+        gate = PgGate(self.start(SilentPort()), policy=ALLOW, extra={"timeouts": {"connect": "500ms"}})
+        gate.needs_backend = False
+        self.start(gate)
+        with self.assertRaisesRegex(psycopg2.OperationalError, "connecting took too long"):
+            gate.connect()
 
     def test_a_server_that_never_answers_is_given_up(self):
         gate = self.start(PgGate(self.proxy, policy=ALLOW, extra={"timeouts": {"head": "700ms"}}))

@@ -216,14 +216,32 @@ TEST(PgEngineStart, AReadOnlySessionIsOpenedAsOne) {
   EXPECT_THAT(rig.started, testing::HasSubstr("default_transaction_read_only\0on"s));
 }
 
+// Protocol 3.2: the keys of sessions have up to 256 bytes, and a server may know less than the client asked for.
+TEST(PgEngineStart, WhatTheServerSaysOfProtocol32Passes) {
+  pg_rig rig(untagged_allowed());
+  const std::string wanted = wire::encode_pg_start(3 << 16 | 2, {{"user", "alice"}, {"_pq_.future", "1"}});
+  rig.client(wanted);
+  EXPECT_EQ(rig.engine.to_backend, wanted);
+  const std::string negotiated = wire::encode_pg_message('v', "\0\3\0\0\0\0\0\1_pq_.future\0"s);
+  const std::string key = wire::encode_pg_message('K', "\0\0\x10\x01"s + std::string(256, '\xee'));
+  rig.server(negotiated + authentication_ok() + key + ready('I'));
+  EXPECT_EQ(rig.engine.to_client, negotiated + authentication_ok() + key + ready('I'));
+  EXPECT_TRUE(rig.engine.relaying());
+}
+
 TEST(PgEngineStart, ACancelRequestIsPassedOnAsItIs) {
-  pg_rig rig;
-  const std::string cancel("\0\0\0\x10\x04\xd2\x16\x2e\0\0\x10\x01\1\2\3\4", 16);
-  rig.client(cancel);
-  EXPECT_EQ(rig.engine.to_backend, cancel);
-  rig.server_ends();
-  EXPECT_TRUE(rig.engine.closing());
-  EXPECT_TRUE(rig.engine.to_client.empty());
+  for (const std::size_t key_bytes : {4, 32, 256}) {
+    pg_rig rig;
+    std::string cancel("\0\0\0\0\x04\xd2\x16\x2e\0\0\x10\x01", 12);
+    cancel[2] = static_cast<char>((12 + key_bytes) >> 8);
+    cancel[3] = static_cast<char>(12 + key_bytes);
+    cancel += std::string(key_bytes, '\xee');
+    rig.client(cancel);
+    EXPECT_EQ(rig.engine.to_backend, cancel);
+    rig.server_ends();
+    EXPECT_TRUE(rig.engine.closing());
+    EXPECT_TRUE(rig.engine.to_client.empty());
+  }
 }
 
 TEST(PgEngineStart, MonitorArmsNothingAndSaysWhatItWouldReject) {

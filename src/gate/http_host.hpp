@@ -64,7 +64,7 @@ class http_host {
   // Whether it still holds, as far as can be seen at this moment.
   [[nodiscard]] virtual bool holds() = 0;
   virtual void release() = 0;
-  // Of a forward that nothing holds. Before it is sent: what this process has seen of the marks meanwhile may reject it.
+  // Of a forward that nothing holds. Before it is sent: what this process has seen of the marks may reject it.
   [[nodiscard]] virtual std::optional<fence::rejection> known_stale(where route, const claims_list& claims) = 0;
   // When it was answered: it is counted where a higher token was admitted since its check, `ago`.
   virtual void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) = 0;

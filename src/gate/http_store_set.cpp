@@ -14,8 +14,8 @@ namespace {
 using backend::pg_store;
 using backend::redis_store;
 
-// Behind a forward that was only checked its marks are looked at once more, when it took at least this: leases change hands
-// more slowly, and the look costs the store as much as the check.
+// Behind a forward that was only checked its marks are looked at once more, when it took at least this: leases change
+// hands more slowly, and the look costs the store as much as the check.
 constexpr std::chrono::milliseconds takeover_least{50};
 
 // Calls `with` with whichever store it is.

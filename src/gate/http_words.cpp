@@ -70,6 +70,7 @@ void append_answer(std::string& to, const http_answer& answer) {
   wire::append_status_line(to, answer.status, wire::http_reason(answer.status));
   if (!answer.body.empty()) append_header_field(to, "Content-Type", answer.content_type);
   append_marks(to, answer.marks);
+  if (answer.status == 405) append_header_field(to, "Allow", "GET, HEAD, PUT");  // of marks: nothing else answers so
   if (answer.status == 503) append_header_field(to, "Retry-After", "1");
   if (answer.status != 204) append_header_field(to, "Content-Length", std::to_string(answer.body.size()));
   append_end_of_head(to, answer.keep_alive, answer.minor);

@@ -95,7 +95,7 @@ http_result<void> read_request_hop(const http_request_head& head, std::span<cons
                                    http_hop& out) {
   out.expects_continue = false;
   if (head.method == "CONNECT") return http_error{501, "CONNECT is not supported"};
-  if (head.method == "TRACE") return http_error{405, "TRACE is not allowed"};
+  if (head.method == "TRACE") return http_error{501, "TRACE is not supported"};
   if (auto read = read_connection(head.fields, head.minor, out); !read) return read;
   for (const auto name : out.listed) {
     if (looks_like_any(name, protected_fields) || looks_like_any(name, fence_fields)) {

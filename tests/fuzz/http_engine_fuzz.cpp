@@ -2,8 +2,9 @@
 // A hostile upstream behind an HTTP session machine. First byte: the request (G, H, or P for one that holds its mark);
 // second: the size of the pieces in which the rest comes from the upstream, which then closes.
 //
-// Claims: the client gets what the upstream's bytes are by the codec, framed anew, and no more; what is broken is answered
-// 502 or cut off, however TCP cuts it; the hold has ended; and what the upstream said too much answers no other request.
+// Claims: the client gets what the upstream's bytes are by the codec, framed anew, and no more; what is broken is
+// answered 502 or cut off, however TCP cuts it; the hold has ended; and what the upstream said too much answers no other
+// request.
 #include "gate/http_engine.hpp"
 #include "support/http_readers.hpp"
 
@@ -128,7 +129,7 @@ void compare(Lines expected, const Lines& got, bool closing) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::string_view stream(reinterpret_cast<const char*>(data) + 2, size - 2);
-  // The gate adds fields of its own: what came just below the codec's limits is above them for the reader of the client.
+  // The gate adds fields of its own: what came just below the codec's limits is above them for the client's reader.
   if (stream.size() > 60'000 || std::count(stream.begin(), stream.end(), '\n') > 90) return 0;
   const std::string method = data[0] == 'H' ? "HEAD" : data[0] == 'P' ? "PUT" : "GET";
   const auto request = method + " /held HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n";

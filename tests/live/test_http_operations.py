@@ -387,7 +387,7 @@ class Semantics(OperationsTest):
 
 class Draining(OperationsTest):
     def test_what_is_in_flight_is_finished(self):
-        gate = self.make(process={"drain_timeout": "10s"})
+        gate = self.make(process={"drain_timeout": "10s"}, threads=1)  # when one has heard of it, all have
         busy, idle = self.client(gate), self.client(gate)
         self.assert_ok(idle)
         busy.ask("GET /wait")

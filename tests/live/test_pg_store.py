@@ -311,6 +311,22 @@ class Holds(StoreTest):
         held.release()
         self.hold(probe)
 
+    def test_who_waits_is_served_in_turn_and_those_behind_too_many_are_told_so(self):
+        waiting_max = 1024  # limits::pg_pool_waiting_max
+        base = self.base()
+        probe = self.probe(base, pool=2)
+        held = self.hold(probe)
+        line = [probe.ask("hold", "orders=33", deadline_ms=60_000) for _ in range(waiting_max + 10)]
+        for one in line[waiting_max:]:
+            answer = one.answer()
+            self.assertEqual(answer[:2], ["rejected", "unavailable"])
+            self.assertIn("too many requests wait", answer[-1])
+        for one in line[:5]:
+            self.assertEqual(held.release(), ["released"])
+            self.assertEqual(one.answer(), ["held"])
+            held = one
+        self.assertFalse(any(one.answered() for one in line[5:waiting_max]))
+
     def test_a_gate_that_dies_lets_go(self):
         base = self.base()
         probe = self.probe(base)

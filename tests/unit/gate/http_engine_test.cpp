@@ -672,6 +672,8 @@ TEST_F(http_atomic, marks_are_read_and_raised) {
   EXPECT_EQ(host.asked, "look");
   host.answer(fence_answer{});
   EXPECT_EQ(status_of(to_client()), 404);
+  client("DELETE /.fencegate/marks/orders HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n");
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("\r\nAllow: GET, HEAD, PUT\r\n")));
 }
 
 TEST_F(http_atomic, marks_are_not_served_here_when_they_are_elsewhere) {

@@ -95,7 +95,7 @@ TEST(HttpHop, ExpectationsAreOneOrNone) {
 
 TEST(HttpHop, RefusesOtherProtocolsAndDisguises) {
   EXPECT_EQ(request("", "CONNECT a:80 HTTP/1.1").status, 501);
-  EXPECT_EQ(request("", "TRACE / HTTP/1.1").status, 405);
+  EXPECT_EQ(request("", "TRACE / HTTP/1.1").status, 501);
   for (const auto* field :
        {"Upgrade: h2c", "Upgrade: websocket", "HTTP2-Settings: AAMA", "Transfer_Encoding: chunked", "content_length: 5",
         "Content_Length: 5", "X-HTTP-Method-Override: DELETE", "x_http_method_override: DELETE", "X-HTTP-Method: PUT",

@@ -251,6 +251,7 @@ void redis_control::read_some() {
 
 // ── the server's fitness ────────────────────────────────────────────────────────────────────────────────────────────
 
+// Once for each connection. Where something of it fails, the next connection tries again.
 void redis_control::greet() {
   const auto& own = state_->gate.control;
   // Before the gate signs in itself, it meets the server as a client does.
@@ -265,14 +266,14 @@ void redis_control::greet() {
     if (!own.user.empty()) auth.emplace_back(own.user);
     auth.emplace_back(own.password);
     send(auth, [self = shared_from_this()](const wire::reply_value* reply) {
-      if (reply != nullptr && is_error(reply)) self->unfit("Redis refused the gate's own user: " + words_of(reply));
+      if (reply != nullptr && is_error(reply)) self->lose("Redis refused the gate's own user: " + words_of(reply));
     });
   }
   send({"COMMAND"}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
-    if (is_error(reply)) return self->unfit("COMMAND failed: " + words_of(reply));
+    if (is_error(reply)) return self->lose("COMMAND failed: " + words_of(reply));
     auto table = command_table::build(*reply, self->state_->gate.allow_commands);
-    if (table.has_error()) return self->unfit(table.error().message);
+    if (table.has_error()) return self->lose(table.error().message);
     self->state_->change([&](redis_state::picture& p) { p.commands = *table; });
   });
   inspect();

@@ -212,6 +212,22 @@ class Backend(OperationsTest):
         proxy.asked = encode("COMMAND")
         proxy.cut_all()
         eventually(lambda: get() is None)
+        proxy.asked = encode("COMMAND", "NOSUCH")  # then what is known of the server before does not count
+        proxy.cut_all()
+        eventually(lambda: "COMMAND failed" in str(self.attempt(gate, "SET", "k", "v")))
+        proxy.asked = encode("COMMAND")
+        eventually(lambda: self.attempt(gate, "SET", "k", "v") == b"OK")
+
+    def test_a_gate_that_may_not_sign_in_does_not_go_on_as_somebody_else(self):
+        redis = self.start(RedisServer())  # whose default user may do everything
+        redis.cli.call("ACL", "SETUSER", "gate", "on", ">right", "~*", "&*", "+@all")
+        gate = Gate(redis, user="gate", password="left")
+        gate.needs_backend = False
+        self.start(gate)
+        eventually(lambda: "refused the gate's own user" in str(self.attempt(gate, "SET", "k", "v")))
+        self.assertEqual(redis.cli.call("EXISTS", "k"), 0)
+        redis.cli.call("ACL", "SETUSER", "gate", ">left")
+        eventually(lambda: self.attempt(gate, "SET", "k", "v") == b"OK")
 
     def test_an_unfit_backend_takes_no_writes(self):
         redis, gate = self.servers()

@@ -71,6 +71,7 @@ inline constexpr std::size_t http_connection_options_max = 32;
 // Nobody sends chunk extensions but who wants to cost us something (CVE-2023-39326): of one chunk, and of one body.
 inline constexpr std::size_t http_chunk_extension_bytes_max = 256;
 inline constexpr std::size_t http_chunk_extensions_bytes_max = 8 * 1024;
+// Trailers of one body, which are held until the body was whole; no more of them than a head has fields.
 inline constexpr std::size_t http_trailer_bytes_max = 8 * 1024;
 
 // Requests of an HTTP gate that wait for a connection to a store; more are told that it is not available.

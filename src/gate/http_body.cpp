@@ -15,6 +15,11 @@ void http_body::begin(const http_framing& as_it_comes, http_framing::kind as_it_
   complete_ = from_.what == http_framing::kind::none || (from_.what == http_framing::kind::length && left_ == 0);
 }
 
+void http_body::let_trailers_through(const wire::http_trailer_rules& rules) {
+  chunks_.keep_trailers();
+  trailer_rules_ = rules;
+}
+
 http_body::progress http_body::move(byte_queue& from, std::string& to) {
   if (complete_) return progress::complete;
   while (!from.empty()) {
@@ -59,7 +64,12 @@ void http_body::put(std::string_view bytes, std::string& to) {
 }
 
 http_body::progress http_body::finish(std::string& to) {
-  if (to_ == http_framing::kind::chunked) to += wire::http_last_chunk;
+  if (to_ == http_framing::kind::chunked) {
+    to += wire::http_last_chunk;
+    wire::append_trailers(to, chunks_.trailers(), trailer_rules_);
+    to += "\r\n";
+    chunks_ = {};  // the next message may be long in coming
+  }
   complete_ = true;
   return progress::complete;
 }

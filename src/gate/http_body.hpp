@@ -4,6 +4,7 @@
 #include "base/byte_queue.hpp"
 #include "wire/http_chunks.hpp"
 #include "wire/http_framing.hpp"
+#include "wire/http_trailers.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,9 @@ class http_body {
 
   // As it comes, and as it goes on. REQUIRES: a length is not changed.
   void begin(const wire::http_framing& as_it_comes, wire::http_framing::kind as_it_goes_on);
+  // Its trailers go on, too, those that are safe; else they are dropped. REQUIRES: it comes and goes on in chunks, and has
+  // just begun; what `rules` looks at lives until the body is complete.
+  void let_trailers_through(const wire::http_trailer_rules& rules);
   // Moves what is there.
   [[nodiscard]] progress move(byte_queue& from, std::string& to);
   // The connection that it came by was closed: that ends a body without a length, and breaks any other.
@@ -39,6 +43,7 @@ class http_body {
   wire::http_framing from_;
   wire::http_framing::kind to_ = wire::http_framing::kind::none;
   wire::http_chunk_decoder chunks_;
+  wire::http_trailer_rules trailer_rules_;
   std::uint64_t left_ = 0;
   std::uint64_t moved_ = 0;
   bool complete_ = true;

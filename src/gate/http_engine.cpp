@@ -16,7 +16,12 @@ using fence::rejection;
 
 http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan,
                          metrics::gate& figures, std::string client)
-    : host_(host), gate_(gate), plan_(plan), figures_(figures), client_(std::move(client)) {}
+    : host_(host),
+      gate_(gate),
+      plan_(plan),
+      figures_(figures),
+      client_(std::move(client)),
+      fence_fields_{gate.token_header, fence::other_token_header} {}
 
 bool http_engine::blocked() const {
   return phase_ == phase::judging || phase_ == phase::connecting || awaits_upstream();
@@ -86,7 +91,6 @@ bool http_engine::read_head(std::string_view bytes) {
     refuse(e.status, e.message);
     return false;
   };
-  const std::string_view fence_fields[] = {gate_.token_header, fence::other_token_header};
   keep_alive_ = true;
   answered_ = false;
   route_.reset();
@@ -99,7 +103,7 @@ bool http_engine::read_head(std::string_view bytes) {
   const auto framing = wire::request_framing(request_);
   if (framing.has_error()) return wrong(framing.error());
   framing_ = *framing;
-  if (auto hop = wire::read_request_hop(request_, fence_fields, hop_); hop.has_error()) return wrong(hop.error());
+  if (auto hop = wire::read_request_hop(request_, fence_fields_, hop_); hop.has_error()) return wrong(hop.error());
   if (auto target = wire::parse_http_target(request_.method, request_.target, request_.host, target_);
       target.has_error())
     return wrong(target.error());

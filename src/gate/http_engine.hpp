@@ -17,7 +17,9 @@
 #include "wire/http_head.hpp"
 #include "wire/http_hop.hpp"
 #include "wire/http_target.hpp"
+#include "wire/http_trailers.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -119,7 +121,7 @@ class http_engine {
   void send_forward();
   [[nodiscard]] bool step_forwarding();
   [[nodiscard]] bool step_response_head();
-  void relay_response_head(const wire::http_framing& framing, const wire::http_hop& hop);
+  void relay_response_head(const wire::http_framing& framing);
   void end_response();
   void fail_forward(int status, std::string_view detail);
   void drop_link();
@@ -139,6 +141,7 @@ class http_engine {
   const http_plan& plan_;
   metrics::gate& figures_;
   const std::string client_;
+  const std::array<std::string_view, 2> fence_fields_;
   phase phase_ = phase::head;
   bool pumping_ = false;
   bool draining_ = false;
@@ -171,6 +174,7 @@ class http_engine {
   wire::http_head_finder response_finder_{wire::http_head_finder::side::response};
   std::string response_bytes_;
   wire::http_response_head response_;
+  wire::http_hop response_hop_;
   http_body response_body_;
   bool answered_ = false;       // the response's head was sent on
   bool link_reusable_ = false;  // behind this response

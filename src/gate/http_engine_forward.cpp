@@ -71,7 +71,7 @@ void http_engine::send_forward() {
         {reason::unavailable, claims_.front().resource, claims_.front().presented, {}, "its store has let go of it"});
   if (only_checked())
     if (auto stale = host_.known_stale(route_, claims_)) return reject(*stale);
-  append_forwarded(to_backend, {request_, target_, hop_, framing_, client_});
+  append_forwarded(to_backend, {request_, target_, hop_, framing_, client_, wire::wants_trailers(request_)});
   if (!retried_ && hop_.expects_continue && !request_body_.complete() && from_client.empty())
     to_client += "HTTP/1.1 100 Continue\r\n\r\n";
   to_backend += collected_;
@@ -116,38 +116,42 @@ bool http_engine::step_response_head() {
     return wrong(parsed.error());
   const auto framing = wire::response_framing(response_, request_.method);
   if (framing.has_error()) return wrong(framing.error());
-  wire::http_hop hop;
-  if (auto read = wire::read_response_hop(response_, hop); read.has_error()) return wrong(read.error());
-  link_reusable_ = link_reusable_ && framing->reusable && hop.keep_alive;
+  if (auto read = wire::read_response_hop(response_, response_hop_); read.has_error()) return wrong(read.error());
+  link_reusable_ = link_reusable_ && framing->reusable && response_hop_.keep_alive;
   if (response_.status >= 200) {
     // A gate that was frozen finds this answer and the end of its hold at the same time, in any order.
     if (holding_ && !host_.holds())
       fail_forward(504, "its store has let go of it before the upstream answered");
     else
-      relay_response_head(*framing, hop);
+      relay_response_head(*framing);
   } else if (response_.status != 100 && request_.minor == 1) {  // the gate has said 100 itself
-    append_relayed(to_client, response_, hop);
+    append_relayed(to_client, response_, response_hop_);
     to_client += "\r\n";
   }
   return true;
 }
 
-void http_engine::relay_response_head(const wire::http_framing& framing, const wire::http_hop& hop) {
+void http_engine::relay_response_head(const wire::http_framing& framing) {
   const bool early = !request_body_.complete();
   auto goes_on = framing;
   if (framing.what == kind::chunked || framing.what == kind::until_close)
     goes_on.what = request_.minor == 1 ? kind::chunked : kind::until_close;
   if (early || is_last() || goes_on.what == kind::until_close) keep_alive_ = false;
   link_reusable_ = link_reusable_ && !early;
-  append_relayed(to_client, response_, hop);
+  append_relayed(to_client, response_, response_hop_);
   append_marks(to_client, marks_);
   // Of what would have come, in an answer to HEAD or a 304.
   const auto* length = wire::find_field(response_.fields, "Content-Length");
   if (framing.what == kind::none && length != nullptr && response_.status != 204)
     wire::append_header_field(to_client, length->name, length->value);
   wire::append_framing_field(to_client, goes_on);
-  append_end_of_head(to_client, keep_alive_, request_.minor);
   response_body_.begin(framing, goes_on.what);
+  if (framing.what == kind::chunked && wire::wants_trailers(request_)) {
+    const wire::http_trailer_rules rules{fence_fields_, response_hop_.listed};
+    wire::append_trailer_names(to_client, response_.fields, rules);
+    response_body_.let_trailers_through(rules);
+  }
+  append_end_of_head(to_client, keep_alive_, request_.minor);
   answered_ = true;
 }
 

@@ -23,6 +23,10 @@ void append_forwarded(std::string& to, const http_forwarded& request) {
   append_header_field(to, "Forwarded",
                       "for=" + (v6 ? "\"[" + std::string(client) + "]\"" : std::string(client)) + ";proto=http");
   append_header_field(to, "Via", request.head.minor == 0 ? "1.0 fencegate" : "1.1 fencegate");
+  if (request.wants_trailers) {
+    append_header_field(to, "TE", "trailers");
+    append_header_field(to, "Connection", "TE");
+  }
   wire::append_framing_field(to, request.framing);
   to += "\r\n";
 }

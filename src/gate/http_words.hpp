@@ -21,7 +21,8 @@ struct http_forwarded {
   const wire::http_target& target;
   const wire::http_hop& hop;
   const wire::http_framing& framing;
-  std::string_view client;  // address without port; "" when it has none
+  std::string_view client;      // address without port; "" when it has none
+  bool wants_trailers = false;  // of the response
 };
 void append_forwarded(std::string& to, const http_forwarded& request);
 

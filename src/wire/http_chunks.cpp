@@ -76,12 +76,14 @@ const char* http_chunk_decoder::take_extension(char c) {
 
 const char* http_chunk_decoder::take_trailer(char c) {
   if (++trailer_bytes_ > limits::http_trailer_bytes_max) return "too many bytes of trailers";
+  if (at_ == state::trailer_start && c == '\r') {
+    at_ = state::end_lf;
+    return nullptr;
+  }
+  if (keeps_trailers_) kept_ += c;
   switch (at_) {
     case state::trailer_start:
-      if (c == '\r') {
-        at_ = state::end_lf;
-        return nullptr;
-      }
+      if (++trailers_ > limits::http_fields_max) return "too many trailers";
       at_ = state::trailer_name;
       return is_http(c, http_class::token) ? nullptr : "a malformed trailer";
     case state::trailer_name:

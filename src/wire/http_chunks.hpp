@@ -1,5 +1,5 @@
-// The chunked coding of bodies (RFC 9112 section 7.1), read strictly in any pieces, without buffering anything. Extensions
-// and trailers are checked, bounded and dropped: a token in a trailer would come after the write was let through.
+// The chunked coding of bodies (RFC 9112 section 7.1), read strictly in any pieces, without buffering any of the body.
+// Extensions and trailers are checked, bounded and dropped; trailers are kept where that was asked for, see http_trailers.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,14 @@ class http_chunk_decoder {
   // REQUIRES: no call returned complete or malformed yet.
   // Malformed: a size without digits, of more than 16 of them or above 2^63 - 1; a sign, a prefix or a blank around it; a
   // bare CR or LF; a control character; extensions beyond limits::http_chunk_extension_bytes_max, in all beyond
-  // limits::http_chunk_extensions_bytes_max; a malformed trailer, or limits::http_trailer_bytes_max of them.
+  // limits::http_chunk_extensions_bytes_max; a malformed trailer, more than
+  // limits::http_fields_max of them, or more than limits::http_trailer_bytes_max bytes of them.
   [[nodiscard]] step advance(std::string_view input);
+
+  // From now on trailers are kept. REQUIRES: nothing was read.
+  void keep_trailers() { keeps_trailers_ = true; }
+  // REQUIRES: complete. The lines of all trailers, each with its CRLF, as they came.
+  [[nodiscard]] std::string_view trailers() const { return kept_; }
 
  private:
   enum class state : std::uint8_t {
@@ -57,12 +63,16 @@ class http_chunk_decoder {
   std::size_t extension_bytes_ = 0;   // of this chunk
   std::size_t extensions_bytes_ = 0;  // of the body
   std::size_t trailer_bytes_ = 0;
+  std::size_t trailers_ = 0;
+  std::string kept_;
+  bool keeps_trailers_ = false;
   bool over_ = false;
 };
 
 // One chunk is its head, its bytes, and chunk_end. REQUIRES: size > 0; a chunk of none would end the body.
 void append_chunk_head(std::string& out, std::uint64_t size);
 inline constexpr std::string_view http_chunk_end = "\r\n";
-inline constexpr std::string_view http_last_chunk = "0\r\n\r\n";
+// The last chunk; its trailers and an empty line follow.
+inline constexpr std::string_view http_last_chunk = "0\r\n";
 
 }  // namespace fencegate::wire

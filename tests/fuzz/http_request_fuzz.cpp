@@ -36,7 +36,7 @@ std::string written_anew(std::string_view verdict) {
     wire::append_chunk_head(out, verdict.size());
     out.append(verdict).append(wire::http_chunk_end);
   }
-  out += wire::http_last_chunk;
+  out.append(wire::http_last_chunk).append("\r\n");
   return out;
 }
 

@@ -27,6 +27,7 @@ class Ended(Exception):
 class Case:
     def __init__(self, name, section=""):
         self.name, self.section, self.method, self.bytes, self.expected = name, section, "GET", b"", []
+        self.trailers = b""
 
 
 def unescaped(text):
@@ -56,6 +57,8 @@ def read_corpus(name):
             elif word == b"fill":
                 count, _, piece = text.partition(b" ")
                 cases[-1].bytes += unescaped(piece) * int(count)
+            elif word == b"trailers":
+                cases[-1].trailers += unescaped(text)
             elif word == b"expect":
                 cases[-1].expected.append(unescaped(text))
             elif word != b"why":
@@ -68,7 +71,7 @@ def read_corpus(name):
 
 class Message:
     def __init__(self, start, fields, raw):
-        self.start, self.fields, self.body = start, fields, b""
+        self.start, self.fields, self.body, self.trailers = start, fields, b"", b""
         self.raw = raw  # its head
 
     @property
@@ -84,6 +87,7 @@ class Reader:
 
     def __init__(self, sock):
         self.sock, self.data = sock, b""
+        self.wants_trailers = False
 
     def _more(self):
         try:
@@ -120,7 +124,7 @@ class Reader:
         if coding is not None:
             if coding != b"chunked":
                 raise Malformed(coding)
-            message.body = self._chunks()
+            message.body, message.trailers = self._chunks()
         elif length is not None:
             if not re.fullmatch(rb"0|[1-9][0-9]*", length):
                 raise Malformed(length)
@@ -152,12 +156,18 @@ class Reader:
             if not re.fullmatch(rb"0|[1-9a-f][0-9a-f]*", line):
                 raise Malformed(f"chunk {line!r}")
             if line == b"0":
-                if self._line(body):
-                    raise Malformed("a trailer")
-                return body
+                return body, self._trailers(body)
             body += self.take(int(line, 16), body)
             if self.take(2, body) != b"\r\n":
                 raise Malformed("the end of a chunk")
+
+    def _trailers(self, body):
+        trailers = b""
+        while line := self._line(body):
+            if not self.wants_trailers or not _FIELD.match(line):
+                raise Malformed(f"a trailer: {line!r}")
+            trailers += line + b"\r\n"
+        return trailers
 
     def rest(self):
         """All that still comes."""

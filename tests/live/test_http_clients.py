@@ -8,10 +8,13 @@ import urllib.error
 import urllib.request
 
 from http_gate import HttpGate, Upstream
+from http_raw import RawUpstream
 from support import LOOPBACK, LiveTest, RedisServer, main
 
 MIB = 1 << 20
-FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients", "http_fetch.mjs")
+CLIENTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients")
+TRAILERS = os.path.join(CLIENTS, "http_trailers.mjs")
+FETCH = os.path.join(CLIENTS, "http_fetch.mjs")
 
 
 class ClientTest(LiveTest):
@@ -107,6 +110,50 @@ class Fetch(ClientTest):
         paths = {json.loads(one[3])["path"] for one in reads}
         self.assertEqual(paths, {f"/anything?{number}" for number in range(20)})
         self.assertEqual(len(self.upstream.seen("PUT")), 2)
+
+
+class Trailers(LiveTest):
+    """In front of an upstream that sends some with each answer, good ones and others."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = cls.enterClassContext(RedisServer())
+
+    def setUp(self):
+        self.heads = []
+        self.upstream = self.start(RawUpstream(self.serve))
+        stores = {"cache": f"redis://{LOOPBACK}:{self.redis.port}"}
+        routes = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
+        self.gate = self.start(HttpGate(self.upstream, stores, routes))
+
+    def serve(self, reader, _):
+        reader.wants_trailers = True  # would take them, from a gate that sent them on
+        while (head := reader.head()) is not None:
+            self.heads.append(head)
+            self.assertEqual(reader.body(head).trailers, b"")
+            reader.sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Set-Cookie\r\n\r\n"
+                                b"2\r\nhi\r\n0\r\nX-Sum: 7\r\nFencing-Mark: 99\r\nSet-Cookie: a=b\r\n\r\n")
+
+    def tearDown(self):
+        self.assertEqual(self.upstream.errors, [])
+
+    def test_node(self):
+        ran = subprocess.run(["node", TRAILERS, str(self.gate.port)], capture_output=True, timeout=60, check=True)
+        wanted, unwanted, sent, late = json.loads(ran.stdout)
+        self.assertEqual(wanted, [200, "X-Sum", "34", "hi", ["X-Sum", "7"]])
+        self.assertEqual(unwanted, [200, None, "34", "hi", []])
+        # Trailers of a request, and a token that is one.
+        self.assertEqual(sent, [200, "X-Sum", "34", "hi", ["X-Sum", "7"]])
+        self.assertEqual(late[0], 428)
+        self.assertEqual([(head["TE"], head["Connection"], head["Trailer"]) for head in self.heads],
+                         [(b"trailers", b"TE", None), (None, None, None), (b"trailers", b"TE", None)])
+
+    def test_curl(self):
+        said = subprocess.run(["curl", "-sS", "-D", "-", "-H", "TE: trailers", f"http://{LOOPBACK}:{self.gate.port}/a"],
+                              capture_output=True, timeout=60, check=True).stdout.replace(b"\r", b"")
+        self.assertIn(b"X-Sum: 7\n", said)
+        self.assertNotIn(b"99", said)
+        self.assertNotIn(b"Set-Cookie", said)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,8 @@ class Requests(CorpusTest):
 class Responses(CorpusTest):
     """The first request gets what the case sends, those behind it get what is good."""
 
+    tokens = itertools.count(1)
+
     def setUp(self):
         self.case, self.closes, self.served = None, True, []
         self.upstream = self.start(RawUpstream(self.serve))
@@ -165,6 +167,24 @@ class Responses(CorpusTest):
         client.end()
         self.assertIsNone(client.answer(), "there is one answer more than requests")
 
+    def test_trailers_go_on_to_who_wants_them_and_to_nobody_else(self):
+        self.closes, count = False, 0
+        for case in self.cases():
+            if "trailer" not in case.name or b" keep" not in case.expected[-1]:
+                continue
+            count += 1
+            for wanted in (True, False):
+                with Client(self.http_gate.address) as client:
+                    client.reader.wants_trailers = wanted
+                    te = {"TE": "trailers", "Connection": "TE"} if wanted else {}
+                    client.ask("PUT /case", {"Fencing-Token": next(self.tokens), "Content-Length": 0} | te)
+                    answer = client.answer()
+                    self.assertEqual(answer.trailers, case.trailers if wanted else b"")
+                    announced = wanted and b"\nTrailer" in case.bytes.partition(b"\r\n\r\n")[0]
+                    self.assertEqual(answer["Trailer"] is not None, announced)
+                    self.check_next(client)
+        self.assertGreaterEqual(count, 4)
+
     def test_what_comes_behind_an_answer_is_never_the_next_one(self):
         """However it meets the next request: the upstream sends it when that request has reached the gate."""
         smuggled = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"
@@ -202,18 +222,17 @@ class HeldResponses(Responses):
         return self.start(HttpGate(upstream, stores, routes))
 
     def test_each_is_relayed_as_written_down_and_poisons_nothing(self):
-        tokens = itertools.count(1)
         for case in self.cases():
             if case.method != "GET":
                 continue
             with Client(self.http_gate.address) as client:
-                client.ask("PUT /case", {"Fencing-Token": next(tokens)})
+                client.ask("PUT /case", {"Fencing-Token": next(self.tokens)})
                 if self.check_answer(client, case):
                     # The upstream closes behind each answer. A write that met that would be answered 502, and rightly so.
                     eventually(self.upstream.idle)
-                    self.check_next(client, "PUT /next", {"Fencing-Token": next(tokens)})
+                    self.check_next(client, "PUT /next", {"Fencing-Token": next(self.tokens)})
             eventually(self.nobody_holds)
-        self.assertGreater(next(tokens), 60)
+        self.assertGreater(next(self.tokens), 60)
 
     def nobody_holds(self):
         return not self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'")

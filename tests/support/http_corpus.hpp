@@ -16,6 +16,7 @@ struct http_case {
   std::string method = "GET";
   std::string bytes;
   std::vector<std::string> expected;  // unescaped
+  std::string trailers;               // unescaped
 };
 
 inline std::string unescaped(std::string_view text) {
@@ -64,6 +65,8 @@ inline std::vector<http_case> read_corpus(const std::string& file) {
       const auto count = std::stoul(text, &digits);
       const auto piece = unescaped(std::string_view(text).substr(digits + 1));
       for (unsigned long i = 0; i < count; ++i) cases.back().bytes += piece;
+    } else if (word == "trailers") {
+      cases.back().trailers += unescaped(text);
     } else if (word == "expect") {
       cases.back().expected.push_back(unescaped(text));
     } else {

@@ -7,6 +7,7 @@
 #include "wire/http_head.hpp"
 #include "wire/http_hop.hpp"
 #include "wire/http_target.hpp"
+#include "wire/http_trailers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -42,6 +43,9 @@ class http_body_reader {
     return framing_.what == kind::length && left_ == 0 ? status::complete : status::more;
   }
 
+  // REQUIRES: just begun, or complete.
+  wire::http_chunk_decoder& chunks() { return chunks_; }
+
   std::string body;
 
  private:
@@ -65,6 +69,8 @@ class http_body_reader {
 inline std::string with_body(std::string line, const std::string& body) {
   return body.empty() ? line : line + " " + body;
 }
+
+inline constexpr std::array<std::string_view, 2> http_fence_fields{"Fencing-Token", "X-Fencing-Token"};
 
 class http_request_reader {
  public:
@@ -94,10 +100,9 @@ class http_request_reader {
   }
 
   wire::http_result<void> read_head(std::string_view bytes) {
-    static constexpr std::array<std::string_view, 2> fence_fields{"Fencing-Token", "X-Fencing-Token"};
     wire::http_request_head head;
     if (auto parsed = wire::parse_request_head(bytes, head); !parsed) return parsed;
-    if (auto parsed = wire::read_request_hop(head, fence_fields, hop_); !parsed) return parsed;
+    if (auto parsed = wire::read_request_hop(head, http_fence_fields, hop_); !parsed) return parsed;
     const auto framing = wire::request_framing(head);
     if (!framing) return framing.error();
     wire::http_target target;
@@ -161,6 +166,9 @@ class http_response_reader {
     return lines_;
   }
 
+  // Its trailers, as they go on to who wants them.
+  [[nodiscard]] const std::string& trailers() const { return trailers_; }
+
  private:
   bool take_head() {
     const auto found = finder_.find(input_);
@@ -173,6 +181,7 @@ class http_response_reader {
     const auto framing = wire::response_framing(head, method_);
     if (!framing) return fail();
     status_ = std::to_string(head.status);
+    listed_.assign(hop.listed.begin(), hop.listed.end());
     input_.erase(0, (*found)->end);
     if (head.status < 200) {
       lines_.push_back(status_);
@@ -181,6 +190,7 @@ class http_response_reader {
     reusable_ = framing->reusable && hop.keep_alive;
     until_close_ = framing->what == wire::http_framing::kind::until_close;
     body_.begin(*framing);
+    body_.chunks().keep_trailers();
     in_body_ = true;
     return true;
   }
@@ -190,8 +200,16 @@ class http_response_reader {
     if (got == http_body_reader::status::more) return false;
     over_ = true;
     whole_ = got == http_body_reader::status::complete;
-    if (!whole_) end("cut");
+    if (whole_)
+      end_body();
+    else
+      end("cut");
     return false;
+  }
+
+  void end_body() {
+    const std::vector<std::string_view> listed(listed_.begin(), listed_.end());
+    wire::append_trailers(trailers_, body_.chunks().trailers(), {http_fence_fields, listed});
   }
 
   void end(const std::string& how) { lines_.push_back(with_body(status_ + " " + how, body_.body)); }
@@ -212,6 +230,8 @@ class http_response_reader {
   bool until_close_ = false;
   bool over_ = false;
   bool whole_ = false;  // over, and still to be named
+  std::vector<std::string> listed_;
+  std::string trailers_;
   std::vector<std::string> lines_;
 };
 

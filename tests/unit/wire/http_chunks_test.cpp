@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "unit/wire/split_input.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace fencegate::wire {
@@ -54,6 +55,36 @@ TEST(HttpChunks, DropsExtensionsAndTrailers) {
   EXPECT_EQ(decoded_at_every_split("1\r\nx\r\n0\r\nA: b\r\nFencing-Token: 99\r\nC:\r\n\r\n"), "x|");
 }
 
+// The trailers of a body whose decoder keeps them.
+std::string trailers_at_every_split(std::string_view input) {
+  const auto kept = [](const auto& pieces) {
+    http_chunk_decoder decoder;
+    decoder.keep_trailers();
+    for (std::string_view piece : pieces) {
+      while (!piece.empty()) {
+        const auto got = decoder.advance(piece);
+        if (got.what == status::complete) return std::string(decoder.trailers());
+        if (got.what == status::malformed) return "[" + std::string(got.message) + "]";
+        piece.remove_prefix(got.consumed);
+      }
+    }
+    return "…"s;
+  };
+  const auto whole = kept(std::vector{input});
+  test::for_each_split(input, [&](const auto& pieces) { EXPECT_EQ(kept(pieces), whole); });
+  return whole;
+}
+
+TEST(HttpChunks, KeepsTrailersWhereTheyAreWanted) {
+  EXPECT_EQ(trailers_at_every_split("1\r\nx\r\n0;z\r\nA: b\r\nC:\r\n\r\n0\r\nD: e\r\n\r\n"), "A: b\r\nC:\r\n");
+  EXPECT_EQ(trailers_at_every_split("3\r\nA:b\r\n0\r\n\r\n"), "");
+  EXPECT_EQ(trailers_at_every_split("0\r\nA: b\r\n"), "…");
+  for (const auto input : {"0\r\n A: b\r\n\r\n"sv, "0\r\nA: b\r\n c\r\n\r\n"sv, "0\r\nA: b\n\r\n"sv,
+                           "0\r\nA: \0\r\n\r\n"sv, "0\r\nA : b\r\n\r\n"sv, "0\r\nA: b\r\nC\r\n\r\n"sv}) {
+    EXPECT_THAT(trailers_at_every_split(input), testing::StartsWith("[")) << input;
+  }
+}
+
 TEST(HttpChunks, SizesAreHexadecimalDigits) {
   for (const auto input :
        {"\r\n"sv, "+1\r\nx"sv, "-1\r\nx"sv, "0x1\r\nx"sv, " 1\r\nx"sv, "1 \r\nx"sv, "1\t\r\nx"sv, "1_0\r\nx"sv,
@@ -95,6 +126,11 @@ TEST(HttpChunks, ExtensionsAndTrailersAreBounded) {
   const auto trailer = [](std::size_t bytes) { return "0\r\nA:" + std::string(bytes - 5, 'b') + "\r\n\r\n"; };
   EXPECT_EQ(decoded({trailer(limits::http_trailer_bytes_max)}), "|");
   EXPECT_TRUE(decoded({trailer(limits::http_trailer_bytes_max + 1)}).ends_with(']'));
+
+  std::string most = "0\r\n";
+  for (std::size_t i = 0; i < limits::http_fields_max; ++i) most += "A:\r\n";
+  EXPECT_EQ(decoded({most + "\r\n"}), "|");
+  EXPECT_TRUE(decoded({most + "A:\r\n\r\n"}).ends_with(']'));
 }
 
 TEST(HttpChunks, WhatGoesOutCanBeReadBack) {
@@ -104,7 +140,7 @@ TEST(HttpChunks, WhatGoesOutCanBeReadBack) {
     out += std::string(size, 'x');
     out += http_chunk_end;
   }
-  out += http_last_chunk;
+  out.append(http_last_chunk).append("\r\n");
   EXPECT_EQ(decoded({out}), std::string(1 + 15 + 16 + 4096, 'x') + "|");
   out.clear();
   append_chunk_head(out, UINT64_MAX);

@@ -24,13 +24,22 @@ std::vector<std::string> verdicts(Reader reader, const std::vector<std::string_v
   return reader.verdicts();
 }
 
+std::string trailers_of(const test::http_request_reader&, const std::vector<std::string_view>&) { return {}; }
+std::string trailers_of(test::http_response_reader reader, const std::vector<std::string_view>& pieces) {
+  for (const auto piece : pieces) reader.feed(piece);
+  return reader.trailers();
+}
+
 template <class Reader>
 void check(const http_case& c, const Reader& reader) {
   SCOPED_TRACE(c.name + ": " + c.why);
   const std::string_view bytes = c.bytes;
   EXPECT_EQ(verdicts(reader, {bytes}), c.expected);
   if (bytes.size() <= split_bytes_max) {
-    test::for_each_split(bytes, [&](const auto& pieces) { EXPECT_EQ(verdicts(reader, pieces), c.expected); });
+    test::for_each_split(bytes, [&](const auto& pieces) {
+      EXPECT_EQ(verdicts(reader, pieces), c.expected);
+      EXPECT_EQ(trailers_of(reader, pieces), c.trailers);
+    });
   }
   std::vector<std::string_view> pieces;
   for (std::size_t at = 0; at < bytes.size(); at += 1000) pieces.push_back(bytes.substr(at, 1000));

@@ -121,6 +121,7 @@ class http_engine {
   void send_forward();
   [[nodiscard]] bool step_forwarding();
   [[nodiscard]] bool step_response_head();
+  [[nodiscard]] bool hold_is_gone();
   void relay_response_head(const wire::http_framing& framing);
   void end_response();
   void fail_forward(int status, std::string_view detail);
@@ -168,8 +169,6 @@ class http_engine {
 
   // The link and the response.
   bool linked_ = false;
-  bool link_used_ = false;  // it carried a request before
-  bool retried_ = false;    // a read that met the end of an idle link
   bool holding_ = false;
   wire::http_head_finder response_finder_{wire::http_head_finder::side::response};
   std::string response_bytes_;

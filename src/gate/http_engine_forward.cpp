@@ -41,7 +41,6 @@ void http_engine::hold() {
 
 void http_engine::forward() {
   if (!gate_.upstream) return refuse(404, "no route of this gate matches, and it has no upstream");
-  retried_ = false;
   // It may have been closed, or have said what would be taken for the answer, and we have not read so yet.
   if (linked_ && !host_.link_is_quiet()) drop_link();
   if (linked_) return send_forward();
@@ -51,7 +50,6 @@ void http_engine::forward() {
 
 void http_engine::on_connected() {
   linked_ = true;
-  link_used_ = false;
   if (phase_ == phase::connecting) send_forward();
   pump();
 }
@@ -72,7 +70,7 @@ void http_engine::send_forward() {
   if (only_checked())
     if (auto stale = host_.known_stale(route_, claims_)) return reject(*stale);
   append_forwarded(to_backend, {request_, target_, hop_, framing_, client_, wire::wants_trailers(request_)});
-  if (!retried_ && hop_.expects_continue && !request_body_.complete() && from_client.empty())
+  if (hop_.expects_continue && !request_body_.complete() && from_client.empty())
     to_client += "HTTP/1.1 100 Continue\r\n\r\n";
   to_backend += collected_;
   collected_.clear();
@@ -92,6 +90,7 @@ bool http_engine::step_forwarding() {
     return true;
   }
   if (!answered_) return step_response_head();
+  if (!from_backend.empty() && hold_is_gone()) return true;
   switch (response_body_.move(from_backend, to_client)) {
     case http_body::progress::waiting: return false;
     case http_body::progress::complete: end_response(); return true;
@@ -119,15 +118,18 @@ bool http_engine::step_response_head() {
   if (auto read = wire::read_response_hop(response_, response_hop_); read.has_error()) return wrong(read.error());
   link_reusable_ = link_reusable_ && framing->reusable && response_hop_.keep_alive;
   if (response_.status >= 200) {
-    // A gate that was frozen finds this answer and the end of its hold at the same time, in any order.
-    if (holding_ && !host_.holds())
-      fail_forward(504, "its store has let go of it before the upstream answered");
-    else
-      relay_response_head(*framing);
+    if (!hold_is_gone()) relay_response_head(*framing);
   } else if (response_.status != 100 && request_.minor == 1) {  // the gate has said 100 itself
     append_relayed(to_client, response_, response_hop_);
     to_client += "\r\n";
   }
+  return true;
+}
+
+// A gate that was frozen finds an answer, or its end, and the end of its hold at the same time, in any order.
+bool http_engine::hold_is_gone() {
+  if (!holding_ || host_.holds()) return false;
+  fail_forward(504, "its store has let go of it before the upstream answered");
   return true;
 }
 
@@ -159,7 +161,6 @@ void http_engine::end_response() {
   if (only_checked()) host_.count_overtaken(route_, claims_, host_.now() - checked_);
   release();
   const bool early = !request_body_.complete();
-  link_used_ = true;
   if (!link_reusable_ || !from_backend.empty()) drop_link();
   lingers_ = early;
   finish_request();
@@ -174,7 +175,7 @@ void http_engine::on_backend_bytes() {
 
 void http_engine::on_backend_end() {
   const bool waits = phase_ == phase::forwarding;
-  const bool nothing_said = from_backend.empty() && !answered_;
+  if (waits && answered_ && hold_is_gone()) return pump();
   if (waits && answered_ && response_body_.on_end(to_client) == http_body::progress::complete) {
     end_response();
     drop_link();
@@ -182,12 +183,6 @@ void http_engine::on_backend_end() {
   }
   drop_link();
   if (!waits) return;
-  // An idle link may end just as it is used again. Who only reads may ask once more; a write is never sent twice.
-  if (nothing_said && is_read() && framing_.what == kind::none && link_used_ && !retried_) {
-    retried_ = true;
-    phase_ = phase::connecting;
-    return host_.connect();
-  }
   fail_forward(502, "the upstream closed the connection before it had answered");
   pump();
 }

@@ -260,30 +260,21 @@ TEST_F(http_forwarding, a_cut_in_the_middle_of_the_answer_ends_the_connection) {
   EXPECT_TRUE(engine().closing());
 }
 
-TEST_F(http_forwarding, an_answer_whose_end_comes_behind_the_end_of_its_hold_stays_without_it) {
-  client(put);
-  host.admit();
-  link();
-  to_upstream();
-  upstream("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
-  EXPECT_THAT(to_client(), HasSubstr("one"));
-  host.holding = false;
-  upstream("3\r\ntwo\r\n0\r\n\r\n");
-  EXPECT_EQ(to_client(), "");
-  EXPECT_TRUE(engine().closing());
-}
-
-TEST_F(http_forwarding, an_answer_that_ends_with_its_connection_behind_the_end_of_its_hold_is_cut) {
-  client(put);
-  host.admit();
-  link();
-  to_upstream();
-  upstream("HTTP/1.1 200 OK\r\n\r\none");
-  EXPECT_THAT(to_client(), HasSubstr("one"));
-  host.holding = false;
-  engine().on_backend_end();
-  EXPECT_EQ(to_client(), "");
-  EXPECT_TRUE(engine().closing());
+TEST_F(http_forwarding, an_answer_whose_end_comes_behind_the_end_of_its_hold_is_cut) {
+  for (const bool chunked : {true, false}) {
+    restart();
+    host.holding = true;
+    client(put);
+    host.admit();
+    link();
+    upstream(chunked ? "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
+                     : "HTTP/1.1 200 OK\r\n\r\none");
+    EXPECT_THAT(to_client(), HasSubstr("one"));
+    host.holding = false;
+    chunked ? upstream("0\r\n\r\n") : engine().on_backend_end();
+    EXPECT_EQ(to_client(), "");
+    EXPECT_TRUE(engine().closing());
+  }
 }
 
 // A link may end just as it is used again; what came of the request is not known.

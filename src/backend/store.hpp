@@ -66,8 +66,9 @@ void answer(const store_caller& to, Done done, Answer with) {
 }
 
 // A token below what this process has seen of its mark: rejected without asking the backend.
-[[nodiscard]] inline std::optional<fence::rejection> known_stale(const mark_memory& marks,
-                                                                 const std::vector<fence::claim>& claims) {
+// `Marks`: a mark_memory, or a store that has one.
+template <class Marks>
+[[nodiscard]] std::optional<fence::rejection> known_stale(const Marks& marks, const std::vector<fence::claim>& claims) {
   for (const auto& one : claims)
     if (const auto mark = marks.seen(one.resource); mark && *mark > one.presented)
       return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};

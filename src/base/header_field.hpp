@@ -26,4 +26,9 @@ struct header_field {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [plain](char x, char y) { return plain(x) == plain(y); });
 }
 
+template <class Names>
+[[nodiscard]] constexpr bool looks_like_any(std::string_view name, const Names& names) {
+  return std::any_of(names.begin(), names.end(), [name](std::string_view n) { return looks_like_field_name(n, name); });
+}
+
 }  // namespace fencegate

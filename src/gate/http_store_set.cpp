@@ -252,12 +252,7 @@ std::unique_ptr<hold_lease> http_session_stores::hold(std::weak_ptr<const void> 
 }
 
 std::optional<fence::rejection> http_session_stores::known_stale(where route, const claims_list& claims) {
-  return visit(set_->of(route), [&](const auto& store) -> std::optional<fence::rejection> {
-    for (const auto& one : claims)
-      if (const auto mark = store.seen(one.resource); mark && *mark > one.presented)
-        return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
-    return std::nullopt;
-  });
+  return visit(set_->of(route), [&](const auto& store) { return backend::known_stale(store, claims); });
 }
 
 // Other gates raise marks, too: the store is asked, unless all was over before anybody could have taken over.

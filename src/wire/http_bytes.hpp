@@ -70,6 +70,17 @@ inline constexpr auto http_class_of_byte = http_classes();
   return text;
 }
 
+// Takes the next element off a list; empty ones are passed over (RFC 9110 section 5.6.1.2). "": there is none left.
+[[nodiscard]] constexpr std::string_view take_element(std::string_view& list) {
+  std::string_view element;
+  while (element.empty() && !list.empty()) {
+    const auto comma = list.find(',');
+    element = without_blanks(list.substr(0, comma));
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+  }
+  return element;
+}
+
 [[nodiscard]] constexpr int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;

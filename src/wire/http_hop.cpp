@@ -39,23 +39,15 @@ constexpr std::array<std::string_view, 9> neighbour_fields{
     "Connection", "Keep-Alive",     "Proxy-Connection",  "TE",    "Trailer",
     "Upgrade",    "Content-Length", "Transfer-Encoding", "Expect"};
 
-template <class Names>
-bool looks_like_any(std::string_view name, const Names& names) {
-  return std::any_of(names.begin(), names.end(), [&](std::string_view n) { return looks_like_field_name(n, name); });
-}
-
-// Reads all Connection fields. Empty elements are allowed (RFC 9110 section 5.6.1.2).
+// Reads all Connection fields.
 http_result<void> read_connection(std::span<const header_field> fields, int minor, http_hop& out) {
   bool close = false;
   bool keep = minor == 1;
   out.listed.clear();
   for (const header_field& field : fields) {
     if (!same_field_name(field.name, "connection")) continue;
-    for (std::string_view rest = field.value; !rest.empty();) {
-      const auto element = rest.substr(0, rest.find(','));
-      rest.remove_prefix(std::min(rest.size(), element.size() + 1));
-      const auto option = without_blanks(element);
-      if (option.empty()) continue;
+    std::string_view rest = field.value;
+    for (auto option = take_element(rest); !option.empty(); option = take_element(rest)) {
       if (!is_http_token(option)) return http_error{400, "a malformed Connection"};
       if (same_field_name(option, "close")) {
         close = true;

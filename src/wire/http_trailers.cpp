@@ -32,21 +32,6 @@ constexpr std::array<std::string_view, 10> forbidden_beginnings{
 // Of "Content-": what is computed while the content goes out (RFC 9530 section 2), and says nothing of how to read it.
 constexpr std::array<std::string_view, 2> allowed_names{"Content-Digest", "Content-MD5"};
 
-template <class Names>
-bool looks_like_any(std::string_view name, const Names& names) {
-  return std::any_of(names.begin(), names.end(), [name](std::string_view n) { return looks_like_field_name(n, name); });
-}
-
-// Calls take() for each element of a list; empty ones are allowed (RFC 9110 section 5.6.1.2).
-template <class Take>
-void for_each_element(std::string_view list, Take take) {
-  while (!list.empty()) {
-    const auto element = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(list.size(), element.size() + 1));
-    if (const auto text = without_blanks(element); !text.empty()) take(text);
-  }
-}
-
 }  // namespace
 
 bool wants_trailers(const http_request_head& head) {
@@ -54,7 +39,9 @@ bool wants_trailers(const http_request_head& head) {
   for (const header_field& field : head.fields) {
     if (!same_field_name(field.name, "TE")) continue;
     if (field.value.find('"') != std::string_view::npos) return false;  // a comma may be one of a parameter's text
-    for_each_element(field.value, [&](std::string_view coding) { wanted |= same_field_name(coding, "trailers"); });
+    std::string_view rest = field.value;
+    for (auto coding = take_element(rest); !coding.empty(); coding = take_element(rest))
+      wanted = wanted || same_field_name(coding, "trailers");
   }
   return wanted && head.minor == 1;
 }
@@ -81,10 +68,11 @@ void append_trailer_names(std::string& out, std::span<const header_field> fields
   bool good = true;
   for (const header_field& field : fields) {
     if (!same_field_name(field.name, "Trailer")) continue;
-    for_each_element(field.value, [&](std::string_view name) {
+    std::string_view rest = field.value;
+    for (auto name = take_element(rest); !name.empty(); name = take_element(rest)) {
       good = good && is_http_token(name);
       if (may_be_trailer(name, rules)) names.append(names.empty() ? "" : ", ").append(name);
-    });
+    }
   }
   if (good && !names.empty()) append_header_field(out, "Trailer", names);
 }

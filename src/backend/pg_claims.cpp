@@ -75,7 +75,7 @@ fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::
   constexpr std::string_view said_again = "; not applied";
   if (out.detail.ends_with(said_again)) out.detail.resize(out.detail.size() - said_again.size());
   // These sentences are made of the three; others say something of their own.
-  if (why == fence::reason::stale || why == fence::reason::jump) out.detail.clear();
+  if (why == fence::reason::stale || why == fence::reason::equal || why == fence::reason::jump) out.detail.clear();
   return out;
 }
 

@@ -18,7 +18,7 @@ namespace fencegate::backend {
 [[nodiscard]] std::string tokens_of(const std::vector<fence::claim>& claims);
 [[nodiscard]] std::optional<fence::token> token_of(const std::optional<std::string>& text);
 
-// What an error of fencegate.guard, hold or raise_all means: ZF001 … ZF007, anything else is `unavailable`.
+// What an error of fencegate.guard, hold, raise_all or spend means: ZF001 … ZF007, anything else is `unavailable`.
 [[nodiscard]] fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::claim>& claims);
 // ZF006 that says: raise it first.
 [[nodiscard]] bool is_not_raised(const wire::pg_error& e);

@@ -2,6 +2,7 @@
 
 #include "backend/pg_claims.hpp"
 #include "backend/pg_dial.hpp"
+#include "backend/pg_store_parts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -30,15 +31,13 @@ constexpr std::size_t databases_max = 64;
 // The marks that came back are the proof: each at its token, or it is an error.
 pg_raise_result raised_of(const pg_result& answered, const pg_control::claims& wanted) {
   if (!answered) return answered.error();
+  const auto marks = raised_marks({wanted}, *answered);
+  if (!marks) return wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}};
   pg_raised out;
-  for (const auto& one : wanted) {
-    const auto row = std::find_if(answered->begin(), answered->end(), [&](const auto& columns) {
-      return columns.size() == 4 && columns[0] == one.resource && token_of(columns[1]) == one.presented;
-    });
-    if (row == answered->end()) return wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}};
-    out.any = out.any || (*row)[2] == "t";
+  for (const auto& one : *marks) out.any = out.any || one.raised;
+  for (const auto& columns : *answered) {
     std::uint64_t cut = 0;
-    const std::string& digits = (*row)[3] ? *(*row)[3] : std::string();
+    const std::string& digits = columns.size() == 4 && columns[3] ? *columns[3] : std::string();
     if (std::from_chars(digits.data(), digits.data() + digits.size(), cut).ec == std::errc()) out.cut += cut;
   }
   return out;

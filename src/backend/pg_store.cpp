@@ -15,8 +15,6 @@ namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
 constexpr milliseconds watch_interval{2'000};
-// A raise gets at least this, behind its grace, to end what holds the mark.
-constexpr milliseconds cut_least{500};
 
 }  // namespace
 
@@ -70,7 +68,8 @@ void pg_store::saw(const std::vector<fence::claim>& claims) {
 }
 
 fence::rejection pg_store::noted(fence::rejection why) {
-  if (why.why == fence::reason::stale && why.mark) marks_.cell(why.resource)->saw(*why.mark);
+  const bool about_marks = why.why == fence::reason::stale || why.why == fence::reason::equal;
+  if (about_marks && why.mark) marks_.cell(why.resource)->saw(*why.mark);
   return why;
 }
 
@@ -118,7 +117,7 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
 }
 
 void pg_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
-  if (auto stale = known_stale(marks_, wanted.claims)) return answer(from, done, seal_result(*stale));
+  if (auto why = known_rejected(marks_, wanted)) return answer(from, done, seal_result(*why));
   auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
     self->seal_now(from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
   };
@@ -133,12 +132,7 @@ void pg_store::seal_now(clock::time_point deadline, const presented_claims& want
       done(std::move(out));
     };
     const auto cut = std::max(time_left(deadline) - self->grace_, cut_least);
-    link->pipeline({in_text(begin_transaction, {}),
-                    in_text("SELECT resource, mark, raised FROM fencegate.raise_all($1::pg_catalog.text[], "
-                            "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8, $5::pg_catalog.int4)",
-                            {resources_of(wanted.claims), tokens_of(wanted.claims), std::to_string(cut.count()),
-                             std::to_string(wanted.max_step), std::to_string(self->grace_.count())}),
-                    in_text("COMMIT", {})},
+    link->pipeline({in_text(begin_transaction, {}), raise_statement(wanted, cut, self->grace_), in_text("COMMIT", {})},
                    self->grace_ + cut + allowance, any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
@@ -150,23 +144,16 @@ pg_store::seal_result pg_store::sealed(const pg_pool::lent& link, const presente
   if (failed_at(outcome)) return noted(rejection_of(outcome.steps.back().error(), wanted.claims));
   if (!outcome.lost.empty()) return unavailable(outcome.lost);
   // The marks that came back, and their commit, are the proof.
-  const pg_rows rows = is_committed(outcome, 3) ? std::move(outcome.steps[1]->rows) : pg_rows{};
-  std::vector<sealed_mark> marks;
-  for (const auto& claim : wanted.claims) {
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& columns) {
-      return columns.size() == 3 && columns[0] == claim.resource && token_of(columns[1]) == claim.presented;
-    });
-    if (row == rows.end()) {
-      link->close("an unexpected answer");
-      return unavailable("an unexpected answer of the server");
-    }
-    marks.push_back({claim, (*row)[2] == "t"});
+  const auto marks = is_committed(outcome, 3) ? raised_marks(wanted, outcome.steps[1]->rows) : std::nullopt;
+  if (!marks) {
+    link->close("an unexpected answer");
+    return unavailable("an unexpected answer of the server");
   }
   pool_->give_back(link);
   saw(wanted.claims);
-  for (const auto& one : marks)
+  for (const auto& one : *marks)
     if (one.raised) figures_.raises_total.add();
-  return marks;
+  return *marks;
 }
 
 // ── looking after the marks ─────────────────────────────────────────────────────────────────────────────────────────

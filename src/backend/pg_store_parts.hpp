@@ -1,7 +1,9 @@
-// What the two halves of pg_store have in common.
+// What the two halves of pg_store have in common, and what raises prove, for pg_control, too.
 #pragma once
 
+#include "backend/pg_claims.hpp"
 #include "backend/pg_link.hpp"
+#include "backend/store.hpp"
 #include "base/limits.hpp"
 
 #include <algorithm>
@@ -17,11 +19,39 @@ inline constexpr const char* begin_transaction = "BEGIN ISOLATION LEVEL READ COM
 inline constexpr std::size_t any_rows = std::numeric_limits<std::size_t>::max();
 // What a server that keeps its own time limits may be late.
 inline constexpr std::chrono::milliseconds allowance{2'000};
+// A raise gets at least this, behind its grace, to end what holds the mark.
+inline constexpr std::chrono::milliseconds cut_least{500};
 
 // At least 1 ms.
 [[nodiscard]] inline std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return std::max(left, std::chrono::milliseconds(1));
+}
+
+// Raises the marks of all claims to their tokens, or none; each must be lower before where the tokens are spent.
+[[nodiscard]] inline pg_statement raise_statement(const presented_claims& wanted, std::chrono::milliseconds cut,
+                                                  std::chrono::milliseconds grace) {
+  return in_text(std::string("SELECT resource, mark, raised FROM ") +
+                     (wanted.spends ? "fencegate.spend" : "fencegate.raise_all") +
+                     "($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8, "
+                     "$5::pg_catalog.int4)",
+                 {resources_of(wanted.claims), tokens_of(wanted.claims), std::to_string(cut.count()),
+                  std::to_string(wanted.max_step), std::to_string(grace.count())});
+}
+
+// What its rows prove, in the order of the claims; nullopt: not all that it takes.
+[[nodiscard]] inline std::optional<std::vector<sealed_mark>> raised_marks(const presented_claims& wanted,
+                                                                          const pg_rows& rows) {
+  std::vector<sealed_mark> marks;
+  marks.reserve(wanted.claims.size());
+  for (const auto& claim : wanted.claims) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& columns) {
+      return columns.size() >= 3 && columns[0] == claim.resource && token_of(columns[1]) == claim.presented;
+    });
+    if (row == rows.end() || (wanted.spends && (*row)[2] != "t")) return std::nullopt;
+    marks.push_back({claim, (*row)[2] == "t"});
+  }
+  return marks;
 }
 
 // The last step is an error that the server sent: what came before it is rolled back, what comes behind it was skipped.

@@ -28,9 +28,11 @@ pg_statement hold_statement(const std::vector<fence::claim>& claims, std::chrono
                  {resources_of(claims), tokens_of(claims), std::to_string(wait.count())});
 }
 
-// One row in any case but where marks are read.
-pg_statement check_statement(const presented_claims& wanted) {
+// One row in any case but where marks are read, or tokens are spent; `most`: how long that may wait, `grace`: for holders.
+pg_statement check_statement(const presented_claims& wanted, std::chrono::milliseconds most,
+                             std::chrono::milliseconds grace) {
   if (wanted.claims.empty()) return in_text("SELECT true", {});
+  if (wanted.spends) return raise_statement(wanted, most - grace, grace);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the mark was raised, or found equal, and nothing keeps it where it was.
   if (!wanted.read_only) return in_text("SELECT true", {});
@@ -39,6 +41,14 @@ pg_statement check_statement(const presented_claims& wanted) {
     return in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {resources_of(wanted.claims)});
   return in_text("SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[])",
                  {resources_of(wanted.claims), tokens_of(wanted.claims)});
+}
+
+// What the check answered is what the statement needs.
+bool is_proven(const presented_claims& wanted, const pg_outcome& outcome) {
+  if (outcome.steps.size() <= check_step || !outcome.steps[check_step]) return false;
+  const auto& rows = outcome.steps[check_step]->rows;
+  if (wanted.claims.empty() || !(wanted.read_only || wanted.spends)) return rows.size() == 1;
+  return wanted.read_only || raised_marks(wanted, rows).has_value();
 }
 
 // What the marks that were read say of a request that only reads.
@@ -85,9 +95,11 @@ void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) 
 }
 
 // A mark that may be lower is raised first, on a connection that lengthy work does not take: else a new holder would
-// wait for forwards of the old one, and the raise that ends them for the new holder.
+// wait for forwards of the old one, and the raise that ends them for the new holder. Where tokens are spent, this raise is
+// what admits the hold, and no other follows; that of a statement is in the statement's own transaction.
 void pg_store::begin(const std::shared_ptr<attempt>& a, step first) {
   auto go_on = [self = shared_from_this(), a, first] {
+    if (a->wanted.spends) return a->held ? self->raise_then(a, first) : (self.get()->*first)(a);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
     if (!a->wanted.read_only) return self->raise_then(a, first);
 #endif
@@ -108,7 +120,7 @@ void pg_store::raise_then(const std::shared_ptr<attempt>& a, step again) {
 // ── holding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_store::hold(store_caller from, presented_claims wanted, std::function<void()> on_cut, hold_callback done) {
-  if (auto stale = known_stale(marks_, wanted.claims)) return answer(from, done, store_result<held_marks>(*stale));
+  if (auto why = known_rejected(marks_, wanted)) return answer(from, done, store_result<held_marks>(*why));
   auto a = std::make_shared<attempt>(
       attempt{std::move(from), std::move(wanted), 0, std::move(on_cut), std::move(done), {}, {}});
   begin(a, &pg_store::try_hold);
@@ -133,7 +145,8 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
   if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
   if (!failed_at(outcome)) return give_up(a, unavailable("an unexpected answer of the server"));
   const auto& e = outcome.steps.back().error();
-  if (is_not_raised(e)) return raise_then(a, &pg_store::try_hold);
+  // What was spent is not spent again, not even where the mark went back meanwhile.
+  if (is_not_raised(e) && !a->wanted.spends) return raise_then(a, &pg_store::try_hold);
   give_up(a, noted(rejection_of(e, a->wanted.claims)));
 }
 
@@ -168,8 +181,7 @@ void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent
 
 void pg_store::run(store_caller from, presented_claims wanted, pg_statement statement, run_callback done) {
   using kind = run_outcome::kind;
-  if (auto stale = known_stale(marks_, wanted.claims))
-    return answer(from, done, run_outcome{kind::rejected, {}, {}, *stale});
+  if (auto why = known_rejected(marks_, wanted)) return answer(from, done, run_outcome{kind::rejected, {}, {}, *why});
   const auto refuse = [&](const char* sqlstate, std::string_view why) {
     answer(from, done, run_outcome{kind::failed, {}, {"ERROR", sqlstate, std::string(why), {}, {}}, {}});
   };
@@ -182,22 +194,27 @@ void pg_store::run(store_caller from, presented_claims wanted, pg_statement stat
   begin(a, &pg_store::try_run);
 }
 
+// What spends tokens is a raise, too: it does not wait for the connections that forwards of an old holder may take.
 void pg_store::try_run(const std::shared_ptr<attempt>& a) {
   ++a->tries;
-  auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
-    // The server ends what takes too long: then it is known that nothing was applied.
-    const auto most = time_left(a->from.deadline);
+  const bool spends = a->wanted.spends && !a->wanted.claims.empty();
+  auto begin = [self = shared_from_this(), a, spends](const pg_pool::lent& link) {
+    // The server ends what takes too long: then it is known that nothing was applied. Each of the two that may take long
+    // has a time of its own; in that of a raise, those who hold the mark are waited for, then ended.
+    const auto most =
+        std::max(time_left(a->from.deadline), spends ? self->grace_ + cut_least : std::chrono::milliseconds(1));
     std::vector<pg_statement> steps;
     steps.push_back(in_text(a->wanted.read_only ? begin_reading : begin_transaction, {}));
     steps.push_back(
         in_text("SELECT pg_catalog.set_config('statement_timeout', $1, true)", {std::to_string(most.count())}));
-    steps.push_back(check_statement(a->wanted));
+    steps.push_back(check_statement(a->wanted, most, self->grace_));
     steps.push_back(a->statement);
     steps.push_back(in_text("COMMIT", {}));
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
-    link->pipeline(std::move(steps), most + allowance, limits::pg_row_bytes_max, std::move(on_answer));
+    link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
+                   std::move(on_answer));
   };
-  ask(pg_pool::work::lengthy, a->from.deadline, std::move(begin),
+  ask(spends ? pg_pool::work::brief : pg_pool::work::lengthy, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
 }
 
@@ -212,14 +229,12 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
     // raise has waited for long enough.
     if (e.sqlstate == admin_shutdown) return explain(a, unavailable("the server ended the transaction: " + e.message));
     if (outcome.steps.size() - 1 > check_step) return tell({kind::failed, {}, e, {}});
-    if (is_not_raised(e)) return raise_then(a, &pg_store::try_run);
+    if (is_not_raised(e) && !a->wanted.spends) return raise_then(a, &pg_store::try_run);
     return give_up(a, noted(rejection_of(e, a->wanted.claims)));
   }
   if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
   const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
-  const bool checked = outcome.steps.size() > check_step && outcome.steps[check_step] &&
-                       (reads_marks || outcome.steps[check_step]->rows.size() == 1);
-  if (committed && checked) {
+  if (committed && is_proven(a->wanted, outcome)) {
     if (is_committed(outcome, run_steps))
       pool_->give_back(link);
     else if (outcome.lost.empty())
@@ -228,6 +243,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
       if (auto stale = stale_reader(a->wanted, outcome.steps[check_step]->rows)) return give_up(a, noted(*stale));
     } else {
       saw(a->wanted.claims);
+      if (a->wanted.spends) figures_.raises_total.add(a->wanted.claims.size());
     }
     return tell({kind::done, std::move(*outcome.steps[check_step + 1]), {}, {}});
   }

@@ -152,6 +152,29 @@ bool redis_control::run_checked(const std::vector<fence::claim>& claims, const s
   return true;
 }
 
+bool redis_control::run_spending(const std::vector<fence::claim>& claims, std::int64_t max_step,
+                                 const std::vector<std::string>& command,
+                                 std::function<void(const wire::reply_value*)> done) {
+  const auto backend = state_->look();
+  if (!connected_ || !backend.ready || backend.epoch.empty()) return false;
+  std::vector<std::string> keys, tokens, least;
+  for (const auto& [resource, presented] : claims) {
+    const bool from_any = max_step <= 0 || presented.value() <= max_step;
+    keys.push_back(state_->marks.cell(resource)->key);
+    tokens.push_back(presented.to_string());
+    least.push_back(std::to_string(from_any ? 0 : presented.value() - max_step));
+  }
+  keys.emplace_back(epoch_key);
+  const std::string count = std::to_string(keys.size());
+  std::vector<std::string_view> words{"EVAL", spending_command, count};
+  words.insert(words.end(), keys.begin(), keys.end());
+  words.emplace_back(backend.epoch);
+  for (const auto* part : std::initializer_list<const std::vector<std::string>*>{&tokens, &least, &command})
+    words.insert(words.end(), part->begin(), part->end());
+  send(words, std::move(done));
+  return true;
+}
+
 void redis_control::keys_of(const std::vector<std::string>& arguments,
                             std::function<void(std::optional<std::vector<std::string>>)> done) {
   std::vector<std::string_view> command{"COMMAND", "GETKEYS"};

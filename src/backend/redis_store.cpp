@@ -68,6 +68,7 @@ struct redis_store::attempt {
   presented_claims wanted;
   std::vector<std::string> command;
   run_callback done;
+  bool only_raises = false;  // there is no command
   int tries = 0;
 
   void answer(command_outcome out) const { backend::answer(from, done, std::move(out)); }
@@ -109,7 +110,8 @@ void redis_store::look_next(const std::vector<std::string>& resources,
 
 void redis_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
   using result = store_result<std::vector<sealed_mark>>;
-  if (auto stale = known_stale(state_->marks, wanted.claims)) return answer(from, done, result(*stale));
+  if (auto why = known_rejected(state_->marks, wanted)) return answer(from, done, result(*why));
+  if (wanted.spends) return spend(std::move(from), std::move(wanted), std::move(done));
   auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
     self->seal_next(wanted, std::make_shared<std::vector<sealed_mark>>(),
                     [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
@@ -129,11 +131,25 @@ void redis_store::seal_next(const presented_claims& wanted, const sealed_so_far&
   control_->raise(state_->marks.cell(claim.resource), claim.presented, wanted.max_step, std::move(on_raised));
 }
 
+// All in one script: whoever brings the same tokens at the same time, one is first.
+void redis_store::spend(store_caller from, presented_claims wanted, seal_callback done) {
+  auto on_done = [claims = wanted.claims, done = std::move(done)](const command_outcome& outcome) {
+    if (outcome.what == command_outcome::kind::rejected) return done(outcome.why);
+    if (outcome.what != command_outcome::kind::done) return done(unavailable(outcome.detail));
+    std::vector<sealed_mark> marks;
+    marks.reserve(claims.size());
+    for (const auto& one : claims) marks.push_back({one, true});
+    done(std::move(marks));
+  };
+  auto a = std::make_shared<attempt>(attempt{std::move(from), std::move(wanted), {}, std::move(on_done), true});
+  asio::post(context_, [self = shared_from_this(), a] { self->try_run(a); });
+}
+
 // ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void redis_store::run(store_caller from, presented_claims wanted, std::vector<std::string> command, run_callback done) {
   auto a = std::make_shared<attempt>(attempt{std::move(from), std::move(wanted), std::move(command), std::move(done)});
-  if (auto stale = known_stale(state_->marks, a->wanted.claims)) return a->reject(std::move(*stale));
+  if (auto why = known_rejected(state_->marks, a->wanted)) return a->reject(std::move(*why));
   auto begin = [self = shared_from_this(), a] { self->try_run(a); };
   asio::post(context_, std::move(begin));
 }
@@ -143,9 +159,11 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
   if (clock::now() >= a->from.deadline) return a->reject(unavailable("there was no answer in time"));
   const auto backend = state_->look();
   if (!backend.ready) return a->reject(unavailable(backend.problem));
-  if (const auto why = unfit_command(*backend.commands, a->command, a->wanted.read_only); !why.empty())
-    return a->reject({fence::reason::refused, {}, {}, {}, std::string(why)});
+  const auto unfit =
+      a->only_raises ? std::string_view{} : unfit_command(*backend.commands, a->command, a->wanted.read_only);
+  if (!unfit.empty()) return a->reject({fence::reason::refused, {}, {}, {}, std::string(unfit)});
   if (a->wanted.read_only && !a->wanted.claims.empty()) return look_first(a);
+  if (a->wanted.spends && !a->wanted.claims.empty()) return send_spending(a);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the mark is raised, or found equal, and nothing keeps it where it was.
   auto send_unchecked = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
@@ -164,13 +182,38 @@ void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fenc
     a->reject(unavailable("there is no connection to Redis"));
 }
 
+void redis_store::send_spending(const std::shared_ptr<attempt>& a) {
+  auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
+  if (!control_->run_spending(a->wanted.claims, a->wanted.max_step, a->command, std::move(on_answer)))
+    a->reject(unavailable("there is no connection to Redis"));
+}
+
+// Redis did not find every mark below its token, and nothing was raised. Which it was, is asked and judged here.
+void redis_store::explain(const std::shared_ptr<attempt>& a) {
+  std::vector<std::string> names;
+  for (const auto& one : a->wanted.claims) names.push_back(one.resource);
+  auto on_marks = [self = shared_from_this(), a](const store_result<std::vector<looked_mark>>& found) {
+    if (!found) return a->reject(found.error());
+    if (auto why = known_rejected(self->state_->marks, a->wanted)) return a->reject(std::move(*why));
+    const auto most = a->wanted.max_step;
+    for (std::size_t i = 0; i < found->size(); ++i) {
+      const auto& [resource, presented] = a->wanted.claims[i];
+      if (const auto mark = (*found)[i].mark; mark && most > 0 && presented.value() - mark->value() > most)
+        return a->reject({fence::reason::jump, resource, presented, mark, {}});
+    }
+    // Not the marks, then: perhaps the epoch is another.
+    self->control_->recheck([self, a] { self->try_run(a); });
+  };
+  look_next(names, std::make_shared<std::vector<looked_mark>>(), std::move(on_marks));
+}
+
 // A request that only reads raises nothing: its check is that the marks are still what they were when they were looked at.
 void redis_store::look_first(const std::shared_ptr<attempt>& a) {
   std::vector<std::string> names;
   for (const auto& one : a->wanted.claims) names.push_back(one.resource);
   auto on_marks = [self = shared_from_this(), a](const store_result<std::vector<looked_mark>>& found) {
     if (!found) return a->reject(found.error());
-    if (auto stale = known_stale(self->state_->marks, a->wanted.claims)) return a->reject(std::move(*stale));
+    if (auto stale = known_rejected(self->state_->marks, a->wanted)) return a->reject(std::move(*stale));
     std::vector<fence::claim> marks;
     for (const auto& one : *found)
       if (one.mark) marks.push_back({one.resource, *one.mark});
@@ -185,6 +228,7 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
   if (reply->type != '-' && reply->type != '!') {
     if (!a->wanted.read_only)
       for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
+    if (a->wanted.spends) state_->figures.raises_total.add(a->wanted.claims.size());
     return a->answer({kind::done, owned(*reply), {}, {}});
   }
   if (reply->text.starts_with(command_failed)) {
@@ -194,6 +238,7 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
   // Any other error is the script's own: the command did not run.
   if (!reply->text.starts_with(mark_moved)) return a->reject(unavailable(std::string(reply->text)));
   if (a->wanted.read_only) return try_run(a);
+  if (a->wanted.spends) return explain(a);
   auto on_sealed = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
     if (!sealed) return a->reject(sealed.error());
     self->try_run(a);

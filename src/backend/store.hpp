@@ -40,6 +40,7 @@ struct presented_claims {
   std::vector<fence::claim> claims;  // of run: none = it is not checked
   std::int64_t max_step = 0;         // largest rise of a mark by one of them; 0 = no limit
   bool read_only = false;            // of run: nothing is raised or written, and no token may be below its mark
+  bool spends = false;               // every token must be above its mark, all of which are raised in one step, or none
 };
 
 // A rejection: certainly not applied.
@@ -65,14 +66,20 @@ void answer(const store_caller& to, Done done, Answer with) {
   boost::asio::post(to.thread, std::move(deliver));
 }
 
-// A token below what this process has seen of its mark: rejected without asking the backend.
+// A token below what this process has seen of its mark, or used up: rejected without asking the backend. A mark is seen
+// when it was committed, and only rises: a token that it was equal to once is not above it any more.
 // `Marks`: a mark_memory, or a store that has one.
 template <class Marks>
-[[nodiscard]] std::optional<fence::rejection> known_stale(const Marks& marks, const std::vector<fence::claim>& claims) {
-  for (const auto& one : claims)
-    if (const auto mark = marks.seen(one.resource); mark && *mark > one.presented)
+[[nodiscard]] std::optional<fence::rejection> known_rejected(const Marks& marks, const presented_claims& wanted) {
+  std::optional<fence::rejection> used;
+  for (const auto& one : wanted.claims) {
+    const auto mark = marks.seen(one.resource);
+    if (mark && *mark > one.presented)
       return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
-  return std::nullopt;
+    if (wanted.spends && mark == one.presented)
+      used = fence::rejection{fence::reason::equal, one.resource, one.presented, mark, {}};
+  }
+  return used;
 }
 
 [[nodiscard]] inline fence::rejection unavailable(std::string why) {

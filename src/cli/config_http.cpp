@@ -98,7 +98,6 @@ settings::http_gate read_http_gate(report& to, section& gate, const settings::pr
   if (const auto node = gate.node("policy")) {
     section policy(to, *node, "policy", keys::policy);
     read_policy(policy, out.policy);
-    check_http_policy(policy, out.policy);
   }
   read_limits(to, gate, out);
   gate.choice("unmatched", out.unmatched, words::http_unmatched);

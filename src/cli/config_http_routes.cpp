@@ -30,13 +30,6 @@ std::string lower(std::string text) {
 
 }  // namespace
 
-void check_http_policy(section& policy, const fence::policy& read) {
-  if (read.equal == fence::equal_token::reject)
-    policy.complain("equal_token",
-                    "equal_token: reject is not served by http gates: a response that got lost leaves a client no way "
-                    "to ask again");
-}
-
 const settings::mark_store* http_routes_reader::use_store(section& in, std::string_view key, const std::string& name) {
   for (const auto& known : gate_.stores)
     if (known.name == name) return &known;
@@ -68,7 +61,6 @@ void http_routes_reader::read(const YAML::Node& node) {
   if (const auto own = route.node("policy")) {
     section policy(report_, *own, "policy", keys::policy);
     read_policy(policy, out.policy);
-    check_http_policy(policy, out.policy);
   }
   auto pattern = read_match(route, out);
   const auto named = route.text("store");

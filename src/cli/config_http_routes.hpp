@@ -52,7 +52,4 @@ class http_routes_reader {
   std::optional<int> first_forward_;
 };
 
-// What an http gate cannot keep, at its place.
-void check_http_policy(section& policy, const fence::policy& read);
-
 }  // namespace fencegate::cli

@@ -182,12 +182,16 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
 // Only looks at the marks: monitor mode, and reads that are fenced and forwarded.
 void http_engine::look(const fence::policy& rules) {
   phase_ = phase::judging;
-  auto on_answer = [this, enforced = rules.mode == fence::enforcement::enforce](const fence_answer& answer) {
+  const bool spends = rules.equal == fence::equal_token::reject && !is_read();
+  auto on_answer = [this, spends, enforced = rules.mode == fence::enforcement::enforce](const fence_answer& answer) {
     auto why = answer.why;
     for (const auto& mark : answer.marks) {
       for (const auto& one : claims_) {
-        if (!why && one.resource == mark.resource && one.presented < mark.presented)
+        if (why || one.resource != mark.resource) continue;
+        if (one.presented < mark.presented)
           why = rejection{reason::stale, one.resource, one.presented, mark.presented, {}};
+        else if (spends && one.presented == mark.presented)
+          why = rejection{reason::equal, one.resource, one.presented, mark.presented, {}};
       }
     }
     claims_.clear();  // what follows is not fenced

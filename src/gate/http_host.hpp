@@ -57,7 +57,7 @@ class http_host {
   // The routes' own stores; `route` is the index of a route, nullopt: the gate's store.
   using where = std::optional<std::size_t>;
   virtual void look(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) = 0;
-  // Raises the marks to the tokens.
+  // Raises the marks to the tokens; all from below, where the route's policy is equal_token: reject.
   virtual void raise(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) = 0;
   // The same, and no raise commits from then on until release(), or on_hold_lost() has come.
   virtual void hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) = 0;

@@ -205,7 +205,8 @@ backend::store_caller http_session_stores::from(std::weak_ptr<const void> sessio
 
 backend::presented_claims http_session_stores::presented(where route, const claims_list& wanted) const {
   const auto& policy = route ? set_->gate().routes[*route].policy : set_->gate().policy;
-  return {wanted, policy.max_step, false};
+  // A mark that is a resource of its own is raised to where it is as often as anybody likes.
+  return {wanted, policy.max_step, false, route && policy.equal == fence::equal_token::reject};
 }
 
 void http_session_stores::look(std::weak_ptr<const void> session, where route, const claims_list& wanted,
@@ -252,7 +253,8 @@ std::unique_ptr<hold_lease> http_session_stores::hold(std::weak_ptr<const void> 
 }
 
 std::optional<fence::rejection> http_session_stores::known_stale(where route, const claims_list& claims) {
-  return visit(set_->of(route), [&](const auto& store) { return backend::known_stale(store, claims); });
+  const backend::presented_claims wanted{claims};
+  return visit(set_->of(route), [&](const auto& store) { return backend::known_rejected(store, wanted); });
 }
 
 // Other gates raise marks, too: the store is asked, unless all was over before anybody could have taken over.
@@ -275,18 +277,22 @@ void http_session_stores::run(std::weak_ptr<const void> session, std::size_t rou
                               std::function<void(const atomic_answer&)> done) {
   auto claims = presented(route, wanted);
   claims.read_only = read_only;
+  claims.spends = claims.spends && !read_only;
+  const bool raises = claims.spends && !wanted.empty();
+  auto tell = [wanted, raises, done = std::move(done)](const auto& ran) {
+    auto out = answer_of(ran, wanted);
+    out.raised = raises;
+    done(out);
+  };
   const auto& one = set_->of(route);
   if (const auto* postgres = std::get_if<std::shared_ptr<pg_store>>(&one)) {
     auto statement = backend::in_text(set_->gate().routes[route].statement, std::move(values));
     for (std::size_t i = 0; i < statement.parameters.size(); ++i)
       statement.parameters[i].binary = set_->as_bytes(route)[i];
-    (*postgres)->run(
-        from(std::move(session)), std::move(claims), std::move(statement),
-        [wanted, done = std::move(done)](const backend::run_outcome& ran) { done(answer_of(ran, wanted)); });
+    (*postgres)->run(from(std::move(session)), std::move(claims), std::move(statement), std::move(tell));
   } else {
-    std::get<std::shared_ptr<redis_store>>(one)->run(
-        from(std::move(session)), std::move(claims), std::move(values),
-        [wanted, done = std::move(done)](const backend::command_outcome& ran) { done(answer_of(ran, wanted)); });
+    std::get<std::shared_ptr<redis_store>>(one)->run(from(std::move(session)), std::move(claims), std::move(values),
+                                                     std::move(tell));
   }
 }
 

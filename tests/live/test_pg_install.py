@@ -58,7 +58,7 @@ class Command(LiveTest):
         self.assertIsNone(self.server.value("SELECT to_regnamespace('fencegate')"))
         subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", "-h", support.LOOPBACK, "-p", str(self.server.port), "-U",
                         "postgres"], input=printed.stdout, text=True, stdout=subprocess.DEVNULL, check=True)
-        self.assertEqual(self.server.sql("SELECT fencegate.version(), max_step FROM fencegate.settings"), [(2, 3)])
+        self.assertEqual(self.server.sql("SELECT fencegate.version(), max_step FROM fencegate.settings"), [(3, 3)])
         self.assertEqual(self.server.value("SELECT count(*) FROM pg_trigger WHERE tgname = 'fencegate_protect'"), 1)
 
     def test_protect_and_unprotect(self):
@@ -133,14 +133,14 @@ class Schema(FenceTest):
         return name, lambda text, *values: run_sql(connection, text, *values)
 
     def test_an_older_version_is_upgraded_with_its_marks(self):
-        base = self.base(lambda schema: schema.replace("this_version constant integer := 2", "this_version constant integer := 0")
-                         .replace("PARALLEL SAFE RETURN 2;", "PARALLEL SAFE RETURN 0;")
+        base = self.base(lambda schema: schema.replace("this_version constant integer := 3", "this_version constant integer := 0")
+                         .replace("PARALLEL SAFE RETURN 3;", "PARALLEL SAFE RETURN 0;")
                          .replace("FUNCTION fencegate.sweep() RETURNS bigint", "FUNCTION fencegate.sweep() RETURNS numeric"))
         self.assertEqual(base.value("SELECT fencegate.version()"), 0)
         base.sql("SELECT fencegate.protect('writes')")
         old = base.armed(33)
         self.server.install(base.name)
-        self.assertEqual(base.value("SELECT fencegate.version()"), 2)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 3)
         self.assertEqual(base.value("SELECT pg_typeof(fencegate.sweep())::text"), "bigint")
         self.assertEqual(base.mark(), 33)
         self.assertTrue(old.write("still armed"))
@@ -149,11 +149,11 @@ class Schema(FenceTest):
         self.assertFalse(old.alive())
 
     def test_a_newer_version_is_left_alone(self):
-        newer = lambda schema: schema.replace("constant integer := 2;", "constant integer := 3;").replace("RETURN 2;", "RETURN 3;")
+        newer = lambda schema: schema.replace("constant integer := 3;", "constant integer := 4;").replace("RETURN 3;", "RETURN 4;")
         base = self.base(newer)
-        self.assertEqual(base.value("SELECT fencegate.version()"), 3)
-        self.assert_refused(base.name, "has version 3 of the fence, this fencegate knows version 2")
-        self.assertEqual(base.value("SELECT fencegate.version()"), 3)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
+        self.assert_refused(base.name, "has version 4 of the fence, this fencegate knows version 3")
+        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
 
     def test_a_schema_of_somebody_else_is_refused(self):
         name, run = self.empty()
@@ -194,7 +194,7 @@ class Schema(FenceTest):
         run("CREATE FUNCTION evil.format(text, VARIADIC text[]) RETURNS text LANGUAGE sql AS $$ SELECT 'forged' $$")
         run(f"ALTER DATABASE {name} SET search_path = evil, pg_catalog")
         self.server.install(name)
-        self.assertEqual(run("SELECT fencegate.version()"), [(2,)])
+        self.assertEqual(run("SELECT fencegate.version()"), [(3,)])
 
     def test_rights(self):
         base = self.base()

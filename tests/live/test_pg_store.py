@@ -254,6 +254,104 @@ class Statements(StoreTest):
         self.assertFalse(asked.answered())
 
 
+class Spending(StoreTest):
+    """equal_token: reject."""
+
+    def test_a_token_is_good_for_one(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.run("once orders=34", INSERT, "t:first"), ["done", "1"])
+        used = ["rejected", "equal", "orders", "34", "34", ""]
+        self.assertEqual(probe.run("once orders=34", INSERT, "t:again"), used)
+        self.assertEqual(self.probe(base).run("once orders=34", INSERT, "t:again"), used)  # remembers nothing
+        self.assertEqual(probe.run("once orders=33", INSERT, "t:stale")[:2], ["rejected", "stale"])
+        self.assertEqual(probe.seal("once orders=35"), ["sealed", "orders=35!"])
+        self.assertEqual(probe.seal("once orders=35"), ["rejected", "equal", "orders", "35", "35", ""])
+        self.assertEqual(probe.seal("orders=35"), ["sealed", "orders=35"])
+        held = self.hold(probe, "once orders=36")
+        self.assertTrue(held.alive())
+        self.assertEqual(probe.ask("hold", "once orders=36").answer(), ["rejected", "equal", "orders", "36", "36", ""])
+        self.assertEqual(probe.run("once orders=36", INSERT, "t:again")[:2], ["rejected", "equal"])
+        self.assertEqual(probe.run("none", INSERT, "t:unchecked"), ["done", "1"])
+        self.assertEqual((base.mark(), base.writes()), (36, ["first", "unchecked"]))
+
+    def test_what_fails_has_used_nothing(self):
+        base = self.base()
+        probe = self.probe(base)
+        base.sql("ALTER TABLE writes ADD UNIQUE (note) DEFERRABLE INITIALLY DEFERRED")
+        base.sql("INSERT INTO writes (note) VALUES ('there')")
+        for text, state in (("SELECT 1 / 0", "22012"), ("INSERT INTO writes (note) VALUES ('there')", "23505")):
+            self.assertEqual(probe.run("once orders=34,new=1", text)[:2], ["failed", state])
+            self.assertEqual((base.mark(), base.mark("new")), (33, None))
+        self.assertEqual(probe.run("once orders=34,new=0", INSERT, "t:ok"), ["done", "1"])
+        self.assertEqual(probe.run("once orders=35,new=0", INSERT, "t:x")[:3], ["rejected", "equal", "new"])
+        self.assertEqual((base.mark(), base.writes()), (34, ["there", "ok"]))
+
+    def test_of_many_at_the_same_time_one_gets_through(self):
+        base = self.base()
+        probes = [self.probe(base) for _ in range(2)]
+        for token, what, words in ((34, "run", (INSERT, "t:34")), (35, "seal", (0,)), (36, "hold", ())):
+            asked = [probe.ask(what, f"once orders={token}", *words, deadline_ms=30_000)
+                     for _ in range(20) for probe in probes]
+            answers = [one.answer() for one in asked]
+            through = [one for one in answers if one[0] != "rejected"]
+            self.assertEqual(len(through), 1, through)
+            self.assertEqual({tuple(one[:5]) for one in answers if one[0] == "rejected"},
+                             {("rejected", "equal", "orders", str(token), str(token))})
+        self.assertEqual(base.writes(), ["34"])
+
+    def test_a_lost_connection_leaves_the_outcome_unknown_and_asking_again_tells(self):
+        for commits in (False, True):
+            base = self.base()
+            proxy = self.start(CutProxy(self.server.port))
+            probe = self.probe(base, port=proxy.port)
+            other = base.writer("bob")
+            other.begin()
+            other.run("LOCK TABLE writes")
+            asked = probe.ask("run", "once orders=34", INSERT, "t:once", deadline_ms=60_000)
+            pid = eventually(lambda: base.value("SELECT pid FROM pg_stat_activity WHERE usename = 'gate' "
+                                                "AND datname = %s AND wait_event_type = 'Lock'", base.name))
+            proxy.cut_all()
+            self.assertEqual(asked.answer()[0], "unknown")
+            if not commits:
+                base.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
+            other.run("COMMIT")
+            eventually(lambda: base.gone(pid))
+            probe.wait_for_store()
+            self.assertEqual(base.mark(), 34 if commits else 33)
+            again = probe.run("once orders=34", INSERT, "t:once")
+            self.assertEqual(again[:2], ["rejected", "equal"] if commits else ["done", "1"])
+            self.assertEqual(base.writes(), ["once"])
+
+    def test_a_new_holder_ends_forwards_of_the_old_one_that_take_all_connections(self):
+        base = self.base()
+        probe = self.probe(base, pool=2, grace_ms=500)
+        old = self.hold(probe)
+        self.assertEqual(probe.ask("run", "once orders=34", INSERT, "t:new", deadline_ms=20_000).answer(), ["done", "1"])
+        self.assertEqual(old.answer(), ["cut"])
+
+    def test_a_frozen_gate(self):
+        """Its statement was sent whole: the newer holder waits for it, and it is told what became of it."""
+        base = self.base()
+        probe = self.probe(base)
+        other = base.writer("bob")
+        other.begin()
+        other.run("LOCK TABLE writes")
+        asked = probe.ask("run", "once orders=34", INSERT, "t:in front", deadline_ms=60_000)
+        eventually(lambda: base.value("SELECT count(*) FROM pg_stat_activity WHERE usename = 'gate' "
+                                      "AND datname = %s AND wait_event = 'relation'", base.name))
+        probe.stop_process()
+        raising = base.writer().in_background("SELECT fencegate.arm('orders', 35)")
+        self.assertTrue(raising.wait_until_blocked())
+        self.assertEqual(base.mark(), 33)
+        other.run("COMMIT")
+        self.assertEqual(raising.outcome(), [(35,)])
+        self.assertEqual((base.mark(), base.writes()), (35, ["in front"]))
+        probe.continue_process()
+        self.assertEqual(asked.answer(), ["done", "1"])
+        self.assertEqual(probe.run("once orders=34", INSERT, "t:again")[0], "rejected")
+
+
 class Holds(StoreTest):
 
     def test_hold_and_release(self):

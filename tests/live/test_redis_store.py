@@ -1,5 +1,8 @@
 """The store of HTTP gates in Redis: marks raised and looked at, and commands that run in a script with their check."""
 
+import os
+import re
+
 import support
 from store_probe import RedisProbe
 from support import CutProxy, LiveTest, RedisServer, eventually
@@ -126,6 +129,155 @@ class Commands(StoreTest):
         self.assertIsNone(self.get("k"))
 
 
+class Spending(StoreTest):
+    """equal_token: reject."""
+
+    def mark(self, resource="orders"):
+        return self.get(f"fencegate:mark:{{{resource}}}")
+
+    def test_a_token_is_good_for_one(self):
+        probe = self.probe()
+        self.assertEqual(probe.run("once orders=34", "INCR", "n"), ["done", "1"])
+        used = ["rejected", "equal", "orders", "34", "34", ""]
+        self.assertEqual(probe.run("once orders=34", "INCR", "n"), used)
+        self.assertEqual(self.ready(self.redis.port).run("once orders=34", "INCR", "n"), used)  # remembers nothing
+        self.assertEqual(probe.run("once orders=33", "INCR", "n")[:2], ["rejected", "stale"])
+        self.assertEqual(probe.seal("once orders=35"), ["sealed", "orders=35!"])
+        self.assertEqual(probe.seal("once orders=35"), ["rejected", "equal", "orders", "35", "35", ""])
+        self.assertEqual(probe.seal("orders=35"), ["sealed", "orders=35"])
+        self.assertEqual(probe.run("none", "INCR", "n"), ["done", "2"])
+        self.assertEqual((self.get("n"), self.mark()), (b"2", b"35"))
+
+    def test_numbers_are_compared_exactly(self):
+        probe = self.probe()
+        largest = 2**63 - 1
+        steps = [34, 99, 100, 2**53, 2**53 + 1, 2**53 + 2, largest - 1, largest]
+        for low, high in zip(steps, steps[1:]):
+            self.redis.cli.call("SET", MARK, str(low))
+            fresh = self.ready(self.redis.port)  # whose memory does not help
+            self.assertEqual(fresh.run(f"once orders={high}", "INCR", "n")[0], "done", (low, high))
+            self.assertEqual(self.mark(), str(high).encode())
+            self.redis.cli.call("SET", MARK, str(high))
+            fresh = self.ready(self.redis.port)
+            self.assertEqual(fresh.run(f"once orders={low}", "INCR", "n")[:2], ["rejected", "stale"], (low, high))
+            self.assertEqual(self.mark(), str(high).encode())
+        self.assertEqual(self.get("n"), str(len(steps) - 1).encode())
+
+    def test_marks_that_are_no_numbers_are_left_alone(self):
+        for mark in ("034", "+3", "-0", "", "x", "3 ", "3.0", "00", "9" * 20):
+            probe = self.probe()
+            self.redis.cli.call("SET", MARK, mark)
+            self.assertEqual(probe.run("once orders=100", "INCR", "n")[:2], ["rejected", "unavailable"], mark)
+            self.assertEqual((self.mark(), self.get("n")), (mark.encode(), None))
+
+    def test_all_or_nothing(self):
+        probe = self.probe()
+        self.assertEqual(probe.run("once orders=34,new=0", "INCR", "n"), ["done", "1"])
+        for tag, why in (("orders=35,new=0", "equal"), ("new=1,orders=34", "equal"), ("new=1,orders=33", "stale")):
+            for asked in (probe, self.ready(self.redis.port)):
+                self.assertEqual(asked.run("once " + tag, "INCR", "n")[:2], ["rejected", why], tag)
+                self.assertEqual(asked.seal("once " + tag)[:2], ["rejected", why], tag)
+        self.assertEqual((self.mark(), self.mark("new"), self.get("n")), (b"34", b"0", b"1"))
+
+    def test_what_fails_has_used_nothing(self):
+        probe = self.probe()
+        self.redis.cli.call("SET", "k", "text")
+        self.assertEqual(probe.run("once orders=34,new=1", "INCR", "k")[0], "failed")
+        self.assertEqual((self.mark(), self.mark("new")), (b"33", None))
+        self.assertEqual(probe.run("once orders=34,new=1", "SET", "k", "1"), ["done", "OK"])
+
+    def test_steps(self):
+        probe = self.probe()
+        self.assertEqual(probe.seal("once orders=44", 10), ["rejected", "jump", "orders", "44", "33", ""])
+        self.assertEqual(probe.seal("once orders=43,new=1000", 10), ["sealed", "orders=43!", "new=1000!"])
+
+    def test_of_many_at_the_same_time_one_gets_through(self):
+        probe = self.probe()
+        probes = [probe] + [self.ready(self.redis.port) for _ in range(2)]
+        for token, what, words in ((34, "run", ("INCR", "n")), (35, "seal", (0,))):
+            asked = [one.ask(what, f"once orders={token}", *words) for _ in range(50) for one in probes]
+            answers = [one.answer() for one in asked]
+            self.assertEqual(len([one for one in answers if one[0] != "rejected"]), 1)
+            self.assertEqual({tuple(one[:5]) for one in answers if one[0] == "rejected"},
+                             {("rejected", "equal", "orders", str(token), str(token))})
+        self.assertEqual(self.get("n"), b"1")
+        asked = [one.ask("run", f"once orders={token}", "INCR", "n") for token in range(36, 136) for one in probes]
+        answers = [one.answer()[:2] for one in asked]
+        done = [one for one in answers if one[0] == "done"]
+        self.assertEqual({tuple(one) for one in answers if one[0] != "done"} - {("rejected", "equal"), ("rejected", "stale")},
+                         set())
+        self.assertEqual(self.get("n"), str(1 + len(done)).encode())
+        self.assertEqual(self.mark(), b"135")
+
+    def test_marks_that_were_lost_are_put_back_first(self):
+        probe = self.probe()
+        self.assertEqual(probe.run("once orders=40", "SET", "k", "v"), ["done", "OK"])
+        self.redis.cli.call("FLUSHALL")
+        self.assertEqual(probe.run("once orders=40", "SET", "k", "twice")[:2], ["rejected", "equal"])
+        eventually(lambda: probe.run("once orders=41", "SET", "k", "w") == ["done", "OK"])
+        self.assertEqual(self.mark(), b"41")
+
+
+def spending_script():
+    path = os.path.join(os.path.dirname(__file__), "../../src/backend/redis_scripts.hpp")
+    with open(path) as file:
+        return re.search(r'spending_command = R"lua\((.*?)\)lua"', file.read(), re.DOTALL)[1]
+
+
+class Mutations(LiveTest):
+    """Each part of the script that spends tokens is needed: without it, an attack succeeds."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = cls.enterClassContext(RedisServer())
+
+    def spend(self, script, *command, mark="33", tokens=("34",), least=("0",), epoch="e"):
+        """What it answered; keys m0, m1 …, of which the first has the mark."""
+        call = self.redis.cli.call
+        call("FLUSHALL")
+        call("SET", "epoch", "e")
+        call("SET", "text", "no number")
+        if mark is not None:
+            call("SET", "m0", mark)
+        keys = [f"m{i}" for i in range(len(tokens))] + ["epoch"]
+        return call("EVAL", script, len(keys), *keys, epoch, *tokens, *least, *command)
+
+    def attacks(self, script):
+        """Which of them succeed."""
+        def runs(**how):
+            self.spend(script, "INCR", "n", **how)
+            return self.redis.cli.call("GET", "n") is not None
+
+        def leaves(mark):
+            self.spend(script, "INCR", "text", mark=mark)  # fails
+            return self.redis.cli.call("GET", "m0") != (mark and mark.encode())
+
+        return {"epoch": runs(epoch="another"), "equal": runs(mark="34"), "lower": runs(mark="35"),
+                "longer": runs(mark="100", tokens=("99",)), "least": runs(mark="9", least=("10",)),
+                "canonical": runs(mark="+3"), "one of two": runs(mark="33", tokens=("34", "7"), least=("34", "0")),
+                "undo": leaves("33"), "undo new": leaves(None)}
+
+    PARTS = {
+        "epoch": "if redis.call('GET', KEYS[n + 1]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end",
+        "canonical": "canonical and ", "lower": "below(mark, token) and ", "least": " and not below(mark, least)",
+        "longer": "if #a ~= #b then return #a < #b end", "undo": "undo(n) return",
+    }
+
+    def test_the_whole_script(self):
+        script = spending_script()
+        self.assertEqual(self.spend(script, "INCR", "n"), 1)
+        self.assertEqual(self.redis.cli.call("GET", "m0"), b"34")
+        self.assertEqual(self.spend(script), b"OK")
+        self.assertEqual([name for name, succeeded in self.attacks(script).items() if succeeded], [])
+
+    def test_each_part(self):
+        for name, part in self.PARTS.items():
+            with self.subTest(name):
+                script = spending_script()
+                self.assertEqual(script.count(part), 1)
+                self.assertTrue(self.attacks(script.replace(part, "return" if name == "undo" else ""))[name])
+
+
 class Connections(StoreTest):
 
     def test_a_connection_that_is_lost_leaves_the_outcome_unknown(self):
@@ -142,6 +294,21 @@ class Connections(StoreTest):
         self.redis.continue_process()
         eventually(lambda: probe.run("ready=1", "GET", "n")[0] == "done")
         self.assertIn(self.get("n"), (None, b"1"))  # not sent again
+
+    def test_asking_again_with_a_token_tells_whether_it_was_used(self):
+        self.redis = self.start(RedisServer())
+        proxy = self.start(CutProxy(self.redis.port))
+        probe = self.ready(proxy.port)
+        for n in range(1, 4):
+            self.redis.stop_process()
+            asked = probe.ask("run", f"once orders={n}", "INCR", "n")
+            proxy.cut_all()  # on its way, or not
+            self.assertIn(asked.answer()[0], ("unknown", "rejected"))
+            self.redis.continue_process()
+            again = eventually(lambda token=n: (answer := probe.run(f"once orders={token}", "INCR", "n"))[:2]
+                               != ["rejected", "unavailable"] and answer)
+            self.assertIn(again[:2], (["rejected", "equal"], ["done", str(n)]))
+            self.assertEqual(self.get("n"), str(n).encode())
 
     def test_a_server_that_is_frozen(self):
         probe = self.probe()

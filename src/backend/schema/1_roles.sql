@@ -27,7 +27,7 @@ SET LOCAL standard_conforming_strings = on;
 
 DO $$
 DECLARE
-  this_version constant integer := 2;  -- as in fencegate.version()
+  this_version constant integer := 3;  -- as in fencegate.version()
   found_version integer;
   schema_owner name;
   me constant name := current_user;

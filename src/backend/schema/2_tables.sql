@@ -44,7 +44,7 @@ UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
 
 -- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
-CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 2;
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 3;
 
 -- A resource as it may stand in a sentence: a caller's name may hold anything.
 CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text
@@ -69,6 +69,13 @@ BEGIN
   PERFORM fencegate.reject('ZF001',
     format('token %s of %s is below %s', t, r, coalesce('mark ' || m, 'the mark')), r, t, m,
     'A newer holder of this lease is at work. Do not retry with this token; acquire the lease again.');
+END $$;
+
+CREATE OR REPLACE FUNCTION fencegate.used(r text, t bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.reject('ZF004', format('token %s of %s was used already (equal_token: reject)', t, r), r, t, t,
+    'Each token is good for one request. Acquire the next one.');
 END $$;
 
 CREATE OR REPLACE FUNCTION fencegate.malformed(r text, t bigint, why text) RETURNS void

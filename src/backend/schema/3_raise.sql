@@ -14,14 +14,16 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Who may be ended for sitting on a lock: shared holders (arms of the old token that froze half-way, guarded
--- transactions, holds), whoever holds it without doing anything, and whose statement takes longer than any raise may.
--- Never a raise at work: it may carry a higher token, and ends by itself.
+-- transactions, holds), whoever holds it without doing anything (in the middle of a pipeline, too, whose rest does not
+-- come), and whose statement takes longer than any raise may.
+-- Never a raise at work: it may carry a higher token, and ends by itself. Nor the statement behind a fencegate.spend.
 CREATE OR REPLACE FUNCTION fencegate.idle_holders(key bigint) RETURNS SETOF integer
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT pg_stat_clear_snapshot();
   SELECT l.pid FROM fencegate.locks_of(key) l JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid
    WHERE l.pid <> pg_backend_pid()
      AND (l.mode = 'ShareLock' OR a.state LIKE 'idle%'
+          OR a.state = 'active' AND a.wait_event = 'ClientRead' AND a.query_start < clock_timestamp() - interval '1 s'
           OR a.query_start < clock_timestamp() - (SELECT s.cut_ms + s.grace_ms + 5000 FROM fencegate.settings s) * interval '1 ms')
 $$;
 

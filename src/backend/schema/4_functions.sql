@@ -138,6 +138,25 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT a.resource, a.mark, a.raised, a.cut FROM fencegate.take($1, $2, $3, $4, false, $5) a
 $$;
 
+-- equal_token: reject. The same, and every token must be above its mark: of all who bring the same token, one gets through.
+-- What follows in the transaction is one unit with it: the lock of a raise is kept until the end, and fencegate.take finds
+-- out under that lock who was first. ZF004, for any of them: none was raised, nothing is applied.
+CREATE OR REPLACE FUNCTION fencegate.spend(resources text[], tokens bigint[], cut_ms integer DEFAULT NULL,
+                                           max_step bigint DEFAULT 0, grace_ms integer DEFAULT 0)
+RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  FOR resource, mark IN SELECT x.r, x.t FROM unnest($1, $2) x(r, t)
+                          JOIN fencegate.marks m ON m.resource = x.r AND m.mark = x.t LOOP
+    PERFORM fencegate.used(resource, mark);  -- need not wait to be told, and nobody is ended for it
+  END LOOP;
+  FOR resource, mark, raised, cut IN
+      SELECT a.resource, a.mark, a.raised, a.cut FROM fencegate.take($1, $2, $3, $4, false, $5) a LOOP
+    IF raised IS NOT TRUE THEN PERFORM fencegate.used(resource, mark); END IF;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
 -- Holds the marks where they are until the transaction ends, for work that happens outside of the database. No raise
 -- commits while this session lives: it waits, as long as its grace says, then ends the session; and fails when it cannot.
 -- Raises nothing: ZF006 with "not_raised" when a mark is below its token. `wait_ms`: for a raise that is under way.

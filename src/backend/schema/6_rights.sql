@@ -12,7 +12,8 @@ GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect
   fencegate.shown(text), fencegate.reject(text, text, text, bigint, bigint, text, text) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fencegate.list(),
   fencegate.raise(text, bigint, integer), fencegate.raise_all(text[], bigint[], integer, bigint, integer),
-  fencegate.hold(text[], bigint[], integer), fencegate.sweep() TO fencegate_gate;
+  fencegate.spend(text[], bigint[], integer, bigint, integer), fencegate.hold(text[], bigint[], integer),
+  fencegate.sweep() TO fencegate_gate;
 
 RESET ROLE;
 -- fencegate.new_gate_user: whom `fencegate install` names, the user of the gate's own connections.

@@ -3,6 +3,7 @@
 // Lines in and out are fields between tabs, the first names the request. "0" as deadline: ten seconds.
 //   ID look DEADLINE_MS RESOURCE…        ID seal DEADLINE_MS TAG MAX_STEP        ID hold DEADLINE_MS TAG
 //   ID run DEADLINE_MS TAG|read TAG|none WORD…  (postgres: SQL, then t:text, x:binary or n: for NULL)
+//   `once TAG` in place of a tag: the tokens are spent.
 //   ID alive | release | leave  (of a hold; leave: the session that asked is gone)
 #include "backend/pg_store.hpp"
 #include "backend/redis_store.hpp"
@@ -77,7 +78,7 @@ class probe {
         say(out);
       });
     else if (f[1] == "seal")
-      store_->seal(caller(f), {claims(f[3]), std::atoll(f[4].c_str()), false}, [id](auto sealed) {
+      store_->seal(caller(f), wanted(f[3], std::atoll(f[4].c_str())), [id](auto sealed) {
         if (!sealed) return say_rejected(id, sealed.error());
         fields out{id, "sealed"};
         for (const auto& one : *sealed)
@@ -100,11 +101,11 @@ class probe {
 
   static std::vector<fence::claim> claims(const std::string& tag) { return fence::parse_tag(tag).value(); }
 
-  // "read orders=34", "none", or a tag.
-  static backend::presented_claims wanted(const std::string& text) {
+  // "read orders=34", "once orders=34", "none", or a tag.
+  static backend::presented_claims wanted(const std::string& text, std::int64_t max_step = 0) {
     if (text == "none") return {};
-    const bool read_only = text.starts_with("read ");
-    return {claims(read_only ? text.substr(5) : text), 0, read_only};
+    const bool read_only = text.starts_with("read "), spends = text.starts_with("once ");
+    return {claims(read_only || spends ? text.substr(5) : text), max_step, read_only, spends};
   }
 
   void run(const fields& f);
@@ -164,7 +165,7 @@ void probe<backend::pg_store>::hold(const fields& f) {
     say({id, "held"});
   };
   store_->hold(
-      caller(f), {claims(f[3]), 0, false},
+      caller(f), wanted(f[3]),
       [id] {
         say({id, "cut"});
       },

@@ -30,6 +30,16 @@ TEST(PgRejection, SaysWhatTheFunctionSaid) {
   EXPECT_EQ(fence::describe(r), "token 32 of orders is below mark 33; not applied");
 }
 
+TEST(PgRejection, SaysWhichTokenWasUsed) {
+  const auto r = rejection_of({"ERROR", "ZF004", "token 7 of a:b/c was used already (equal_token: reject); not applied",
+                               R"({"resource":"a:b/c","token":7,"mark":7,"applied":"no"})", ""},
+                              both);
+  EXPECT_EQ(r.why, reason::equal);
+  EXPECT_EQ(r.resource, "a:b/c");
+  EXPECT_EQ(r.mark, token(7));
+  EXPECT_EQ(fence::describe(r), "token 7 of a:b/c was used already (equal_token: reject); not applied");
+}
+
 TEST(PgRejection, TakesNothingFromADetailThatIsNotOurs) {
   for (const auto* detail : {"", "{", R"({"resource":"others","mark":33})", R"({"resource":null,"mark":33})",
                              R"({"resource":,"mark":})", R"({"resource":"orders)"}) {

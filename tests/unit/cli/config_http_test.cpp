@@ -87,6 +87,19 @@ TEST_F(HttpConfigTest, ReadsEveryKeyOfAGate) {
   EXPECT_EQ(gate.policy.max_step, 9);
 }
 
+TEST_F(HttpConfigTest, ReadsThatATokenIsGoodForOneRequest) {
+  const auto gate =
+      http_of(http_with("store: ledger\n    policy: { equal_token: reject }\n    routes:\n"
+                        "      - { match: 'PUT /a', resource: a }\n"
+                        "      - { match: 'PUT /b', resource: b, store: cache, policy: { equal_token: accept } }\n"
+                        "      - { match: 'PUT /c', resource: c, store: cache, redis: [SET, c, '{body}'] }"));
+  ASSERT_EQ(gate.routes.size(), 3u);
+  EXPECT_EQ(gate.policy.equal, fence::equal_token::reject);
+  EXPECT_EQ(gate.routes[0].policy.equal, fence::equal_token::reject);
+  EXPECT_EQ(gate.routes[1].policy.equal, fence::equal_token::accept);
+  EXPECT_EQ(gate.routes[2].policy.equal, fence::equal_token::reject);
+}
+
 TEST_F(HttpConfigTest, ReadsRoutesOfEveryKind) {
   const auto gate = http_of(
       http_with("store: ledger\n    routes:\n"
@@ -179,7 +192,6 @@ TEST_F(HttpConfigTest, RejectsRoutesThatCannotWork) {
   EXPECT_THAT(error_of(order_ + "sql: \"select '$1'\", params: ['{id}'], " + ledger), HasSubstr("sql has no $1"));
   EXPECT_THAT(error_of(order_ + "params: ['{id}'], " + ledger), HasSubstr("params are those of sql"));
   EXPECT_THAT(error_of(order_ + "sql: 'select 1', guarantee: held, " + ledger), HasSubstr("atomic, which is more"));
-  EXPECT_THAT(error_of(order_ + "policy: { equal_token: reject }, " + ledger), HasSubstr("not served by http gates"));
   EXPECT_THAT(error_of(order_ + "sql: 'select 1', redis: [GET, a], store: cache"), HasSubstr("one of redis and sql"));
 }
 

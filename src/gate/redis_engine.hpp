@@ -114,7 +114,7 @@ class redis_engine : private redis_engine_parts {
   void arm_reply(awaits what, const wire::reply_head& head);
   void marks_reply(std::string_view raw);
   void finish_arm();
-  void heal(std::vector<std::size_t> gone_back);
+  void heal();
   void send_batch();
   void append_uses(claim_mask required, std::size_t& added);
   void send_exec();

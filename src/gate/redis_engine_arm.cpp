@@ -8,9 +8,6 @@
 
 namespace fencegate::gate {
 
-using fence::reason;
-using fence::rejection;
-
 namespace {
 
 constexpr std::chrono::milliseconds poll_delay_min{2}, poll_delay_max{50};
@@ -173,12 +170,13 @@ void redis_engine::finish_arm() {
     phase_ = phase::open;
   armed_mask_ = 0;
   if (!arm_error_.empty()) return;
-  if (!arm_gone_back_.empty() || arm_epoch_moved_) heal(std::move(arm_gone_back_));
+  if (!arm_gone_back_.empty() || arm_epoch_moved_) heal();
 }
 
 // The backend showed a mark below one seen before, or another epoch. The control link puts it right, then we go on.
-void redis_engine::heal(std::vector<std::size_t> gone_back) {
+void redis_engine::heal() {
   phase_ = phase::waiting;
+  const auto gone_back = std::exchange(arm_gone_back_, {});  // an answer that comes at once may arm anew
   auto left = std::make_shared<std::size_t>(1 + gone_back.size());
   auto one_done = [this, left] {
     if (--*left != 0) return;

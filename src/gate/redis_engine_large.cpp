@@ -90,7 +90,7 @@ bool redis_engine::decide_large() {
 
 bool redis_engine::decide_large_write() {
   large& l = *large_;
-  const auto refuse = [&](rejection why) {
+  const auto refuse = [&](const rejection& why) {
     host_.report(why, l.spec->name, false);
     return swallow_large(fence::redis_error(why), false);
   };

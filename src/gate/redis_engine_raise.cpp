@@ -3,9 +3,6 @@
 
 namespace fencegate::gate {
 
-using fence::reason;
-using fence::rejection;
-
 // Raises the first claim of the mask that was not raised yet (the backend was away when it was bound). False: nothing to
 // do; true: wait.
 bool redis_engine::raise_pending(claim_mask mask) {
@@ -33,18 +30,17 @@ void redis_engine::raise_claims(std::function<void()> then) {
     one.attempted = raise_round_;
     auto cell = one.cell;
     if (one.rules.equal == fence::equal_token::reject) {
-      host_.read_mark(cell, [this, cell, then](const backend::mark_reading& reading) {
+      return host_.read_mark(cell, [this, cell, then = std::move(then)](const backend::mark_reading& reading) mutable {
         on_mark_for_one_use(*cell, reading);
-        raise_claims(then);
+        raise_claims(std::move(then));
       });
-      return;
     }
-    host_.raise(cell, one.presented, one.rules.max_step, [this, cell, then](const backend::raise_outcome& outcome) {
+    auto on_outcome = [this, cell, then = std::move(then)](const backend::raise_outcome& outcome) mutable {
       if (outcome.raised) figures_.checks(metrics::check_outcome::raised).add();
       on_raised(claims_, *cell, outcome);
-      raise_claims(then);
-    });
-    return;
+      raise_claims(std::move(then));
+    };
+    return host_.raise(cell, one.presented, one.rules.max_step, std::move(on_outcome));
   }
   ++raise_round_;
   then();

@@ -305,7 +305,7 @@ void redis_engine::value_done() {
         arm_marks_ok_ = true;
         return pop_expectation();
       }
-      const std::string raw = std::move(captured_);
+      const std::string raw = std::exchange(captured_, {});
       pop_expectation();
       return marks_reply(raw);
     }
@@ -321,17 +321,17 @@ void redis_engine::value_done() {
       return pop_expectation();
     case awaits::single: pop_expectation(); return single_done();
     case awaits::state_change: {
-      held_reply_ = std::move(captured_);
+      held_reply_ = std::exchange(captured_, {});
       pop_expectation();
       return on_state_reply();
     }
     case awaits::probe: {
-      probe_answer_ = std::move(captured_);
+      probe_answer_ = std::exchange(captured_, {});
       pop_expectation();
       return probe_done();
     }
     case awaits::peek: {
-      const std::string raw = std::move(captured_);
+      const std::string raw = std::exchange(captured_, {});
       pop_expectation();
       return peek_done(raw);
     }

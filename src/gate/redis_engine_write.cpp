@@ -41,7 +41,7 @@ redis_engine::progress redis_engine::step_write(const wire::request& r, const co
 
 redis_engine::progress redis_engine::step_fenced(const wire::request& r, const command_spec& spec,
                                                  claim_mask required) {
-  const auto answer = [&](rejection why) {
+  const auto answer = [&](const rejection& why) {
     if (!batch_.commands.empty()) return block();
     reject(why, spec.name.empty() ? r.name() : std::string_view(spec.name));
     return progress::taken;

@@ -217,7 +217,7 @@ void redis_session::raise(std::shared_ptr<backend::mark_cell> cell, fence::token
 
 void redis_session::read_mark(std::shared_ptr<backend::mark_cell> cell,
                               std::function<void(const backend::mark_reading&)> done) {
-  shard_.control->read(std::move(cell), later(std::move(done)));
+  shard_.control->read(cell, later(std::move(done)));
 }
 
 void redis_session::keys_of(const std::vector<std::string>& arguments,

@@ -93,7 +93,7 @@ result<void> server::start() {
   if (auto listening = listen(); listening.has_error()) return listening;
   // Until it is known whether the backend answers, clients wait in the kernel's queue. What the workers' queues still
   // hold is let go after the server's end: when another gate could not start, or the backend never answered.
-  const std::shared_ptr<void> unsettled(nullptr, [this, alive = std::weak_ptr(alive_)](void*) {
+  std::shared_ptr<void> unsettled(nullptr, [this, alive = std::weak_ptr(alive_)](void*) {
     if (!alive.expired()) asio::post(workers_.context(0), [this] { accept(); });
   });
   for (auto& s : shards_) {

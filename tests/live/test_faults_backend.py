@@ -139,8 +139,8 @@ class Backend(FaultTest):
             return False
 
     def test_restarted(self):
-        self.through(Bench(self), Fault("restart", lambda bench: bench.redis.restart(), lambda bench: None,
-                                        denies_writes=True))
+        bench = Bench(self, appendfsync="always")  # else Redis may put off writing what it has acknowledged
+        self.through(bench, Fault("restart", lambda bench: bench.redis.restart(), lambda bench: None, denies_writes=True))
 
     def test_links_are_killed(self):
         fault = Fault("CLIENT KILL", lambda bench: bench.must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),

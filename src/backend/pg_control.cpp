@@ -43,6 +43,13 @@ pg_raise_result raised_of(const pg_result& answered, const pg_control::claims& w
   return out;
 }
 
+// `done` is called on the thread of `reply_to`.
+pg_answer to_raise(asio::io_context& reply_to, const pg_control::claims& wanted, pg_control::raise_callback done) {
+  return [&reply_to, wanted, done = std::move(done)](const pg_result& rows) {
+    asio::post(reply_to, [done, out = raised_of(rows, wanted)] { done(out); });
+  };
+}
+
 }  // namespace
 
 pg_control::pg_control(asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures)
@@ -62,7 +69,9 @@ void pg_control::stop() {
   stopped_ = true;
   address_->stop();
   ticker_.cancel();
-  for (auto& [name, one] : databases_) one.link->close("the gate is stopping");
+  for (auto& [name, one] : databases_)
+    for (const auto& by : {one.own, one.raising})
+      if (by.link != nullptr) by.link->close("the gate is stopping");
 }
 
 mark_memory& pg_control::marks(const std::string& database) {
@@ -84,19 +93,26 @@ void pg_control::saw(const std::string& database, const std::string& resource, f
 
 // ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-pg_control::looked_after& pg_control::at(const std::string& name) {
+pg_control::looked_after* pg_control::at(const std::string& name) {
+  if (stopped_ || (databases_.size() >= databases_max && databases_.find(name) == databases_.end())) return nullptr;
   auto& one = databases_[name];
-  if (one.link == nullptr) {
+  if (one.own.link == nullptr) {
     one.name = name;
-    one.link = std::make_shared<pg_link>(context_, gate_.cut_timeout + answer_allowance);
+    one.own = unconnected();
   }
-  return one;
+  return &one;
 }
 
-void pg_control::connect(looked_after& to) {
+pg_control::connection pg_control::unconnected() {
+  return {std::make_shared<pg_link>(context_, gate_.cut_timeout + answer_allowance)};
+}
+
+// Begins to connect, where it is not and may.
+void pg_control::keep_connected(looked_after& to, connection& by) {
+  if (by.link->connected() || by.connecting || clock::now() < by.next_try) return;
   const auto known = endpoints();
   if (known.empty() || stopped_) return;
-  to.connecting = true;
+  by.connecting = true;
   std::vector<asio::ip::address> addresses;
   if (!gate_.upstream.is_unix()) {
     asio::ip::tcp::endpoint tcp;
@@ -106,29 +122,27 @@ void pg_control::connect(looked_after& to) {
     addresses.push_back(tcp.address());
   }
   const auto how = parameters_of({gate_.upstream, gate_.control, to.name}, addresses);
-  auto done = [self = shared_from_this(), &to](const result<void>& outcome) {
-    to.connecting = false;
+  auto done = [self = shared_from_this(), &to, &by](const result<void>& outcome) {
+    by.connecting = false;
     if (outcome) {
-      to.failures = 0;
-      to.next_look = {};
+      by.failures = 0;
+      if (&by == &to.own) to.next_look = {};
       return;
     }
-    const auto back_off = std::min(back_off_max, back_off_min * (1 << std::min(to.failures++, 6)));
-    to.next_try = clock::now() + back_off;
-    self->note_problem(to, outcome.error().message);
+    const auto back_off = std::min(back_off_max, back_off_min * (1 << std::min(by.failures++, 6)));
+    by.next_try = clock::now() + back_off;
+    if (&by == &to.own) self->note_problem(to, outcome.error().message);
   };
-  to.link->connect(how, std::move(done));
+  by.link->connect(how, std::move(done));
 }
 
 void pg_control::tick() {
   if (stopped_) return;
   const auto now = clock::now();
   for (auto& [name, one] : databases_) {
-    if (!one.link->connected()) {
-      if (!one.connecting && now >= one.next_try) connect(one);
-      continue;
-    }
-    if (now >= one.next_look) {
+    keep_connected(one, one.own);
+    if (one.raising.link != nullptr) keep_connected(one, one.raising);
+    if (one.own.link->connected() && now >= one.next_look) {
       one.next_look = now + look_interval;
       look_after(one);
     }
@@ -168,13 +182,13 @@ void pg_control::look_after(looked_after& one) {
     const bool no_schema = rows.error().message.find("fencegate") != std::string::npos;
     self->note_problem(one, rows.error().message + (no_schema ? " (run fencegate install)" : ""));
   };
-  one.link->query(
+  one.own.link->query(
       "SELECT r.name, l.mark FROM pg_catalog.unnest($1::pg_catalog.text[]) r(name) LEFT JOIN "
       "fencegate.look($1::pg_catalog.text[]) l ON l.resource OPERATOR(pg_catalog.=) r.name",
       {array_of(names)}, std::move(on_marks));
   if (clock::now() < one.next_sweep) return;
   one.next_sweep = clock::now() + sweep_interval;
-  one.link->query("SELECT fencegate.sweep()", {}, [](const pg_result&) {});
+  one.own.link->query("SELECT fencegate.sweep()", {}, [](const pg_result&) {});
 }
 
 // Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
@@ -194,7 +208,7 @@ void pg_control::compare_marks(looked_after& one, const pg_rows& rows) {
                 {"seen", seen->to_string()},
                 {"mark", row[1] ? *row[1] : "none"}});
     // However far it went back: the step was allowed once.
-    one.link->transaction(raise_statements({{cell->resource, *seen}}, 0), [](const pg_result&) {});
+    one.own.link->transaction(raise_statements({{cell->resource, *seen}}, 0), [](const pg_result&) {});
   }
 }
 
@@ -213,11 +227,11 @@ std::vector<pg_statement> pg_control::raise_statements(const claims& wanted, std
 // ── questions of sessions ───────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_control::ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done) {
-  if (stopped_ || (databases_.size() >= databases_max && databases_.find(name) == databases_.end()))
+  auto* one = at(name);
+  if (one == nullptr)
     return done(wire::pg_error{"FATAL", {}, "no connection of the gate's own to this database", {}, {}});
-  auto& one = at(name);
-  if (!one.link->connected() && !one.connecting && clock::now() >= one.next_try) connect(one);
-  one.link->transaction(std::move(statements), std::move(done));
+  keep_connected(*one, one->own);
+  one->own.link->transaction(std::move(statements), std::move(done));
 }
 
 void pg_control::ended(asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done) {
@@ -263,11 +277,23 @@ void pg_control::look(asio::io_context& reply_to, const std::string& database, c
 
 void pg_control::raise(asio::io_context& reply_to, const std::string& database, const claims& wanted,
                        raise_callback done) {
-  auto answer = [&reply_to, wanted, done = std::move(done)](const pg_result& rows) {
-    asio::post(reply_to, [done, out = raised_of(rows, wanted)] { done(out); });
-  };
-  auto begin = [self = shared_from_this(), database, wanted, answer = std::move(answer)] {
+  auto begin = [self = shared_from_this(), database, wanted, answer = to_raise(reply_to, wanted, std::move(done))] {
     self->ask(database, self->raise_statements(wanted, self->gate_.policy.max_step), answer);
+  };
+  asio::post(context_, std::move(begin));
+}
+
+void pg_control::raise_ahead(asio::io_context& reply_to, const std::string& database, const claims& wanted,
+                             raise_callback done) {
+  auto begin = [self = shared_from_this(), database, wanted, answer = to_raise(reply_to, wanted, std::move(done))] {
+    const wire::pg_error not_free{"ERROR", {}, "the gate's own connection is not free", {}, {}};
+    auto* one = self->at(database);
+    if (one == nullptr) return answer(not_free);
+    auto& by = one->raising;
+    if (by.link == nullptr) by = self->unconnected();
+    self->keep_connected(*one, by);
+    if (!by.link->idle()) return answer(not_free);
+    by.link->transaction(self->raise_statements(wanted, self->gate_.policy.max_step), answer);
   };
   asio::post(context_, std::move(begin));
 }

@@ -1,5 +1,6 @@
-// What a PostgreSQL gate knows of its server, and its own connections to it: one to each database that its clients use. It
-// says why a session was ended, reads marks, puts marks right that went back, and sweeps dead registrations.
+// What a PostgreSQL gate knows of its server, and its own connections to it: one to each database that its clients use, and
+// one more where marks rise. It says why a session was ended, reads marks, raises them, puts marks right that went back,
+// and sweeps dead registrations.
 //
 // Lives on one thread; the functions marked so may be called from any.
 #pragma once
@@ -45,6 +46,10 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   void look(boost::asio::io_context& reply_to, const std::string& database, const claims& of, look_callback done);
   // The marks rise to these tokens, all or none, without a session being armed; older sessions end first.
   void raise(boost::asio::io_context& reply_to, const std::string& database, const claims& wanted, raise_callback done);
+  // The same on the other connection, behind nobody, so that a raise that waits for sessions to end keeps nobody from
+  // asking why they did. An error without SQLSTATE where it is not free.
+  void raise_ahead(boost::asio::io_context& reply_to, const std::string& database, const claims& wanted,
+                   raise_callback done);
   // Any thread. What this process has seen of a mark; and something it now has.
   [[nodiscard]] std::optional<fence::token> seen(const std::string& database, const std::string& resource) const;
   void saw(const std::string& database, const std::string& resource, fence::token mark);
@@ -54,21 +59,26 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
 
  private:
   using clock = std::chrono::steady_clock;
-  struct looked_after {
-    std::string name;
+  struct connection {
     std::shared_ptr<pg_link> link;
     bool connecting = false;
     int failures = 0;
     clock::time_point next_try{};
+  };
+  struct looked_after {
+    std::string name;
+    connection own;
+    connection raising;  // no link: there was nothing to raise ahead yet
     clock::time_point next_look{};
     clock::time_point next_sweep{};
-    std::optional<std::string> problem;  // as it was logged last, "" = it is up
+    std::optional<std::string> problem;  // of `own`, as it was logged last, "" = it is up
   };
 
   mark_memory& marks(const std::string& database);
   void tick();
-  looked_after& at(const std::string& name);
-  void connect(looked_after& to);
+  looked_after* at(const std::string& name);  // nullptr: one more is too many
+  [[nodiscard]] connection unconnected();
+  void keep_connected(looked_after& to, connection& by);
   void ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done);
   [[nodiscard]] std::vector<pg_statement> raise_statements(const claims& wanted, std::int64_t max_step) const;
   void look_after(looked_after& one);

@@ -83,6 +83,8 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   // Connects; `done` once, with the outcome. REQUIRES: not connected nor connecting.
   void connect(const parameters& how, std::function<void(const result<void>&)> done);
   [[nodiscard]] bool connected() const { return connected_; }
+  // Connected, and what is asked now is sent at once.
+  [[nodiscard]] bool idle() const { return connected_ && line_.empty(); }
   // `done` is called once: later, or at once when there is no connection.
   void query(std::string sql, std::vector<std::string> arguments, pg_answer done);
   // The same for several statements in one transaction: the first error, or the last one's answer.

@@ -201,6 +201,8 @@ std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_t
       std::to_string(cut_timeout.count()) + "::pg_catalog.int4,'" + std::to_string(max_step) + "'::pg_catalog.int8)");
 }
 
+bool is_fences_own(const wire::pg_error& e) { return reason_of(e.sqlstate).has_value(); }
+
 fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims) {
   fence::rejection why;
   why.why = fence::reason::unavailable;

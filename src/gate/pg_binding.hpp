@@ -43,6 +43,8 @@ void bind_claims(claims_list& bound, const claims_list& added);
 // The call of fencegate.guard for these claims.
 [[nodiscard]] std::string guard_statement(const claims_list& claims);
 
+// An error that the fence's functions raise on purpose.
+[[nodiscard]] bool is_fences_own(const wire::pg_error& e);
 // What an error of the fence's functions means; one that is not theirs: the mark could not be checked.
 [[nodiscard]] fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims);
 

@@ -219,6 +219,7 @@ bool pg_engine::step_starting_backend() {
         if ((*both)[0] == "application_name") application_name_ = (*both)[1];
         if ((*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
         if ((*both)[0] == "in_hot_standby") on_standby_ = (*both)[1] == "on";
+        if ((*both)[0] == "is_superuser") superuser_ = (*both)[1] == "on";
       }
       break;
     case 'E':

@@ -44,6 +44,9 @@ class pg_host {
   // Raises the marks to these tokens, all or none.
   virtual void raise(const std::string& database, const claims_list& claims,
                      std::function<void(backend::pg_raise_result)> done) = 0;
+  // The same in front of an arm; an error where it would have to wait for its turn.
+  virtual void raise_ahead(const std::string& database, const claims_list& claims,
+                           std::function<void(backend::pg_raise_result)> done) = 0;
   // What this process has seen of a mark; and something it now has.
   [[nodiscard]] virtual std::optional<fence::token> seen(const std::string& database,
                                                          const std::string& resource) const = 0;
@@ -98,7 +101,7 @@ class pg_engine {
     cancelling,  // a CancelRequest was sent on; the server answers by closing
     starting,    // authentication, up to the first ReadyForQuery, which is held back
     arming,      // the replies to an arm_query are being read
-    raising,     // guard: transaction: the marks are being raised
+    raising,     // the marks are being raised on a connection of the gate's own
     looking,     // monitor: the marks are being read
     relaying,
     judging,  // the server has ended the session: why?
@@ -118,6 +121,9 @@ class pg_engine {
   void begin_arming(claims_list claims);
   bool step_arming();
   void begin_raising();
+  [[nodiscard]] bool is_to_raise() const;
+  void raise_ahead();
+  void send_arm();
   void on_armed(bool raised, std::uint64_t cut);
   void on_arming_failed(const fence::rejection& why);
   void watch_only(const claims_list& claims);
@@ -190,6 +196,7 @@ class pg_engine {
   bool cancels_ = false;  // the first packet is a CancelRequest
   bool authenticated_ = false;
   bool on_standby_ = false;  // as the server reported it (PostgreSQL 14 and newer)
+  bool superuser_ = false;   // as the server reported it
   bool terminated_ = false;  // the client has said Terminate
 
   // The fence.
@@ -200,6 +207,7 @@ class pg_engine {
   bool brought_name_ = false;     // the client has given it in its first packet
   claims_list arming_for_;
   arm_reading arm_;
+  backend::pg_raised raised_ahead_;  // of this arm
   std::string held_ready_;  // the first ReadyForQuery, for the client once it is armed; empty: the client has it
   std::chrono::steady_clock::time_point arm_sent_;
   std::optional<fence::rejection> statement_refused_;  // by the arm in front of it

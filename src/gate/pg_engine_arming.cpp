@@ -2,6 +2,7 @@
 #include "base/limits.hpp"
 #include "gate/pg_engine.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -50,8 +51,42 @@ void pg_engine::begin_arming(claims_list claims) {
   phase_ = phase::arming;
   if (const auto stale = refused_by_memory(arming_for_)) return on_arming_failed(*stale);
   if (gate_.kept_by == settings::guard::transaction) return begin_raising();
+  if (is_to_raise()) return raise_ahead();
+  send_arm();
+}
+
+void pg_engine::send_arm() {
+  phase_ = phase::arming;
   to_backend += arm_query(arming_for_, gate_.cut_timeout, gate_.policy.max_step);
   host_.set_timer(gate_.cut_timeout + arming_allowance);
+}
+
+// A mark is known to be lower, and this session is neither registered, which a raise would end it for, nor a superuser's,
+// which may not be armed.
+bool pg_engine::is_to_raise() const {
+  if (held_ready_.empty() || !bound_.empty() || superuser_) return false;
+  return std::any_of(arming_for_.begin(), arming_for_.end(), [this](const fence::claim& c) {
+    const auto seen = host_.seen(database_, c.resource);
+    return seen && *seen < c.presented;
+  });
+}
+
+// A new session compiles the functions of a raise first, which takes longer than the raise. So a connection of the gate's
+// own does it that has them ready. It proves nothing: the session is armed behind it as if nobody had raised, and where the
+// connection is not free or may not raise, that raises.
+void pg_engine::raise_ahead() {
+  phase_ = phase::raising;
+  host_.raise_ahead(database_, arming_for_, [this](const backend::pg_raise_result& done) {
+    if (phase_ != phase::raising) return;
+    if (done) raised_ahead_ = *done;
+    if (!done && is_fences_own(done.error())) {
+      figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
+      on_arming_failed(rejection_of(done.error(), arming_for_));
+    } else {
+      send_arm();
+    }
+    on_backend_bytes();
+  });
 }
 
 bool pg_engine::step_arming() {
@@ -76,7 +111,8 @@ bool pg_engine::step_arming() {
     on_arming_failed(outcome.why);
     return true;
   }
-  on_armed(outcome.raised, outcome.cut);
+  const auto ahead = std::exchange(raised_ahead_, {});
+  on_armed(ahead.any || outcome.raised, ahead.cut + outcome.cut);
   return true;
 }
 

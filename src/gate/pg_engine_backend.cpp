@@ -176,6 +176,7 @@ void pg_engine::on_terminated(bool with_error) {
 void pg_engine::on_backend_end() {
   backend_ended_ = true;
   switch (phase_) {
+    case phase::raising:
     case phase::arming: {
       auto why = arm_.judge().why;
       on_arming_failed(why);

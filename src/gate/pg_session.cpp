@@ -212,6 +212,11 @@ void pg_session::raise(const std::string& database, const claims_list& claims,
   shard_.control->raise(shard_.context, database, claims, later(std::move(done)));
 }
 
+void pg_session::raise_ahead(const std::string& database, const claims_list& claims,
+                             std::function<void(backend::pg_raise_result)> done) {
+  shard_.control->raise_ahead(shard_.context, database, claims, later(std::move(done)));
+}
+
 std::optional<fence::token> pg_session::seen(const std::string& database, const std::string& resource) const {
   return shard_.control->seen(database, resource);
 }

@@ -54,6 +54,8 @@ class pg_session final : public session,
             std::function<void(std::optional<claims_list>)> done) override;
   void raise(const std::string& database, const claims_list& claims,
              std::function<void(backend::pg_raise_result)> done) override;
+  void raise_ahead(const std::string& database, const claims_list& claims,
+                   std::function<void(backend::pg_raise_result)> done) override;
   std::optional<fence::token> seen(const std::string& database, const std::string& resource) const override;
   void saw(const std::string& database, const std::string& resource, fence::token mark) override;
   void set_timer(std::chrono::milliseconds delay) override;

@@ -295,6 +295,76 @@ class Superseded(PgGateTest):
                              [self.resource, "34", "35", "no"])
 
 
+class RaisedAhead(PgGateTest):
+    """Marks that are known to be lower rise on a connection of the gate's own, behind which the session is armed."""
+
+    RAISED = ("SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'idle' "
+              "AND query LIKE '%%fencegate.raise_all(%%' AND query NOT LIKE '%%fencegate.ended(%%'")
+
+    def ended(self, old):
+        with self.assertRaises(psycopg2.Error):
+            self.write(old, "stale")
+        self.assertIn(f"of {self.resource} is below mark", old.info.error_message)
+
+    def take_over_until_ahead(self, gate):
+        """The last of takeovers of which one was made by the gate's connection; each ends its predecessor."""
+        token = 1
+        old = self.connect(token, gate=gate)
+        while self.server.value(self.RAISED) == 0:
+            self.assertLess(token, 200, "no raise ever runs on the gate's own connection")
+            token += 1
+            new = self.connect(token, gate=gate)
+            self.ended(old)
+            self.write(new, "new")
+            old = new
+        return old, token
+
+    def test_each_takeover_ends_its_predecessor_and_counts_once(self):
+        with PgGate(self.server) as gate:
+            _, token = self.take_over_until_ahead(gate)
+            self.assertEqual(self.mark(), token)
+            self.assertEqual(self.written(), ["new"] * (token - 1))
+            self.assertEqual(gate.metric("raises_total"), token)
+            self.assertEqual(gate.metric("sessions_cut_total"), token - 1)
+
+    def test_where_the_gates_user_may_not_raise_the_session_does(self):
+        with PgGate(self.server) as gate:
+            old, token = self.take_over_until_ahead(gate)
+            name = "fencegate.raise_all(text[], bigint[], integer, bigint, integer)"
+            self.server.sql(f"REVOKE EXECUTE ON FUNCTION {name} FROM fencegate_gate")
+            self.addCleanup(self.server.sql, f"GRANT EXECUTE ON FUNCTION {name} TO fencegate_gate")
+            new = self.connect(token + 1, gate=gate)
+            self.assertEqual(self.mark(), token + 1)
+            self.ended(old)
+            self.write(new, "newest")
+
+    def test_a_session_that_does_not_end_fails_the_raise_and_keeps_the_mark(self):
+        with PgGate(self.server, cut_timeout="300ms") as gate:
+            old, token = self.take_over_until_ahead(gate)
+            pid = old.info.backend_pid
+            self.server.freeze(pid)
+            try:
+                self.rejected("ZF006", self.connect, token + 1, gate=gate)
+                self.assertEqual(self.mark(), token)
+            finally:
+                self.server.thaw(pid)
+            self.connect(token + 1, gate=gate)
+            self.assertRaises(psycopg2.Error, self.write, old, "stale")
+            self.assertEqual(self.written(), ["new"] * (token - 1))
+
+    def test_a_connection_that_was_lost_comes_back(self):
+        with PgGate(self.server) as gate:
+            old, token = self.take_over_until_ahead(gate)
+            self.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                            "AND query LIKE '%%fencegate.%%'")
+            new = self.connect(token + 1, gate=gate)
+            self.ended(old)
+            self.write(new, "newest")
+            new.close()
+            self.resource += ".again"
+            self.take_over_until_ahead(gate)
+
+
 class Standby(PgGateTest):
     def test_nobody_is_admitted(self):
         with PostgresStandby(self.server) as standby:

@@ -26,7 +26,8 @@ class fake_pg_host : public gate::pg_host {
   std::vector<std::string> cuts;     // "orders 34 35 no"
   std::optional<std::chrono::milliseconds> timer;
   int asked = 0;             // how often ended() was called
-  gate::claims_list raised;  // by raise(), last
+  gate::claims_list raised;  // by raise() or raise_ahead(), last
+  int raised_ahead = 0;      // how often raise_ahead() was called
 
   [[nodiscard]] bool holds_answers() const { return !held_.empty(); }
   void answer_next() {
@@ -56,6 +57,15 @@ class fake_pg_host : public gate::pg_host {
       if (const auto failed = on_raise ? on_raise(claims) : std::nullopt) return done(*failed);
       raised = claims;
       done(backend::pg_raised{true, 0});
+    });
+  }
+  void raise_ahead(const std::string&, const gate::claims_list& claims,
+                   std::function<void(backend::pg_raise_result)> done) override {
+    ++raised_ahead;
+    answer([this, claims, done = std::move(done)] {
+      if (const auto failed = on_raise ? on_raise(claims) : std::nullopt) return done(*failed);
+      raised = claims;
+      done(backend::pg_raised{true, 2});
     });
   }
   [[nodiscard]] std::optional<fence::token> seen(const std::string&, const std::string& resource) const override {

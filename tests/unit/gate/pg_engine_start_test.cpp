@@ -158,6 +158,87 @@ TEST(PgEngineStart, MemoryRefusesAStaleTokenWithoutAskingTheServer) {
   EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
 }
 
+// Where a mark is known to be lower, it is raised on a connection of the gate's own first. The arm behind that is what
+// proves, and raises where the connection is not free.
+TEST(PgEngineStart, AMarkThatIsKnownToBeLowerIsRaisedAheadOfTheArm) {
+  for (const bool fails : {false, true}) {
+    pg_rig rig;
+    rig.host.saw("", "orders", fence::token(33));
+    rig.host.hold_answers = true;
+    if (fails) rig.host.on_raise = [](const auto&) { return wire::pg_error{"ERROR", {}, "not free", {}, {}}; };
+    rig.log_in("orders=34");
+    rig.client(query("INSERT"));
+    EXPECT_EQ(rig.host.raised_ahead, 1);
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    rig.host.answer_next();
+    EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
+    rig.server(row({"orders", "34", fails ? "t" : "f", "0"}) + ready('I'));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
+    EXPECT_EQ(rig.figures.raises_total.value(), 1U);
+    EXPECT_EQ(rig.figures.sessions_cut_total.value(), fails ? 0U : 2U);
+  }
+}
+
+TEST(PgEngineStart, ARaiseAheadIsNoProof) {
+  pg_rig rig;
+  rig.host.saw("", "orders", fence::token(33));
+  rig.log_in("orders=34");
+  rig.client(query("INSERT"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
+  rig.server(error_of("ERROR", "ZF001") + ready('I'));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(PgEngineStart, ARaiseAheadThatIsRefusedRefusesTheSession) {
+  pg_rig rig;
+  rig.host.saw("", "orders", fence::token(33));
+  rig.host.on_raise = [](const auto&) {
+    return wire::pg_error{"ERROR", "ZF006", "older sessions did not end", {}, {}};
+  };
+  rig.log_in("orders=34");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), ElementsAre("R", "K", "E FATAL ZF006 applied no"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(PgEngineStart, TheEndOfTheServerDuringARaiseAheadIsTold) {
+  pg_rig rig;
+  rig.host.saw("", "orders", fence::token(33));
+  rig.host.hold_answers = true;
+  rig.log_in("orders=34");
+  rig.forget();
+  rig.server_ends();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
+  rig.host.answer_next();
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+// Not where nothing is known to rise; not for a superuser, who will be refused; and not for a session that is registered:
+// the raise would end it.
+TEST(PgEngineStart, NothingIsRaisedAheadThatMayBeInVain) {
+  pg_rig unknown;
+  unknown.log_in("orders=34");
+  EXPECT_EQ(unknown.host.raised_ahead, 0);
+
+  pg_rig equal;
+  equal.host.saw("", "orders", fence::token(34));
+  equal.log_in("orders=34");
+  EXPECT_EQ(equal.host.raised_ahead, 0);
+
+  pg_rig superuser;
+  superuser.host.saw("", "orders", fence::token(33));
+  superuser.open("orders=34");
+  superuser.server(authentication_ok() + parameter("is_superuser", "on") + backend_key() + ready('I'));
+  EXPECT_EQ(superuser.host.raised_ahead, 0);
+
+  pg_rig registered;
+  registered.serve();
+  registered.client(query("/*fence:orders=35*/INSERT"));
+  EXPECT_THAT(registered.sent(), ElementsAre("Q ARM orders 35"));
+  EXPECT_EQ(registered.host.raised_ahead, 0);
+}
+
 TEST(PgEngineStart, NothingIsSaidBeforeAuthenticationHasEnded) {
   pg_rig rig;
   rig.open("orders=34");

@@ -135,18 +135,56 @@ class Schema(FenceTest):
     def test_an_older_version_is_upgraded_with_its_marks(self):
         base = self.base(lambda schema: schema.replace("this_version constant integer := 3", "this_version constant integer := 0")
                          .replace("PARALLEL SAFE RETURN 3;", "PARALLEL SAFE RETURN 0;")
-                         .replace("FUNCTION fencegate.sweep() RETURNS bigint", "FUNCTION fencegate.sweep() RETURNS numeric"))
+                         .replace("FUNCTION fencegate.sweep() RETURNS", "FUNCTION fencegate.sweep(patience integer) RETURNS")
+                         .replace("fencegate.sweep() TO", "fencegate.sweep(integer) TO"))
         self.assertEqual(base.value("SELECT fencegate.version()"), 0)
         base.sql("SELECT fencegate.protect('writes')")
         old = base.armed(33)
         self.server.install(base.name)
         self.assertEqual(base.value("SELECT fencegate.version()"), 3)
-        self.assertEqual(base.value("SELECT pg_typeof(fencegate.sweep())::text"), "bigint")
+        self.assertEqual(base.sql("SELECT oid::regprocedure::text FROM pg_proc WHERE proname = 'sweep'"),
+                         [("fencegate.sweep()",)])
         self.assertEqual(base.mark(), 33)
         self.assertTrue(old.write("still armed"))
         self.assert_rejected(base.writer().run("INSERT INTO writes VALUES (1, 'x')"), "ZF002")
         base.armed(34)
         self.assertFalse(old.alive())
+
+    def older(self):
+        return self.base(lambda schema: schema.replace("this_version constant integer := 3", "this_version constant integer := 0")
+                         .replace("PARALLEL SAFE RETURN 3;", "PARALLEL SAFE RETURN 0;"))
+
+    def test_an_upgrade_keeps_what_users_have_built_on_it(self):
+        base = self.older()
+        base.sql("CREATE VIEW own AS SELECT fencegate.arm('orders', 33) AS mark")
+        base.sql("ALTER TABLE writes ENABLE ROW LEVEL SECURITY")
+        base.sql("CREATE POLICY own ON writes AS RESTRICTIVE USING (fencegate.version() >= 0)")
+        base.sql("GRANT EXECUTE ON FUNCTION fencegate.list() TO bob")
+        self.server.install(base.name)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 3)
+        self.assertEqual(base.sql("SELECT pg_get_viewdef('own'::regclass) LIKE '%%fencegate.arm(%%', "
+                                  "(SELECT count(*) FROM pg_policy WHERE polname = 'own'), "
+                                  "has_function_privilege('bob', 'fencegate.list()', 'EXECUTE')"), [(True, 1, True)])
+
+    def test_an_upgrade_that_would_drop_what_users_have_built_is_refused(self):
+        base = self.older()
+        base.sql("SET ROLE fencegate_owner; CREATE FUNCTION fencegate.gone() RETURNS integer LANGUAGE sql RETURN 1; RESET ROLE")
+        base.sql("CREATE VIEW own AS SELECT fencegate.gone()")
+        self.assert_refused(base.name, "cannot drop function fencegate.gone")
+        self.assertEqual(base.value("SELECT fencegate.version()"), 0)
+
+    def test_it_waits_for_nobody_who_works(self):
+        """Whoever waits for a table's lock has all others wait behind it."""
+        base = self.base()
+        busy = base.armed(33)
+        busy.begin()
+        busy.run("SELECT fencegate.guard('{orders}', '{33}')")
+        arming = base.writer("bob")
+        arming.begin()
+        arming.arm(33)
+        self.server.install(base.name, mutate=lambda schema: schema.replace("lock_timeout = '10s'", "lock_timeout = '100ms'"))
+        self.assertIsNone(busy.run("COMMIT"))
+        self.assertIsNone(arming.run("COMMIT"))
 
     def test_a_newer_version_is_left_alone(self):
         newer = lambda schema: schema.replace("constant integer := 3;", "constant integer := 4;").replace("RETURN 3;", "RETURN 4;")

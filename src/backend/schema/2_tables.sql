@@ -19,7 +19,11 @@ CREATE UNLOGGED TABLE IF NOT EXISTS fencegate.sessions (
   PRIMARY KEY (resource, pid)
 ) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX IF NOT EXISTS sessions_pid ON fencegate.sessions (pid);
+DO $$  -- not IF NOT EXISTS: that locks the table also where there is nothing to do
+BEGIN
+  IF to_regclass('fencegate.sessions_pid') IS NULL THEN
+    CREATE INDEX sessions_pid ON fencegate.sessions (pid); END IF;
+END $$;
 
 -- The database's own limits, which hold for every caller. One row.
 CREATE TABLE IF NOT EXISTS fencegate.settings (
@@ -28,9 +32,14 @@ CREATE TABLE IF NOT EXISTS fencegate.settings (
   cut_ms   integer NOT NULL DEFAULT 5000 CHECK (cut_ms BETWEEN 1 AND 600000),      -- longest wait of a raise
   secret   text NOT NULL DEFAULT gen_random_uuid()::text || gen_random_uuid()      -- seals what fencegate.guard leaves
 );
--- The longest time for which a raise may spare what holds a mark; on top of cut_ms.
-ALTER TABLE fencegate.settings ADD COLUMN IF NOT EXISTS
-  grace_ms integer NOT NULL DEFAULT 5000 CHECK (grace_ms BETWEEN 0 AND 600000);
+-- The longest time for which a raise may spare what holds a mark; on top of cut_ms. New in version 2.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.settings'::regclass AND a.attname = 'grace_ms') THEN
+    ALTER TABLE fencegate.settings ADD COLUMN
+      grace_ms integer NOT NULL DEFAULT 5000 CHECK (grace_ms BETWEEN 0 AND 600000);
+  END IF;
+END $$;
 INSERT INTO fencegate.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 -- fencegate.new_max_step, new_cut_ms, new_grace_ms: what `fencegate install` sets before this script, from the
 -- configuration.

@@ -1,3 +1,17 @@
+-- ── what an older version left ──────────────────────────────────────────────────────────────────────────
+
+-- Functions that this script did not make anew. What somebody has built on one is not dropped with it: then the
+-- installation fails, and says what it is. (A function whose result changes is dropped by name, before it is made.)
+DO $$
+DECLARE old regprocedure;
+BEGIN
+  IF current_setting('fencegate.upgrades') <> 'yes' THEN RETURN; END IF;
+  FOR old IN SELECT p.oid FROM pg_proc p
+              WHERE p.pronamespace = 'fencegate'::regnamespace AND p.xmin <> pg_current_xact_id()::xid LOOP
+    EXECUTE format('DROP FUNCTION %s', old);
+  END LOOP;
+END $$;
+
 -- ── who may do what ─────────────────────────────────────────────────────────────────────────────────────
 
 REVOKE ALL ON SCHEMA fencegate FROM PUBLIC;

@@ -7,6 +7,7 @@
 
 #include "backend/mark_healing.hpp"
 #include "backend/redis_state.hpp"
+#include "backend/store.hpp"
 #include "base/byte_queue.hpp"
 #include "fence/tag.hpp"
 #include "wire/resp_reply.hpp"
@@ -66,11 +67,10 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   [[nodiscard]] bool run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
                                  std::function<void(const wire::reply_value*)> done);
 
-  // Raises marks from below to these tokens, all or none, and runs a command behind that unless it is empty
-  // (backend/redis_scripts.hpp: spending_command). The rest as above.
-  [[nodiscard]] bool run_spending(const std::vector<fence::claim>& claims, std::int64_t max_step,
-                                  const std::vector<std::string>& command,
-                                  std::function<void(const wire::reply_value*)> done);
+  // Raises marks to these tokens, all or none, and runs a command behind that unless it is empty
+  // (backend/redis_scripts.hpp: raise_marks). The rest as above.
+  [[nodiscard]] bool run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
+                                 std::function<void(const wire::reply_value*)> done);
 
   // The keys of a command by COMMAND GETKEYS; nullopt when the server could not tell.
   void keys_of(const std::vector<std::string>& arguments,

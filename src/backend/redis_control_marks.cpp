@@ -152,24 +152,25 @@ bool redis_control::run_checked(const std::vector<fence::claim>& claims, const s
   return true;
 }
 
-bool redis_control::run_spending(const std::vector<fence::claim>& claims, std::int64_t max_step,
-                                 const std::vector<std::string>& command,
-                                 std::function<void(const wire::reply_value*)> done) {
+bool redis_control::run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
+                                std::function<void(const wire::reply_value*)> done) {
   const auto backend = state_->look();
   if (!connected_ || !backend.ready || backend.epoch.empty()) return false;
-  std::vector<std::string> keys, tokens, least;
-  for (const auto& [resource, presented] : claims) {
-    const bool from_any = max_step <= 0 || presented.value() <= max_step;
-    keys.push_back(state_->marks.cell(resource)->key);
+  std::vector<std::string> keys, tokens, least, seen;
+  for (const auto& [resource, presented] : wanted.claims) {
+    const bool from_any = wanted.max_step <= 0 || presented.value() <= wanted.max_step;
+    const auto cell = state_->marks.cell(resource);
+    keys.push_back(cell->key);
     tokens.push_back(presented.to_string());
-    least.push_back(std::to_string(from_any ? 0 : presented.value() - max_step));
+    least.push_back(std::to_string(from_any ? 0 : presented.value() - wanted.max_step));
+    seen.push_back(cell->seen() ? cell->seen()->to_string() : "");
   }
   keys.emplace_back(epoch_key);
   const std::string count = std::to_string(keys.size());
-  std::vector<std::string_view> words{"EVAL", spending_command, count};
+  std::vector<std::string_view> words{"EVAL", raise_marks, count};
   words.insert(words.end(), keys.begin(), keys.end());
-  words.emplace_back(backend.epoch);
-  for (const auto* part : std::initializer_list<const std::vector<std::string>*>{&tokens, &least, &command})
+  words.insert(words.end(), {backend.epoch, wanted.spends ? "spend" : "raise"});
+  for (const auto* part : std::initializer_list<const std::vector<std::string>*>{&tokens, &least, &seen, &command})
     words.insert(words.end(), part->begin(), part->end());
   send(words, std::move(done));
   return true;

@@ -44,12 +44,18 @@ if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' ..
 return r
 )lua";
 
-// equal_token: reject. Raises marks, all or none, each only from below its token, and runs one command behind that, if
-// there is one. KEYS: marks, then the epoch. ARGV: the expected epoch, n tokens, n least marks that the tokens may follow on,
-// then the command. Digits are compared as bytes. "FENCEGATEMARK": nothing was raised and nothing ran. "FENCEGATERAN " and an
-// error of the command: nothing was raised either. Any other error is the script's, and the command did not run.
-inline constexpr std::string_view spending_command = R"lua(
+// Raises marks, all or none, and runs one command behind that, if there is one. KEYS: marks, then the epoch. ARGV: the
+// expected epoch, "spend" (equal_token: reject: each mark is below its token) or "raise" (none is above it), n tokens,
+// n least marks that they may follow on, n marks that were seen before ("" = none), then the command. Digits are
+// compared as bytes.
+//
+// Answers what the marks were ("" = none), or what the command answered. "FENCEGATEMARK": nothing was raised and nothing
+// ran. "FENCEGATERAN " and an error of the command: nothing was raised either. Any other error is the script's, of a
+// time when it had changed nothing: what Redis refuses (memory, rights to one of the keys, its disk, a type), it refuses
+// of the writes that are tried first, each of which does nothing. DEL is what a mark is put back by that was not there.
+inline constexpr std::string_view raise_marks = R"lua(
 local n = #KEYS - 1
+local spends, command = ARGV[2] == 'spend', 3 + 3 * n
 if redis.call('GET', KEYS[n + 1]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
 local function below(a, b)
   if #a ~= #b then return #a < #b end
@@ -59,27 +65,36 @@ local function below(a, b)
   end
   return false
 end
-local was = {}
+local was, moves = {}, {}
 for i = 1, n do
-  local token, least, mark = ARGV[1 + i], ARGV[1 + n + i], redis.call('GET', KEYS[i])
+  local mark, token, least, seen = redis.call('GET', KEYS[i]), ARGV[2 + i], ARGV[2 + n + i], ARGV[2 + 2 * n + i]
   local canonical = mark and (mark == '0' or string.find(mark, '^[1-9][0-9]*$'))
-  if mark and not (canonical and below(mark, token) and not below(mark, least)) then
+  if seen ~= '' and not (canonical and not below(mark, seen)) then
+    return redis.error_reply('FENCEGATEMARK it went back')
+  end
+  local stays = mark == token and not spends
+  if mark and not stays and not (canonical and below(mark, token) and not below(mark, least)) then
     return redis.error_reply('FENCEGATEMARK it is not below the token')
   end
-  was[i] = mark
-end
-local function undo(last)
-  for i = 1, last do
-    if was[i] then redis.call('SET', KEYS[i], was[i]) else redis.call('DEL', KEYS[i]) end
-  end
+  was[i] = mark or ''
+  moves[i] = not stays or redis.call('PTTL', KEYS[i]) >= 0
 end
 for i = 1, n do
-  local set = redis.pcall('SET', KEYS[i], ARGV[1 + i])
-  if set.err then undo(i - 1) return set end
+  if moves[i] then redis.call('SET', KEYS[i], ARGV[2 + i], was[i] == '' and 'XX' or 'NX') end
+  if was[i] == '' and #ARGV >= command then redis.call('DEL', KEYS[i]) end
 end
-if #ARGV == 1 + 2 * n then return redis.status_reply('OK') end
-local r = redis.pcall(unpack(ARGV, 2 + 2 * n))
-if type(r) == 'table' and r.err then undo(n) return redis.error_reply('FENCEGATERAN ' .. r.err) end
+for i = 1, n do
+  if moves[i] then redis.call('SET', KEYS[i], ARGV[2 + i]) end
+end
+if #ARGV < command then return was end
+local ran, r = pcall(function() return redis.pcall(unpack(ARGV, command)) end)
+local failed = not ran and tostring(r) or type(r) == 'table' and r.err
+if failed then
+  for i = 1, n do
+    if was[i] == '' then redis.call('DEL', KEYS[i]) else redis.call('SET', KEYS[i], was[i]) end
+  end
+  return redis.error_reply('FENCEGATERAN ' .. failed)
+end
 return r
 )lua";
 

@@ -14,7 +14,7 @@ using clock = std::chrono::steady_clock;
 // How often marks are raised for one request before others win.
 constexpr int attempts_max = 4;
 
-// What checked_command answers when a mark is not what it has to be, and in front of an error of the command itself.
+// What the scripts answer when a mark is not what it has to be, and in front of an error of the command itself.
 constexpr std::string_view mark_moved = "FENCEGATEMARK ", command_failed = "FENCEGATERAN ";
 
 settings::redis_gate as_gate(const std::string& gate, const settings::mark_store& store) {
@@ -30,14 +30,6 @@ redis_reply owned(const wire::reply_value& from) {
   redis_reply out{from.type, std::string(from.text), from.null, {}};
   for (const auto& one : from.elements) out.elements.push_back(owned(one));
   return out;
-}
-
-fence::rejection rejection_of(const raise_outcome& outcome, const fence::claim& claim) {
-  using kind = raise_outcome::kind;
-  const auto why = outcome.what == kind::stale  ? fence::reason::stale
-                   : outcome.what == kind::jump ? fence::reason::jump
-                                                : fence::reason::unavailable;
-  return {why, claim.resource, claim.presented, outcome.mark, outcome.detail};
 }
 
 // "" when a script may run it, or why not.
@@ -64,15 +56,14 @@ std::string_view unfit_command(const command_table& commands, const std::vector<
 }  // namespace
 
 struct redis_store::attempt {
-  store_caller from;
+  clock::time_point deadline;
   presented_claims wanted;
-  std::vector<std::string> command;
-  run_callback done;
-  bool only_raises = false;  // there is no command
+  std::vector<std::string> command;  // empty: only raises
+  run_callback done;                 // on the context's thread
   int tries = 0;
 
-  void answer(command_outcome out) const { backend::answer(from, done, std::move(out)); }
-  void reject(fence::rejection why) const { answer({command_outcome::kind::rejected, {}, std::move(why), {}}); }
+  [[nodiscard]] bool only_raises() const { return command.empty(); }
+  void reject(fence::rejection why) const { done({command_outcome::kind::rejected, {}, std::move(why), {}}); }
 };
 
 redis_store::redis_store(asio::io_context& context, const std::string& gate, const settings::mark_store& store,
@@ -111,67 +102,63 @@ void redis_store::look_next(const std::vector<std::string>& resources,
 void redis_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
   using result = store_result<std::vector<sealed_mark>>;
   if (auto why = known_rejected(state_->marks, wanted)) return answer(from, done, result(*why));
-  if (wanted.spends) return spend(std::move(from), std::move(wanted), std::move(done));
   auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
-    self->seal_next(wanted, std::make_shared<std::vector<sealed_mark>>(),
-                    [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
+    self->seal_now(from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
   };
   asio::post(context_, std::move(begin));
 }
 
-void redis_store::seal_next(const presented_claims& wanted, const sealed_so_far& marks, const seal_callback& done) {
-  if (marks->size() == wanted.claims.size()) return done(std::move(*marks));
-  const auto& claim = wanted.claims[marks->size()];
-  auto on_raised = [self = shared_from_this(), wanted, marks, done](const raise_outcome& outcome) {
-    const auto& raised = wanted.claims[marks->size()];
-    if (outcome.what != raise_outcome::kind::held) return done(rejection_of(outcome, raised));
-    marks->push_back({raised, outcome.raised});
-    self->seal_next(wanted, marks, done);
-  };
-  control_->raise(state_->marks.cell(claim.resource), claim.presented, wanted.max_step, std::move(on_raised));
-}
-
-// All in one script: whoever brings the same tokens at the same time, one is first.
-void redis_store::spend(store_caller from, presented_claims wanted, seal_callback done) {
-  auto on_done = [claims = wanted.claims, done = std::move(done)](const command_outcome& outcome) {
+void redis_store::seal_now(clock::time_point deadline, const presented_claims& wanted, seal_callback done) {
+  if (wanted.claims.empty()) return done(std::vector<sealed_mark>{});
+  auto on_done = [&figures = state_->figures, claims = wanted.claims,
+                  done = std::move(done)](const command_outcome& outcome) {
     if (outcome.what == command_outcome::kind::rejected) return done(outcome.why);
     if (outcome.what != command_outcome::kind::done) return done(unavailable(outcome.detail));
     std::vector<sealed_mark> marks;
     marks.reserve(claims.size());
-    for (const auto& one : claims) marks.push_back({one, true});
+    for (std::size_t i = 0; i < claims.size(); ++i) {
+      marks.push_back({claims[i], outcome.reply.elements[i].text != claims[i].presented.to_string()});
+      if (marks.back().raised) figures.raises_total.add();
+    }
     done(std::move(marks));
   };
-  auto a = std::make_shared<attempt>(attempt{std::move(from), std::move(wanted), {}, std::move(on_done), true});
-  asio::post(context_, [self = shared_from_this(), a] { self->try_run(a); });
+  try_run(std::make_shared<attempt>(attempt{deadline, wanted, {}, std::move(on_done)}));
 }
 
 // ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void redis_store::run(store_caller from, presented_claims wanted, std::vector<std::string> command, run_callback done) {
-  auto a = std::make_shared<attempt>(attempt{std::move(from), std::move(wanted), std::move(command), std::move(done)});
-  if (auto why = known_rejected(state_->marks, a->wanted)) return a->reject(std::move(*why));
-  auto begin = [self = shared_from_this(), a] { self->try_run(a); };
-  asio::post(context_, std::move(begin));
+  using kind = command_outcome::kind;
+  if (auto why = known_rejected(state_->marks, wanted))
+    return answer(from, done, command_outcome{kind::rejected, {}, *why, {}});
+  if (command.empty())
+    return answer(from, done,
+                  command_outcome{kind::rejected, {}, {fence::reason::refused, {}, {}, {}, "there is no command"}, {}});
+  const auto deadline = from.deadline;
+  auto tell = [from = std::move(from), done = std::move(done)](command_outcome out) {
+    answer(from, done, std::move(out));
+  };
+  auto a = std::make_shared<attempt>(attempt{deadline, std::move(wanted), std::move(command), std::move(tell)});
+  asio::post(context_, [self = shared_from_this(), a] { self->try_run(a); });
 }
 
 void redis_store::try_run(const std::shared_ptr<attempt>& a) {
   if (++a->tries > attempts_max) return a->reject(unavailable("its mark is raised by others all the time"));
-  if (clock::now() >= a->from.deadline) return a->reject(unavailable("there was no answer in time"));
+  if (clock::now() >= a->deadline) return a->reject(unavailable("there was no answer in time"));
   const auto backend = state_->look();
   if (!backend.ready) return a->reject(unavailable(backend.problem));
   const auto unfit =
-      a->only_raises ? std::string_view{} : unfit_command(*backend.commands, a->command, a->wanted.read_only);
+      a->only_raises() ? std::string_view{} : unfit_command(*backend.commands, a->command, a->wanted.read_only);
   if (!unfit.empty()) return a->reject({fence::reason::refused, {}, {}, {}, std::string(unfit)});
   if (a->wanted.read_only && !a->wanted.claims.empty()) return look_first(a);
-  if (a->wanted.spends && !a->wanted.claims.empty()) return send_spending(a);
+  if (a->only_raises() || (a->wanted.spends && !a->wanted.claims.empty())) return send_raising(a);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the mark is raised, or found equal, and nothing keeps it where it was.
   auto send_unchecked = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
     if (!sealed) return a->reject(sealed.error());
     self->send(a, {});
   };
-  if (!a->wanted.read_only)
-    return seal_next(a->wanted, std::make_shared<std::vector<sealed_mark>>(), std::move(send_unchecked));
+  if (!a->wanted.read_only) return seal_now(a->deadline, a->wanted, std::move(send_unchecked));
 #endif
   send(a, a->wanted.claims);
 }
@@ -182,13 +169,14 @@ void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fenc
     a->reject(unavailable("there is no connection to Redis"));
 }
 
-void redis_store::send_spending(const std::shared_ptr<attempt>& a) {
+// All in one script: of those who bring the same tokens at the same time, one is first.
+void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!control_->run_spending(a->wanted.claims, a->wanted.max_step, a->command, std::move(on_answer)))
+  if (!control_->run_raising(a->wanted, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
 }
 
-// Redis did not find every mark below its token, and nothing was raised. Which it was, is asked and judged here.
+// Redis found a mark from which this does not go, and nothing was raised. Which it was, is asked and judged here.
 void redis_store::explain(const std::shared_ptr<attempt>& a) {
   std::vector<std::string> names;
   for (const auto& one : a->wanted.claims) names.push_back(one.resource);
@@ -224,26 +212,28 @@ void redis_store::look_first(const std::shared_ptr<attempt>& a) {
 
 void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
   using kind = command_outcome::kind;
-  if (reply == nullptr) return a->answer({kind::unknown, {}, {}, "the connection to Redis was lost"});
+  if (reply == nullptr) return a->done({kind::unknown, {}, {}, "the connection to Redis was lost"});
   if (reply->type != '-' && reply->type != '!') {
+    if (a->only_raises() && (reply->type != '*' || reply->elements.size() != a->wanted.claims.size()))
+      return a->reject(unavailable("an unexpected reply"));
     if (!a->wanted.read_only)
       for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
-    if (a->wanted.spends) state_->figures.raises_total.add(a->wanted.claims.size());
-    return a->answer({kind::done, owned(*reply), {}, {}});
+    if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());
+    return a->done({kind::done, owned(*reply), {}, {}});
   }
   if (reply->text.starts_with(command_failed)) {
     redis_reply error{'-', std::string(reply->text.substr(command_failed.size())), false, {}};
-    return a->answer({kind::failed, std::move(error), {}, {}});
+    return a->done({kind::failed, std::move(error), {}, {}});
   }
   // Any other error is the script's own: the command did not run.
   if (!reply->text.starts_with(mark_moved)) return a->reject(unavailable(std::string(reply->text)));
   if (a->wanted.read_only) return try_run(a);
-  if (a->wanted.spends) return explain(a);
+  if (a->wanted.spends || a->only_raises()) return explain(a);
   auto on_sealed = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
     if (!sealed) return a->reject(sealed.error());
     self->try_run(a);
   };
-  seal_next(a->wanted, std::make_shared<std::vector<sealed_mark>>(), std::move(on_sealed));
+  seal_now(a->deadline, a->wanted, std::move(on_sealed));
 }
 
 }  // namespace fencegate::backend

@@ -55,8 +55,7 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
 
   // Any thread, all of them; the callback comes later, on the caller's.
   void look(store_caller from, std::vector<std::string> resources, look_callback done);
-  // Raises the marks to their tokens, one after the other, and no further than the first that fails. Those that are spent:
-  // in one step, or none.
+  // Raises the marks to their tokens, all or none; those that are spent, only where each is above its mark.
   void seal(store_caller from, presented_claims wanted, seal_callback done);
   // Runs one command behind its check; raises the marks first where it has to, or in the same script where tokens are
   // spent: one that was used has been used by what was applied. Keys of the fence are refused.
@@ -69,14 +68,12 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
 
  private:
   struct attempt;
-  using sealed_so_far = std::shared_ptr<std::vector<sealed_mark>>;
 
   void look_next(const std::vector<std::string>& resources, const std::shared_ptr<std::vector<looked_mark>>& found,
                  const look_callback& done);
-  void seal_next(const presented_claims& wanted, const sealed_so_far& marks, const seal_callback& done);
-  void spend(store_caller from, presented_claims wanted, seal_callback done);
+  void seal_now(std::chrono::steady_clock::time_point deadline, const presented_claims& wanted, seal_callback done);
   void try_run(const std::shared_ptr<attempt>& a);
-  void send_spending(const std::shared_ptr<attempt>& a);
+  void send_raising(const std::shared_ptr<attempt>& a);
   void explain(const std::shared_ptr<attempt>& a);
   void look_first(const std::shared_ptr<attempt>& a);
   void send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks);

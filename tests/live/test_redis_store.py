@@ -5,9 +5,9 @@ import re
 
 import support
 from store_probe import RedisProbe
-from support import CutProxy, LiveTest, RedisServer, eventually
+from support import CutProxy, LiveTest, RedisServer, Resp, eventually
 
-MARK = "fencegate:mark:{orders}"
+MARK, MARK_OF_PAYMENTS = "fencegate:mark:{orders}", "fencegate:mark:{payments}"
 
 
 def unread_bytes(port):
@@ -34,6 +34,9 @@ class StoreTest(LiveTest):
     def get(self, key):
         return self.redis.cli.call("GET", key)
 
+    def mark(self, resource="orders"):
+        return self.get(f"fencegate:mark:{{{resource}}}")
+
 
 class Marks(StoreTest):
 
@@ -50,6 +53,95 @@ class Marks(StoreTest):
         self.assertEqual(probe.seal("orders=50", 10)[:5], ["rejected", "jump", "orders", "50", "33"])
         self.assertEqual(probe.run("orders=32", "SET", "k", "v")[:5], ["rejected", "stale", "orders", "32", "33"])
         self.assertIsNone(self.get("k"))
+
+
+    def test_all_or_none(self):
+        probe = self.probe()
+        self.redis.cli.call("SET", MARK_OF_PAYMENTS, "7")
+        for asked in (probe, self.ready(self.redis.port)):  # one has seen it, one has not
+            stale = ["rejected", "stale", "payments", "6", "7"]
+            self.assertEqual(asked.seal("orders=34,new=1,payments=6")[:5], stale)
+            self.assertEqual(asked.run("orders=34,new=1,payments=6", "SET", "k", "v")[:5], stale)
+            self.assertEqual(asked.seal("orders=34,payments=50", 10)[:5], ["rejected", "jump", "payments", "50", "7"])
+            self.assertEqual((self.mark(), self.mark("new"), self.get("k")), (b"33", None, None))
+        self.assertEqual(probe.seal("orders=34,payments=7,new=1"), ["sealed", "orders=34!", "payments=7", "new=1!"])
+
+    def test_a_mark_that_would_expire_does_not(self):
+        probe = self.probe()
+        self.redis.cli.call("EXPIRE", MARK, 1000)
+        self.assertEqual(probe.seal("orders=33,payments=1"), ["sealed", "orders=33", "payments=1!"])
+        self.assertEqual(self.redis.cli.call("TTL", MARK), -1)
+
+
+class Refusals(StoreTest):
+    """By Redis, half-way: whatever it refuses of what raises marks, nothing was raised and nothing ran."""
+
+    def administer(self):
+        """A user of the test's own: that of the store is the default one."""
+        self.redis.cli.call("ACL", "SETUSER", "admin", "on", ">secret", "~*", "&*", "+@all")
+        self.redis.cli.call("AUTH", "admin", "secret")
+
+    def allow(self, *rules):
+        self.redis.cli.call("ACL", "SETUSER", "default", "on", "nopass", "resetkeys", "clearselectors", "+@all", *rules)
+
+    def assert_closed(self, probe, why, tag="orders=34,payments=7"):
+        for policy in ("", "once "):
+            for answer in (probe.seal(policy + tag), probe.run(policy + tag, "INCR", "n")):
+                self.assertEqual(answer[:2], ["rejected", "unavailable"])
+                self.assertIn(why, answer[-1])
+        self.assertEqual((self.mark(), self.get("n")), (b"33", None))
+
+    def test_rights_to_one_of_the_marks(self):
+        """Of the first as of the last."""
+        probe = self.probe()
+        self.administer()
+        for open_to, closed_to in ((MARK, MARK_OF_PAYMENTS), (MARK_OF_PAYMENTS, MARK)):
+            with self.subTest(closed_to):
+                self.allow("~n", "~fencegate:epoch", "~" + open_to, "%R~" + closed_to)
+                self.assert_closed(probe, "NOPERM")
+                self.allow("~*", "-set", f"(+set ~{open_to})")
+                self.assert_closed(probe, "can't access")  # the script began
+                self.assertIsNone(self.mark("payments"))
+        self.allow("~*")
+        self.assertEqual(probe.run("once orders=34,payments=7", "INCR", "n"), ["done", "1"])
+
+    def test_no_right_to_set(self):
+        probe = self.probe()
+        self.administer()
+        self.allow("~*", "-set")
+        self.assert_closed(probe, "can't run")
+
+    def test_no_right_to_take_a_mark_away_again(self):
+        """Where the command can fail, a mark that was not there must not stay."""
+        probe = self.probe()
+        self.administer()
+        self.allow("~*", "-del")
+        self.redis.cli.call("SET", "text", "no number")
+        for command in (("INCR", "n"), ("INCR", "text")):
+            self.assertEqual(probe.run("once payments=7", *command)[:2], ["rejected", "unavailable"])
+            self.assertEqual((self.mark("payments"), self.get("n")), (None, None))
+        self.assertEqual(probe.run("once orders=34", "INCR", "text")[0], "failed")  # this one was there
+        self.assertEqual(self.mark(), b"33")
+        self.assertEqual(probe.run("once orders=34", "INCR", "n"), ["done", "1"])
+        self.assertEqual(probe.seal("once payments=7"), ["sealed", "payments=7!"])  # which nothing takes back
+
+    def test_marks_of_another_type(self):
+        probe = self.probe()
+        self.redis.cli.call("RPUSH", MARK_OF_PAYMENTS, "7")
+        self.assert_closed(probe, "WRONGTYPE")
+        self.assert_closed(probe, "WRONGTYPE", "payments=7,orders=34")
+
+    def test_no_memory(self):
+        probe = self.probe(maxmemory_policy="noeviction")
+        self.redis.cli.call("CONFIG", "SET", "maxmemory", "1")
+        self.assert_closed(probe, "OOM")
+        self.assertIsNone(self.mark("payments"))
+
+    def test_no_replica(self):
+        probe = self.probe()
+        self.redis.cli.call("CONFIG", "SET", "min-replicas-to-write", "1")
+        self.assert_closed(probe, "NOREPLICAS")
+        self.assertIsNone(self.mark("payments"))
 
 
 class Commands(StoreTest):
@@ -132,9 +224,6 @@ class Commands(StoreTest):
 class Spending(StoreTest):
     """equal_token: reject."""
 
-    def mark(self, resource="orders"):
-        return self.get(f"fencegate:mark:{{{resource}}}")
-
     def test_a_token_is_good_for_one(self):
         probe = self.probe()
         self.assertEqual(probe.run("once orders=34", "INCR", "n"), ["done", "1"])
@@ -186,6 +275,20 @@ class Spending(StoreTest):
         self.assertEqual((self.mark(), self.mark("new")), (b"33", None))
         self.assertEqual(probe.run("once orders=34,new=1", "SET", "k", "1"), ["done", "OK"])
 
+    def test_marks_that_went_back_are_put_right_first(self):
+        probe = self.probe()
+        self.redis.cli.call("SET", "k", "text")
+        for lost in (("SET", MARK, "10"), ("DEL", MARK)):
+            with self.subTest(lost[0]):
+                token = 50 if lost[0] == "SET" else 60
+                self.assertEqual(probe.seal(f"orders={token}"), ["sealed", f"orders={token}!"])
+                self.redis.cli.call(*lost)
+                self.assertEqual(probe.run(f"once orders={token + 15}", "INCR", "k")[0], "failed")
+                self.assertEqual(self.mark(), str(token).encode())
+                self.redis.cli.call(*lost)  # the step is measured from what was seen
+                answer = probe.seal(f"once orders={token + 15}", 10)
+                self.assertEqual(answer, ["rejected", "jump", "orders", str(token + 15), str(token), ""])
+
     def test_steps(self):
         probe = self.probe()
         self.assertEqual(probe.seal("once orders=44", 10), ["rejected", "jump", "orders", "44", "33", ""])
@@ -218,20 +321,28 @@ class Spending(StoreTest):
         self.assertEqual(self.mark(), b"41")
 
 
-def spending_script():
+def raising_script():
     path = os.path.join(os.path.dirname(__file__), "../../src/backend/redis_scripts.hpp")
     with open(path) as file:
-        return re.search(r'spending_command = R"lua\((.*?)\)lua"', file.read(), re.DOTALL)[1]
+        return re.search(r'raise_marks = R"lua\((.*?)\)lua"', file.read(), re.DOTALL)[1]
 
 
 class Mutations(LiveTest):
-    """Each part of the script that spends tokens is needed: without it, an attack succeeds."""
+    """Each part of the script that raises marks is needed: without it, an attack succeeds."""
 
     @classmethod
     def setUpClass(cls):
         cls.redis = cls.enterClassContext(RedisServer())
+        call = cls.redis.cli.call
+        call("ACL", "SETUSER", "admin", "on", ">secret", "~*", "&*", "+@all")
+        call("AUTH", "admin", "secret")
+        call("ACL", "SETUSER", "no-del", "on", "nopass", "~*", "+@all", "-del")
+        call("ACL", "SETUSER", "no-m1", "on", "nopass", "~*", "+@all", "-set", "(+set ~m0)")
+        cls.clients = {user: cls.enterClassContext(Resp(cls.redis.port, user=user, password="x"))
+                       for user in ("no-del", "no-m1")}
 
-    def spend(self, script, *command, mark="33", tokens=("34",), least=("0",), epoch="e"):
+    def run_it(self, script, *command, policy="spend", mark="33", tokens=("34",), least=("0",), seen=("",), epoch="e",
+               user=None):
         """What it answered; keys m0, m1 …, of which the first has the mark."""
         call = self.redis.cli.call
         call("FLUSHALL")
@@ -240,42 +351,69 @@ class Mutations(LiveTest):
         if mark is not None:
             call("SET", "m0", mark)
         keys = [f"m{i}" for i in range(len(tokens))] + ["epoch"]
-        return call("EVAL", script, len(keys), *keys, epoch, *tokens, *least, *command)
+        words = "EVAL", script, len(keys), *keys, epoch, policy, *tokens, *least, *seen, *command
+        return self.clients[user].call(*words) if user else call(*words)
 
     def attacks(self, script):
         """Which of them succeed."""
+        def get(key):
+            return self.redis.cli.call("GET", key)
+
         def runs(**how):
-            self.spend(script, "INCR", "n", **how)
-            return self.redis.cli.call("GET", "n") is not None
+            self.run_it(script, "INCR", "n", **how)
+            return get("n") is not None
 
-        def leaves(mark):
-            self.spend(script, "INCR", "text", mark=mark)  # fails
-            return self.redis.cli.call("GET", "m0") != (mark and mark.encode())
+        def leaves(mark, command=("INCR", "text"), **how):
+            self.run_it(script, *command, mark=mark, **how)  # fails
+            return get("m0") != (mark and mark.encode())
 
+        def raises_one(**how):
+            self.run_it(script, tokens=("34", "7"), least=("0", "0"), seen=("", ""), **how)
+            return get("m0") != b"33"
+
+        two = {"tokens": ("34", "7"), "least": ("34", "0"), "seen": ("", "")}
         return {"epoch": runs(epoch="another"), "equal": runs(mark="34"), "lower": runs(mark="35"),
-                "longer": runs(mark="100", tokens=("99",)), "least": runs(mark="9", least=("10",)),
-                "canonical": runs(mark="+3"), "one of two": runs(mark="33", tokens=("34", "7"), least=("34", "0")),
-                "undo": leaves("33"), "undo new": leaves(None)}
+                "lower, raised": runs(mark="35", policy="raise"), "longer": runs(mark="100", tokens=("99",)),
+                "least": runs(mark="9", least=("10",)), "canonical": runs(mark="+3"),
+                "one of two": runs(mark="33", **two), "went back": runs(mark="9", seen=("10",)), "vanished": runs(mark=None, seen=("10",)),
+                "undo": leaves("33"), "undo new": leaves(None),
+                "no right to undo": leaves(None, user="no-del"),
+                "too many words": leaves("33", ("RPUSH", "n", *["x"] * 10_000)),
+                "no right to one": raises_one(user="no-m1"),
+                "no right to one, raised": raises_one(user="no-m1", policy="raise")}
 
-    PARTS = {
-        "epoch": "if redis.call('GET', KEYS[n + 1]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end",
-        "canonical": "canonical and ", "lower": "below(mark, token) and ", "least": " and not below(mark, least)",
-        "longer": "if #a ~= #b then return #a < #b end", "undo": "undo(n) return",
+    PARTS = {  # what is taken away, what stands there instead
+        "epoch": ("if redis.call('GET', KEYS[n + 1]) ~= ARGV[1] then", "if false then"),
+        "equal": (" and not spends", ""),
+        "canonical": ("not (canonical and below(mark, token)", "not (below(mark, token)"),
+        "lower": ("below(mark, token) and ", ""),
+        "least": (" and not below(mark, least)", ""),
+        "longer": ("if #a ~= #b then return #a < #b end", ""),
+        "went back": (" and not below(mark, seen)", ""),
+        "vanished": ("seen ~= '' and", "seen ~= '' and mark and"),
+        "undo": ("else redis.call('SET', KEYS[i], was[i]) end", "end"),
+        "undo new": ("then redis.call('DEL', KEYS[i]) else", "then else"),
+        "no right to undo": ("if was[i] == '' and #ARGV >= command then redis.call('DEL', KEYS[i]) end", ""),
+        "too many words": ("pcall(function() return redis.pcall(unpack(ARGV, command)) end)",
+                           "true, redis.pcall(unpack(ARGV, command))"),
+        "no right to one": ("redis.call('SET', KEYS[i], ARGV[2 + i], was[i] == '' and 'XX' or 'NX')", ""),
     }
 
     def test_the_whole_script(self):
-        script = spending_script()
-        self.assertEqual(self.spend(script, "INCR", "n"), 1)
+        script = raising_script()
+        self.assertEqual(self.run_it(script, "INCR", "n"), 1)
         self.assertEqual(self.redis.cli.call("GET", "m0"), b"34")
-        self.assertEqual(self.spend(script), b"OK")
+        self.assertEqual(self.run_it(script), [b"33"])
+        self.assertEqual(self.run_it(script, policy="raise", mark="34"), [b"34"])
+        self.assertEqual(self.run_it(script, policy="raise", mark=None), [b""])
         self.assertEqual([name for name, succeeded in self.attacks(script).items() if succeeded], [])
 
     def test_each_part(self):
-        for name, part in self.PARTS.items():
+        for name, (part, instead) in self.PARTS.items():
             with self.subTest(name):
-                script = spending_script()
+                script = raising_script()
                 self.assertEqual(script.count(part), 1)
-                self.assertTrue(self.attacks(script.replace(part, "return" if name == "undo" else ""))[name])
+                self.assertTrue(self.attacks(script.replace(part, instead))[name])
 
 
 class Connections(StoreTest):

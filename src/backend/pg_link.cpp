@@ -24,7 +24,7 @@ wire::pg_error error_of(const PGresult* from) {
   };
   wire::pg_error e{field(PG_DIAG_SEVERITY_NONLOCALIZED), field(PG_DIAG_SQLSTATE), field(PG_DIAG_MESSAGE_PRIMARY),
                    field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
-  if (e.severity.empty()) e.severity = "ERROR";
+  if (e.severity.empty()) e.severity = field(PG_DIAG_SEVERITY);  // of a pooler
   if (e.message.empty()) e.message = first_line(pq().PQresultErrorMessage(from));
   return e;
 }

@@ -44,7 +44,7 @@ void pg_pool::stop() {
 void pg_pool::ask(wish one) {
   if (stopped_) return one.give_up("the gate is stopping");
   if (!any_connected() && failures_ > 0) return one.give_up(problem_);
-  auto& line = one.what == work::brief ? brief_ : lengthy_;
+  auto& line = waiting_[one.what];
   if (line.size() >= limits::pg_pool_waiting_max) return one.give_up("too many requests wait for it");
   line.push_back(std::move(one));
   dispatch();
@@ -63,17 +63,32 @@ void pg_pool::on_lost(const lent& one, std::function<void(const std::string&)> t
 }
 
 void pg_pool::dispatch() {
-  const std::size_t reserved = std::max<std::size_t>(1, size_ / 4);
+  const auto next = [this] {
+    return std::find_if(waiting_.begin(), waiting_.end(),
+                        [this](const auto& line) { return !line.second.empty() && may_begin(line.first); });
+  };
   while (member* free = idle()) {
-    if (!brief_.empty())
-      lend(*free, brief_);
-    else if (!lengthy_.empty() && lengthy() < size_ - reserved)
-      lend(*free, lengthy_);
-    else
-      return;
+    const auto line = next();
+    if (line == waiting_.end()) return;
+    lend(*free, line->second);
   }
-  const bool wanted = !brief_.empty() || (!lengthy_.empty() && lengthy() < size_ - reserved);
-  if (wanted) grow();
+  if (next() != waiting_.end()) grow();
+}
+
+bool pg_pool::may_begin(work what) const {
+  const std::size_t reserved = std::max<std::size_t>(1, size_ / 4);
+  std::size_t busy = 0, raising = 0;  // with what is not brief
+  for (const auto& one : members_) {
+    busy += one->busy && one->busy_with != work::brief;
+    raising += one->busy && one->busy_with == work::raising;
+  }
+  switch (what) {
+    case work::brief: return true;
+    // However many forwards there are, one goes on: it ends those that it has to wait for.
+    case work::raising: return raising == 0 || busy < size_ - 1;
+    case work::lengthy: return busy < size_ - reserved;
+  }
+  return false;
 }
 
 void pg_pool::lend(member& to, std::deque<wish>& line) {
@@ -90,11 +105,6 @@ pg_pool::member* pg_pool::find(const pg_link* link) {
   for (const auto& one : members_)
     if (one->link.get() == link) return one.get();
   return nullptr;
-}
-
-std::size_t pg_pool::lengthy() const {
-  return static_cast<std::size_t>(std::count_if(
-      members_.begin(), members_.end(), [](const auto& one) { return one->busy && one->busy_with == work::lengthy; }));
 }
 
 bool pg_pool::any_connected() const {
@@ -160,18 +170,18 @@ void pg_pool::remove(const pg_link* link, const std::string& why) {
 }
 
 void pg_pool::fail_all(const std::string& why) {
-  auto waiting = std::exchange(brief_, {});
-  for (auto& one : std::exchange(lengthy_, {})) waiting.push_back(std::move(one));
-  for (const auto& one : waiting) one.give_up(why);
+  for (const auto& [what, line] : std::exchange(waiting_, {}))
+    for (const auto& one : line) one.give_up(why);
 }
 
 void pg_pool::tick() {
   const auto now = clock::now();
-  for (auto* line : {&brief_, &lengthy_}) {
+  for (const auto what : {work::brief, work::raising, work::lengthy}) {
+    auto& line = waiting_[what];
     const auto first_late =
-        std::stable_partition(line->begin(), line->end(), [now](const wish& one) { return one.deadline > now; });
-    std::vector<wish> late(std::make_move_iterator(first_late), std::make_move_iterator(line->end()));
-    line->erase(first_late, line->end());
+        std::stable_partition(line.begin(), line.end(), [now](const wish& one) { return one.deadline > now; });
+    std::vector<wish> late(std::make_move_iterator(first_late), std::make_move_iterator(line.end()));
+    line.erase(first_late, line.end());
     for (const auto& one : late) one.give_up("all connections to it are in use");
   }
   if (!any_connected()) grow();

@@ -1,6 +1,7 @@
 // A limited number of connections to one PostgreSQL database, lent to one borrower at a time, in the order in which
 // they asked. Long work (a forward that holds marks, a statement) may not take them all: some stay free for what raises
-// and reads marks, or else forwards of an old holder could keep out the raise that ends them.
+// and reads marks, or else forwards of an old holder could keep out the raise that ends them. Statements that raise marks
+// themselves (equal_token: reject) leave one.
 //
 // All of it runs on its context's thread.
 #pragma once
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +26,11 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   using clock = std::chrono::steady_clock;
   using lent = std::shared_ptr<pg_link>;  // always a connection; a new one is a new object
 
-  enum class work : std::uint8_t { brief, lengthy };
+  enum class work : std::uint8_t {
+    brief,    // raises and reads marks
+    raising,  // a statement that raises first
+    lengthy   // a statement, a hold
+  };
   struct wish {
     work what = work::brief;
     clock::time_point deadline;                       // for the wait
@@ -55,7 +61,7 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   };
 
   member* find(const pg_link* link);
-  [[nodiscard]] std::size_t lengthy() const;
+  [[nodiscard]] bool may_begin(work what) const;
   [[nodiscard]] bool any_connected() const;
   member* idle();
   void dispatch();
@@ -73,7 +79,7 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   const std::function<void(const std::string&)> tell_;
   boost::asio::steady_timer ticker_;
   std::vector<std::unique_ptr<member>> members_;
-  std::deque<wish> brief_, lengthy_;  // who waits
+  std::map<work, std::deque<wish>> waiting_;  // who goes first stands first
   std::string problem_ = "it has not answered yet";
   int failures_ = 0;
   clock::time_point next_try_{};

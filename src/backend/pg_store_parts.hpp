@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <limits>
+#include <string_view>
 
 namespace fencegate::backend {
 
@@ -19,6 +20,8 @@ inline constexpr const char* begin_transaction = "BEGIN ISOLATION LEVEL READ COM
 inline constexpr std::size_t any_rows = std::numeric_limits<std::size_t>::max();
 // What a server that keeps its own time limits may be late.
 inline constexpr std::chrono::milliseconds allowance{2'000};
+// SQLSTATEs with which the server ends a session; the transaction was rolled back then.
+inline constexpr std::string_view admin_shutdown = "57P01", idle_in_transaction = "25P03";
 // A raise gets at least this, behind its grace, to end what holds the mark.
 inline constexpr std::chrono::milliseconds cut_least{500};
 
@@ -57,6 +60,12 @@ inline constexpr std::chrono::milliseconds cut_least{500};
 // The last step is an error that the server sent: what came before it is rolled back, what comes behind it was skipped.
 [[nodiscard]] inline bool failed_at(const pg_outcome& outcome) {
   return !outcome.steps.empty() && outcome.steps.back().has_error() && !outcome.steps.back().error().sqlstate.empty();
+}
+
+// Of an error that came in place of the commit's answer. What ends a session with words of another kind may be a pooler,
+// which does not know what the server did with the COMMIT that it had passed on.
+[[nodiscard]] inline bool proves_rollback(const wire::pg_error& e) {
+  return e.severity == "ERROR" || e.sqlstate == admin_shutdown || e.sqlstate == idle_in_transaction;
 }
 
 // The last of `steps` is a COMMIT that did commit. Nothing behind its answer changes that, the session's end neither.

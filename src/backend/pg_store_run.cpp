@@ -18,8 +18,6 @@ constexpr int attempts_max = 4;
 // For the raise that has ended a statement, to commit.
 constexpr std::chrono::milliseconds explain_time{1'000};
 
-constexpr std::string_view admin_shutdown = "57P01";
-
 // BEGIN, the time limit, the check, the statement, COMMIT.
 constexpr std::size_t run_steps = 5, check_step = 2;
 
@@ -194,7 +192,7 @@ void pg_store::run(store_caller from, presented_claims wanted, pg_statement stat
   begin(a, &pg_store::try_run);
 }
 
-// What spends tokens is a raise, too: it does not wait for the connections that forwards of an old holder may take.
+// What spends tokens is a raise, too: it does not wait for the connections that forwards of an old holder took.
 void pg_store::try_run(const std::shared_ptr<attempt>& a) {
   ++a->tries;
   const bool spends = a->wanted.spends && !a->wanted.claims.empty();
@@ -214,7 +212,7 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
                    std::move(on_answer));
   };
-  ask(spends ? pg_pool::work::brief : pg_pool::work::lengthy, a->from.deadline, std::move(begin),
+  ask(spends ? pg_pool::work::raising : pg_pool::work::lengthy, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
 }
 
@@ -222,7 +220,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   using kind = run_outcome::kind;
   const auto tell = [&](run_outcome out) { answer(a->from, a->ran, std::move(out)); };
   const bool committed = has_committed(outcome, run_steps);
-  if (failed_at(outcome) && !committed) {
+  if (failed_at(outcome) && !committed && proves_rollback(outcome.steps.back().error())) {
     if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
     const auto& e = outcome.steps.back().error();
     // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a
@@ -247,7 +245,9 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
     }
     return tell({kind::done, std::move(*outcome.steps[check_step + 1]), {}, {}});
   }
-  const std::string why = outcome.lost.empty() ? "an unexpected answer of the server" : outcome.lost;
+  const std::string said =
+      failed_at(outcome) ? outcome.steps.back().error().message : "an unexpected answer of the server";
+  const std::string why = outcome.lost.empty() || failed_at(outcome) ? said : outcome.lost;
   if (outcome.lost.empty()) link->close(why);
   tell({kind::unknown, {}, {"FATAL", {}, why, {}, {}}, {}});
 }

@@ -18,7 +18,7 @@ enum class missing_token : std::uint8_t {
 
 enum class equal_token : std::uint8_t {
   accept,  // token = mark is the holder's next write
-  reject,  // each token is good for one batch of writes
+  reject,  // each token is good for one batch of writes, or one request
 };
 
 enum class reads : std::uint8_t {

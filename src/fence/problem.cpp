@@ -33,10 +33,11 @@ constexpr std::array<sql_terms, 12> sql_table{{
     {"", 500, "statement", "The statement failed"},
 }};
 
+// Not `equal`, which proves that another request was applied: the check alone can say that, a statement cannot.
 const reason_terms* find_reason(std::string_view sqlstate) {
   for (int i = 0; i < reasons; ++i) {
     const auto& terms = terms_of(static_cast<reason>(i));
-    if (terms.sqlstate == sqlstate) return &terms;
+    if (terms.sqlstate == sqlstate && static_cast<reason>(i) != reason::equal) return &terms;
   }
   return nullptr;
 }

@@ -47,7 +47,8 @@ class Spending(SpendTest):
         base = self.base()
         self.assertEqual(base.writer().run(SPEND, "{orders,payments}", "{34,7}"),
                          [("orders", 34, True), ("payments", 7, True)])
-        for tokens, state in (("{35,7}", "ZF004"), ("{34,8}", "ZF004"), ("{35,6}", "ZF001"), ("{33,8}", "ZF001")):
+        for tokens, state in (("{35,7}", "ZF004"), ("{34,8}", "ZF004"), ("{35,6}", "ZF001"), ("{33,8}", "ZF001"),
+                              ("{33,7}", "ZF001"), ("{34,6}", "ZF001")):  # stale comes before used
             self.assert_rejected(base.writer().run(SPEND, "{orders,payments}", tokens), state)
         self.assertEqual((base.mark(), base.mark("payments")), (34, 7))
 
@@ -60,6 +61,41 @@ class Spending(SpendTest):
         client = self.spending(base)
         client.run("COMMIT")
         self.assertEqual((base.mark(), base.writes()), (34, ["under 34"]))
+
+    def test_what_writes_to_marks_past_their_locks(self):
+        """A raise believes no count of rows: who was overtaken while it waited for the row is stale."""
+        base = self.base()
+        for statement in (SPEND, "SELECT fencegate.arm(({})[1], ({})[1])",
+                          "SELECT mark FROM fencegate.raise_all({}, {})"):
+            with self.subTest(statement):
+                base.sql("UPDATE fencegate.marks SET mark = 33")
+                base.sql("BEGIN")
+                base.sql("UPDATE fencegate.marks SET mark = 100")
+                text = statement.format("'{orders}'::text[]", "'{34}'::bigint[]")
+                late = base.writer().in_background(text, *(("{orders}", "{34}") if text == SPEND else ()))
+                self.assertTrue(late.wait_until_blocked())
+                base.sql("COMMIT")
+                self.assert_rejected(late.outcome(), "ZF001", "below mark 100")
+
+    def test_a_mark_that_does_not_rise_has_not_been_used(self):
+        base = self.base()
+        base.sql("CREATE FUNCTION eats() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        base.sql("CREATE TRIGGER eats BEFORE INSERT OR UPDATE ON fencegate.marks FOR EACH ROW EXECUTE FUNCTION eats()")
+        for resource in ("orders", "new"):
+            self.assert_rejected(base.writer().run(SPEND, f"{{{resource}}}", "{34}"), "ZF006", "does not rise")
+            self.assert_rejected(base.writer().arm(34, resource), "ZF006", "does not rise")
+
+    def test_protected_tables_let_it_write_and_what_comes_later_not(self):
+        base = self.base()
+        base.sql("SELECT fencegate.protect('writes', 'orders')")
+        self.assert_rejected(base.writer().run("INSERT INTO writes (note) VALUES ('unfenced')"), "ZF002")
+        client = self.spending(base)
+        self.assertIsNone(client.run("COMMIT"))
+        self.assertFalse(client.write())
+        client.begin()
+        client.run(SPEND, "{payments}", "{1}")
+        self.assertFalse(client.write())  # not for this resource
+        self.assertEqual(base.writes(), ["under 34"])
 
     def test_steps_and_malformed_claims(self):
         base = self.base()
@@ -192,7 +228,7 @@ class Mutations(SpendTest):
 
     def test_a_used_token_ends_nobody(self):
         self.assertFalse(end_sessions_for_nothing(self.base()))
-        need_not_wait = within("spend", "PERFORM fencegate.used(resource, mark);  -- need not", "NULL;  -- need not")
+        need_not_wait = within("spend", "PERFORM fencegate.used(r, t);", "NULL;")
         self.assertTrue(end_sessions_for_nothing(self.base(need_not_wait)))
 
     def test_ending_half_a_pipeline(self):

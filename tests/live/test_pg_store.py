@@ -2,9 +2,11 @@
 what happens when the gate, the server or the connection freezes or goes away in the middle."""
 
 import contextlib
+import itertools
 
 import support
 from pg_fence import FenceTest
+from postgres import PgBouncer
 from store_probe import PgProbe
 from support import CutProxy, eventually
 
@@ -330,6 +332,19 @@ class Spending(StoreTest):
         self.assertEqual(probe.ask("run", "once orders=34", INSERT, "t:new", deadline_ms=20_000).answer(), ["done", "1"])
         self.assertEqual(old.answer(), ["cut"])
 
+    def test_statements_that_spend_leave_a_connection_for_raises(self):
+        base = self.base()
+        probe = self.probe(base, pool=4)
+        blocker = base.writer("bob")
+        blocker.begin()
+        blocker.run("LOCK TABLE writes")
+        slow = [probe.ask("run", f"once slow{n}=1", INSERT, "t:slow") for n in range(8)]
+        eventually(lambda: base.value("SELECT count(*) = 3 FROM pg_stat_activity WHERE usename = 'gate' "
+                                      "AND datname = %s AND wait_event = 'relation'", base.name))
+        self.assertEqual(probe.seal("orders=34"), ["sealed", "orders=34!"])
+        blocker.run("COMMIT")
+        self.assertEqual([one.answer() for one in slow], [["done", "1"]] * 8)
+
     def test_a_frozen_gate(self):
         """Its statement was sent whole: the newer holder waits for it, and it is told what became of it."""
         base = self.base()
@@ -350,6 +365,41 @@ class Spending(StoreTest):
         probe.continue_process()
         self.assertEqual(asked.answer(), ["done", "1"])
         self.assertEqual(probe.run("once orders=34", INSERT, "t:again")[0], "rejected")
+
+
+class Poolers(StoreTest):
+
+    def test_a_poolers_own_words_say_nothing_of_a_commit(self):
+        """It gives up on a COMMIT that waits for a standby, and the row is there afterwards."""
+        self.server.install(gate_users=["gate"])
+        self.server.sql("CREATE TABLE writes (note text)")
+        self.server.sql("GRANT ALL ON writes TO gate")
+        pooler = self.start(PgBouncer(self.server, user="gate", query_timeout=1))
+        probe = self.start(PgProbe(pooler.port, "postgres"))
+        probe.wait_for_store()
+        tokens = itertools.count(1)
+        for tag in ("orders=0", "once payments={}"):
+            with self.subTest(tag):
+                self.assertEqual(probe.run(tag.format(next(tokens)), INSERT, "t:before"), ["done", "1"])
+                self.wait_for_a_standby("nobody")
+                self.addCleanup(self.wait_for_a_standby, "")
+
+                def a_commit_that_waits():  # the server's processes learn it some time later
+                    text = tag.format(next(tokens))
+                    answer = probe.run(text, INSERT, "t:" + text)
+                    return answer[0] != "done" and (text, answer)
+
+                text, answer = eventually(a_commit_that_waits)
+                self.assertEqual(answer[0], "unknown", answer)
+                self.wait_for_a_standby("")
+                eventually(lambda: self.server.value("SELECT count(*) > 0 FROM writes WHERE note = %s", text))
+                if text.startswith("once"):
+                    again = eventually(lambda: (one := probe.run(text, INSERT, "t:again"))[1] != "unavailable" and one)
+                    self.assertEqual(again[:2], ["rejected", "equal"])
+
+    def wait_for_a_standby(self, name):
+        self.server.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        self.server.sql("SELECT pg_reload_conf()")
 
 
 class Holds(StoreTest):

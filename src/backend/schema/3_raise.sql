@@ -90,7 +90,7 @@ CREATE OR REPLACE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spare
                                                max_step bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
-DECLARE m bigint; n integer;
+DECLARE m bigint; became bigint;
 BEGIN
   PERFORM fencegate.lock_exclusive(r, t, k, spared, deadline);
   SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
@@ -103,12 +103,18 @@ BEGIN
   BEGIN
     PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
     INSERT INTO fencegate.marks AS x (resource, mark) VALUES (r, t) ON CONFLICT (resource) DO UPDATE
-      SET mark = EXCLUDED.mark, raised_at = clock_timestamp() WHERE x.mark < EXCLUDED.mark;
-    GET DIAGNOSTICS n = ROW_COUNT;
+      SET mark = EXCLUDED.mark, raised_at = clock_timestamp() WHERE x.mark < EXCLUDED.mark RETURNING x.mark INTO became;
   EXCEPTION WHEN lock_not_available THEN
     PERFORM fencegate.unavailable(r, t, m, 'its row is locked from outside', 'See pg_locks.');
   END;
-  RETURN n = 1;
+  IF became = t THEN RETURN true; END IF;
+  -- It was there already; or somebody wrote to the row past the lock, which a new statement sees.
+  SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+  IF m = t THEN RETURN false; END IF;
+  IF m > t THEN
+    PERFORM fencegate.stale(r, t, m); END IF;
+  PERFORM fencegate.unavailable(r, t, m, 'it does not rise', 'Is there a trigger or rule on fencegate.marks?');
+  RETURN NULL;
 END $$;
 
 -- The token is the mark, as far as we know: holds on to it. A raise that was under way may have moved it meanwhile.

@@ -140,21 +140,28 @@ $$;
 
 -- equal_token: reject. The same, and every token must be above its mark: of all who bring the same token, one gets through.
 -- What follows in the transaction is one unit with it: the lock of a raise is kept until the end, and fencegate.take finds
--- out under that lock who was first. ZF004, for any of them: none was raised, nothing is applied.
+-- out under that lock who was first. ZF004, for any of them: none was raised, nothing is applied. Triggers of protected
+-- tables take the transaction for a guarded one.
 CREATE OR REPLACE FUNCTION fencegate.spend(resources text[], tokens bigint[], cut_ms integer DEFAULT NULL,
                                            max_step bigint DEFAULT 0, grace_ms integer DEFAULT 0)
 RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r text; t bigint; m bigint;
 BEGIN
-  FOR resource, mark IN SELECT x.r, x.t FROM unnest($1, $2) x(r, t)
-                          JOIN fencegate.marks m ON m.resource = x.r AND m.mark = x.t LOOP
-    PERFORM fencegate.used(resource, mark);  -- need not wait to be told, and nobody is ended for it
+  PERFORM fencegate.check_claims($1, $2);
+  -- These need not wait to be told, and nobody is ended for them. A token that is stale comes before one that was used: a
+  -- request with it was not applied.
+  FOR r, t, m IN SELECT x.r, x.t, k.mark FROM unnest($1, $2) x(r, t)
+                   JOIN fencegate.marks k ON k.resource = x.r AND k.mark >= x.t ORDER BY k.mark = x.t LOOP
+    IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+    PERFORM fencegate.used(r, t);
   END LOOP;
   FOR resource, mark, raised, cut IN
       SELECT a.resource, a.mark, a.raised, a.cut FROM fencegate.take($1, $2, $3, $4, false, $5) a LOOP
     IF raised IS NOT TRUE THEN PERFORM fencegate.used(resource, mark); END IF;
     RETURN NEXT;
   END LOOP;
+  PERFORM set_config('fencegate.guarded', fencegate.seal_of(array_to_string($1, ',')), true);
 END $$;
 
 -- Holds the marks where they are until the transaction ends, for work that happens outside of the database. No raise

@@ -70,6 +70,7 @@ TEST(Problem, OfStatementsFollowsTheSqlstate) {
     std::string_view name;
   } table[] = {
       {"ZF001", 412, "stale"},     {"ZF006", 503, "unavailable"}, {"ZF007", 403, "refused"},
+      {"ZF004", 500, "statement"},  // 409 would prove that another request was applied
       {"22P02", 400, "data"},      {"23505", 409, "conflict"},    {"23503", 409, "conflict"},
       {"23502", 400, "data"},      {"23514", 400, "data"},        {"P0001", 400, "data"},
       {"40001", 503, "busy"},      {"40P01", 503, "busy"},        {"53300", 503, "busy"},

@@ -1,10 +1,11 @@
 // uses: gate
-// A hostile upstream behind an HTTP session machine. First byte: the request (G, H, or P for one that holds its mark);
-// second: the size of the pieces in which the rest comes from the upstream, which then closes.
+// A hostile upstream behind an HTTP session machine. First byte: the request (G, H, or P for one that is checked); second:
+// the policy of its route (upper two bits), and the size of the pieces in which the rest comes from the upstream, which
+// then closes.
 //
 // Claims: the client gets what the upstream's bytes are by the codec, framed anew, and no more; what is broken is
-// answered 502 or cut off, however TCP cuts it; the hold has ended; and what the upstream said too much answers no other
-// request.
+// answered 502 or cut off, however TCP cuts it; the hold has ended; what the upstream said too much answers no other
+// request; and whatever it said, a token that was used (equal_token: reject) brings nothing to it again.
 #include "gate/http_engine.hpp"
 #include "support/http_readers.hpp"
 
@@ -12,7 +13,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <utility>
 
 using namespace fencegate;
 
@@ -22,22 +25,28 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Every mark is at its token, and every link can be opened.
+// Every mark was below its token, and every link can be opened.
 class willing_host final : public gate::http_host {
  public:
+  explicit willing_host(bool once) : spends(once) {}
   void connect() override { wanted = true; }
   void disconnect() override { wanted = linked = false; }
   bool link_is_quiet() override { return linked; }
-  void look(where, const gate::claims_list&, std::function<void(const gate::fence_answer&)>) override { std::abort(); }
-  void raise(where, const gate::claims_list&, std::function<void(const gate::fence_answer&)>) override { std::abort(); }
-  void hold(where, const gate::claims_list& claims, std::function<void(const gate::fence_answer&)> done) override {
-    held = true;
+  void look(where, const gate::claims_list& claims, std::function<void(const gate::fence_answer&)> done) override {
     done({{}, claims, false});
+  }
+  void raise(where, const gate::claims_list& claims, std::function<void(const gate::fence_answer&)> done) override {
+    done(raised(claims));
+  }
+  void hold(where, const gate::claims_list& claims, std::function<void(const gate::fence_answer&)> done) override {
+    const auto answer = raised(claims);
+    held = !answer.why;
+    done(answer);
   }
   bool holds() override { return held; }
   void release() override { held = false; }
   std::optional<fence::rejection> known_stale(where, const gate::claims_list&) override { return {}; }
-  void count_overtaken(where, const gate::claims_list&, std::chrono::nanoseconds) override { std::abort(); }
+  void count_overtaken(where, const gate::claims_list&, std::chrono::nanoseconds) override {}
   void run(std::size_t, const gate::claims_list&, std::vector<std::string>, bool,
            std::function<void(const gate::atomic_answer&)>) override {
     std::abort();
@@ -45,23 +54,50 @@ class willing_host final : public gate::http_host {
   std::chrono::steady_clock::time_point now() const override { return {}; }
   void report(const fence::rejection&, std::string_view, bool) override {}
 
-  bool wanted = false, linked = false, held = false;
+  const bool spends;
+  bool wanted = false, linked = false, held = false, used = false;
+
+ private:
+  gate::fence_answer raised(const gate::claims_list& claims) {
+    require(claims.size() == 1);
+    const auto& [resource, presented] = claims.front();
+    if (spends && used) return {fence::rejection{fence::reason::equal, resource, presented, presented, {}}, {}, false};
+    return {{}, claims, !std::exchange(used, true)};
+  }
 };
 
 struct world {
-  world() {
+  world(settings::http_guarantee guarantee, const fence::policy& policy) {
     settings.upstream = settings::address{"127.0.0.1", 9000, {}};
     auto& route = settings.routes.emplace_back();
-    route.methods = {"PUT"};
-    route.pattern = "/held";
+    route.methods = {"PUT", "GET", "HEAD"};
+    route.pattern = "/fenced";
     route.resource = "orders";
-    route.guarantee = settings::http_guarantee::held;
+    route.guarantee = guarantee;
+    route.policy = policy;
     plan = gate::plan_routes(settings).value();
+  }
+  [[nodiscard]] bool spends() const {
+    const auto& policy = settings.routes.front().policy;
+    return policy.equal == fence::equal_token::reject && policy.mode == fence::enforcement::enforce;
   }
   settings::http_gate settings;
   gate::http_plan plan;
   metrics::gate figures{"api"};
 };
+
+world& world_of(unsigned which) {
+  using settings::http_guarantee;
+  using enum fence::enforcement;
+  using enum fence::missing_token;
+  constexpr auto once = fence::equal_token::reject;
+  constexpr auto fenced = fence::reads::fence;
+  static world worlds[] = {{http_guarantee::held, {}},
+                           {http_guarantee::held, {enforce, reject, once, fenced, 0}},
+                           {http_guarantee::checked, {enforce, allow, once, fenced, 0}},
+                           {http_guarantee::held, {monitor, reject, once, fenced, 0}}};
+  return worlds[which % std::size(worlds)];
+}
 
 struct outcome {
   std::string said;
@@ -75,9 +111,8 @@ void connect(willing_host& host, gate::http_engine& engine) {
   engine.on_connected();
 }
 
-outcome answered(const std::string& request, std::string_view stream, std::size_t piece) {
-  static world w;
-  willing_host host;
+outcome answered(world& w, const std::string& request, std::string_view stream, std::size_t piece) {
+  willing_host host(w.spends());
   gate::http_engine engine(host, w.settings, w.plan, w.figures, "192.0.2.7");
   const auto ask = [&](std::string_view bytes) {
     engine.from_client.append(bytes);
@@ -93,7 +128,14 @@ outcome answered(const std::string& request, std::string_view stream, std::size_
   if (host.linked) engine.on_backend_end();
   require(!host.linked && !host.wanted && !host.held);
   outcome out{engine.to_client, engine.closing()};
-  if (!out.closing) {
+  if (!out.closing && host.spends && host.used) {
+    engine.to_client.clear();
+    engine.to_backend.clear();
+    ask(request);
+    require(engine.to_client.starts_with("HTTP/1.1 409 ") && engine.to_backend.empty());
+    require(!host.linked && !host.wanted && !host.held);
+  }
+  if (!engine.closing()) {
     engine.to_client.clear();
     ask("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
     require(engine.to_client.empty() && host.linked);
@@ -132,12 +174,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // The gate adds fields of its own: what came just below the codec's limits is above them for the client's reader.
   if (stream.size() > 60'000 || std::count(stream.begin(), stream.end(), '\n') > 90) return 0;
   const std::string method = data[0] == 'H' ? "HEAD" : data[0] == 'P' ? "PUT" : "GET";
-  const auto request = method + " /held HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n";
+  const auto request = method + " /fenced HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n\r\n";
   test::http_response_reader reader(method);
   reader.feed(stream);
   const auto expected = reader.verdicts();
   for (const std::size_t piece : {stream.size() + 1, std::size_t{1} + data[1] % 64}) {
-    const auto got = answered(request, stream, piece);
+    const auto got = answered(world_of(data[1] >> 6), request, stream, piece);
     test::http_response_reader client(method);
     client.feed(got.said);
     compare(expected, client.verdicts(), got.closing);

@@ -1,6 +1,6 @@
 """The history test of the HTTP gate: as run.py, with writers to routes of all kinds at once: statements in PostgreSQL,
-commands in Redis, forwards that are held and forwards that are only checked. The order of commits, of the list and of
-the upstream's own log are the judges.
+commands in Redis, the same with tokens that are good for one request, forwards that are held and forwards that are only
+checked. The order of commits, of the list and of the upstream's own log are the judges.
 
     http_run.py [--binary PATH] [--takeovers N] [--seconds-max S]
                                                             exit 0: no violation, 1: violations, 2: too few takeovers,
@@ -13,20 +13,24 @@ import http.client
 import os
 import signal
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from history.checker import Verdict, check
 from history.http_forwards import judge_forwards, read_forwards
+from history.http_once import judge_once, marks_in
 from history.pg_run import Server
 from history.rig import Rig, run_and_exit
 from http_gate import HttpGate
 from support import LOOPBACK, CutProxy, Process, RedisServer, eventually, free_port
 
 KINDS = ("sql", "redis", "held", "checked")
+ONCE = ("oncesql", "onceredis")  # equal_token: reject
 # What is in front of the dash says how it is written to.
-RESOURCES = ("sql-orders", "redis-stock", "held-mail", "checked-jobs", "sql-ledger", "held-files")
+RESOURCES = ("sql-orders", "redis-stock", "held-mail", "checked-jobs", "sql-ledger", "held-files", "oncesql-bids",
+             "onceredis-votes")
 
 
 def kind_of(resource):
@@ -44,6 +48,15 @@ ROUTES = [
      "redis": ["RPUSH", "log:{resource}", "{body}"]},
     {"match": "PUT /held/{resource}", "resource": "{resource}"},
     {"match": "PUT /checked/{resource}", "resource": "{resource}", "store": "cache"},
+    {"match": "POST /oncesql/{resource}/{lease}/{writer}/{first}/{last}", "resource": "{resource}", "sql": INSERT,
+     "params": ["{resource}", "{lease}", "{writer}", "{first}", "{last}", "{query.nap}"],
+     "policy": {"equal_token": "reject"}},
+    {"match": "GET /oncesql/{resource}/{lease}", "resource": "{resource}", "params": ["{resource}", "{lease}"],
+     "sql": "select exists (select from writes where resource = $1 and token = $2::bigint) as applied"},
+    {"match": "PUT /onceredis/{resource}", "resource": "{resource}", "store": "cache",
+     "redis": ["RPUSH", "log:{resource}", "{body}"], "policy": {"equal_token": "reject"}},
+    {"match": "GET /onceredis/{resource}/{lease}", "resource": "{resource}", "store": "cache",
+     "redis": ["LRANGE", "log:{resource}", "-100", "-1"]},
 ]
 
 
@@ -147,8 +160,7 @@ class BackProxies:
 class HttpRun(Rig):
     """Writers to HTTP gates."""
 
-    writer_script = "http_writer.py"
-    writers_count = 12
+    writers_count = 16
     resources = RESOURCES
 
     def __init__(self, binary=None, takeovers=300, seconds_max=240):
@@ -167,6 +179,9 @@ class HttpRun(Rig):
         gate = HttpGate(upstream.upstream, stores, ROUTES, extra={"hold_grace": "100ms"}, binary=self.binary)
         gate.needs_backend = False  # in the middle of the trouble, it may have to wait for a frozen session
         return gate
+
+    def script_of(self, resource):
+        return "http_once_writer.py" if kind_of(resource) in ONCE else "http_writer.py"
 
     def writer_arguments(self, resource, gate_ports):
         return gate_ports
@@ -214,9 +229,12 @@ class HttpRun(Rig):
                 and postgres.value("SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'gate'"))
 
     def judge(self, histories):
-        of = {kind: [history for history in histories if kind_of(history.resource) == kind] for kind in KINDS}
+        of = {kind: [history for history in histories if kind_of(history.resource) == kind]
+              for kind in KINDS + ONCE}
         forwards = self.server.upstream.forwards()
-        verdicts = {"sql": self._judge_sql(of["sql"]), "redis": self._judge_redis(of["redis"])}
+        commits = self.server.postgres.commits()
+        verdicts = {kind: self._judge_sql(kind, commits, of[kind]) for kind in ("sql", "oncesql")}
+        verdicts |= {kind: self._judge_redis(kind, of[kind]) for kind in ("redis", "onceredis")}
         for kind in ("held", "checked"):
             logs = {resource: forwards[resource] for resource in RESOURCES if kind_of(resource) == kind}
             verdicts[kind] = judge_forwards(logs, of[kind], kind)
@@ -229,25 +247,34 @@ class HttpRun(Rig):
             verdict.include(one)
         return verdict
 
-    def _judge_sql(self, histories):
-        commits = self.server.postgres.commits()
+    def _judge_sql(self, kind, commits, histories):
         for history in histories:
             history.bound = [(token, commits.length_at(history.resource, position))
                              for token, position in history.bound]
-        return check(commits.lists, histories, commits.marks)
+        lists = {resource: commits.lists[resource] for resource in RESOURCES if kind_of(resource) == kind}
+        verdict = check(lists, histories, commits.marks)
+        if kind in ONCE:
+            marks = {resource: [mark for mark, _ in commits.marks[resource]] for resource in lists}
+            judge_once(verdict, lists, histories, marks)
+        return verdict
 
-    def _judge_redis(self, histories):
+    def _judge_redis(self, kind, histories):
+        redis = self.server.redis
         lists = {}
         for resource in RESOURCES:
-            if kind_of(resource) == "redis":
-                found = self.server.redis.cli.call("LRANGE", f"log:{resource}", 0, -1)
-                lists[resource] = [entry.decode() for entry in found]
-        return check(lists, histories)
+            if kind_of(resource) == kind:
+                lists[resource] = [entry.decode() for entry in redis.cli.call("LRANGE", f"log:{resource}", 0, -1)]
+        verdict = check(lists, histories)
+        if kind in ONCE:
+            (log,) = Path(redis.folder).glob("appendonlydir/*.incr.aof")
+            judge_once(verdict, lists, histories, defaultdict(list, marks_in(log.read_bytes())))
+        return verdict
 
 
 def had_to_fence(verdict):
     """Old holders tried to write, and forwards were cut."""
     return all(verdict.noted[f"{kind} rejected 412"] > 0 for kind in KINDS) \
+        and all(verdict.noted[f"{kind} rejected 409"] > 0 for kind in ONCE) \
         and verdict.noted["held unknown 504"] > 0
 
 

@@ -88,6 +88,9 @@ class Rig:
         """A proxy between a gate and its upstream."""
         return CutProxy(upstream.port)
 
+    def script_of(self, _resource):
+        return self.writer_script
+
     def writer_arguments(self, resource, gate_ports):
         raise NotImplementedError
 
@@ -132,7 +135,7 @@ class Rig:
 
     def _writer(self, number, resource, issuer, ports):
         more = self.writer_arguments(resource, ports)
-        return WriterProcess(self.writer_script, number, resource, self.seed, issuer, more)
+        return WriterProcess(self.script_of(resource), number, resource, self.seed, issuer, more)
 
     def _gate(self, stack, number):
         """The first gate has a proxy on both sides, the second towards the server, the third none."""

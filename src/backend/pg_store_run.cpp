@@ -30,11 +30,13 @@ pg_statement hold_statement(const std::vector<fence::claim>& claims, std::chrono
 pg_statement check_statement(const presented_claims& wanted, std::chrono::milliseconds most,
                              std::chrono::milliseconds grace) {
   if (wanted.claims.empty()) return in_text("SELECT true", {});
-  if (wanted.spends) return raise_statement(wanted, most - grace, grace);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the mark was raised, or found equal, and nothing keeps it where it was.
-  if (!wanted.read_only) return in_text("SELECT true", {});
+  if (!wanted.read_only)
+    return in_text("SELECT r, t, true FROM unnest($1::pg_catalog.text[], $2::pg_catalog.int8[]) x(r, t)",
+                   {resources_of(wanted.claims), tokens_of(wanted.claims)});
 #endif
+  if (wanted.spends) return raise_statement(wanted, most - grace, grace);
   if (wanted.read_only)
     return in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {resources_of(wanted.claims)});
   return in_text("SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[])",
@@ -97,10 +99,10 @@ void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) 
 // what admits the hold, and no other follows; that of a statement is in the statement's own transaction.
 void pg_store::begin(const std::shared_ptr<attempt>& a, step first) {
   auto go_on = [self = shared_from_this(), a, first] {
-    if (a->wanted.spends) return a->held ? self->raise_then(a, first) : (self.get()->*first)(a);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
     if (!a->wanted.read_only) return self->raise_then(a, first);
 #endif
+    if (a->wanted.spends) return a->held ? self->raise_then(a, first) : (self.get()->*first)(a);
     if (a->wanted.read_only || self->known_raised(a->wanted.claims)) return (self.get()->*first)(a);
     self->raise_then(a, first);
   };

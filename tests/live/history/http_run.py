@@ -240,7 +240,8 @@ class HttpRun(Rig):
             verdicts[kind] = judge_forwards(logs, of[kind], kind)
         verdict = Verdict()
         for kind, one in verdicts.items():
-            one.noted[f"{kind} stale"] = one.violations["stale"]
+            for what in ("stale", "mark", "unproven"):
+                one.noted[f"{kind} {what}"] = one.violations[what]
             for history in of[kind]:
                 for write in history.writes.values():
                     one.noted[f"{kind} {write.outcome} {write.code}".rstrip()] += 1

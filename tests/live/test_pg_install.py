@@ -166,6 +166,17 @@ class Schema(FenceTest):
                                   "(SELECT count(*) FROM pg_policy WHERE polname = 'own'), "
                                   "has_function_privilege('bob', 'fencegate.list()', 'EXECUTE')"), [(True, 1, True)])
 
+    def test_a_function_whose_arguments_have_changed_gives_way(self):
+        """With what version 1 called fencegate.take, calls of the new one would be ambiguous."""
+        base = self.older()
+        base.sql("DROP FUNCTION fencegate.take; SET ROLE fencegate_owner; CREATE FUNCTION fencegate.take(resources text[], "
+                 "tokens bigint[], cut_ms integer, max_step bigint, registers boolean) RETURNS TABLE (resource text, "
+                 "mark bigint, raised boolean, cut integer) LANGUAGE sql AS 'SELECT NULL, 1::bigint, true, 1'; RESET ROLE")
+        self.server.install(base.name)
+        self.assertEqual(base.sql("SELECT pronargs FROM pg_proc WHERE proname = 'take'"), [(6,)])
+        base.armed(33)
+        self.assertEqual(base.mark(), 33)
+
     def test_an_upgrade_that_would_drop_what_users_have_built_is_refused(self):
         base = self.older()
         base.sql("SET ROLE fencegate_owner; CREATE FUNCTION fencegate.gone() RETURNS integer LANGUAGE sql RETURN 1; RESET ROLE")

@@ -201,6 +201,9 @@ BEGIN
   RETURN started;
 END $$;
 
+-- That of version 1: with both, the calls below are ambiguous.
+DROP FUNCTION IF EXISTS fencegate.take(text[], bigint[], integer, bigint, boolean);
+
 -- Arms (with `registers`) or only seals: all resources in one global order, one lock each, of the right strength, never
 -- upgraded. `cut_ms`, `max_step` and `grace_ms` are what the caller asks for; the database's own limits hold as well.
 -- `grace_ms`: for so long, those who only hold a mark (fencegate.hold, fencegate.guard) are waited for and not ended; what

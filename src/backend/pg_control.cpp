@@ -131,7 +131,10 @@ void pg_control::keep_connected(looked_after& to, connection& by) {
     }
     const auto back_off = std::min(back_off_max, back_off_min * (1 << std::min(by.failures++, 6)));
     by.next_try = clock::now() + back_off;
-    if (&by == &to.own) self->note_problem(to, outcome.error().message);
+    if (&by != &to.own) return;
+    self->note_problem(to, outcome.error().message);
+    // Where the server has room for one, it is this one.
+    if (to.raising.link != nullptr) to.raising.link->close("the other connection comes first");
   };
   by.link->connect(how, std::move(done));
 }
@@ -141,8 +144,10 @@ void pg_control::tick() {
   const auto now = clock::now();
   for (auto& [name, one] : databases_) {
     keep_connected(one, one.own);
-    if (one.raising.link != nullptr) keep_connected(one, one.raising);
-    if (one.own.link->connected() && now >= one.next_look) {
+    if (!one.own.link->connected()) continue;
+    // Where it failed, it is tried again when there is something to raise.
+    if (one.raising.link != nullptr && one.raising.failures == 0) keep_connected(one, one.raising);
+    if (now >= one.next_look) {
       one.next_look = now + look_interval;
       look_after(one);
     }
@@ -291,7 +296,7 @@ void pg_control::raise_ahead(asio::io_context& reply_to, const std::string& data
     if (one == nullptr) return answer(not_free);
     auto& by = one->raising;
     if (by.link == nullptr) by = self->unconnected();
-    self->keep_connected(*one, by);
+    if (one->own.link->connected()) self->keep_connected(*one, by);
     if (!by.link->idle()) return answer(not_free);
     by.link->transaction(self->raise_statements(wanted, self->gate_.policy.max_step), answer);
   };

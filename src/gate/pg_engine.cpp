@@ -274,6 +274,10 @@ void pg_engine::drain() {
 
 void pg_engine::on_timer() {
   if (phase_ == phase::judging) return ask_why();
+  if (phase_ == phase::raising && gate_.kept_by == settings::guard::session) {
+    send_arm();
+    return on_backend_bytes();
+  }
   if (phase_ != phase::arming) return;
   host_.report({reason::unavailable, {}, {}, {}, "the server has not answered"}, "startup", false);
   close_with(pg_error_of({reason::unavailable, {}, {}, {}, "the server has not answered to arming in time"}, "FATAL"));

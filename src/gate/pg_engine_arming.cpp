@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 
 // Arming may wait as long as a raise does; this is for the way there and back, and for a server that hangs.
 constexpr milliseconds arming_allowance{10'000};
+// For so long the session leaves the raise to the gate's own connection, whose server may have vanished without a word.
+constexpr milliseconds raise_ahead_allowance{1'000};
 
 }  // namespace
 
@@ -73,12 +75,13 @@ bool pg_engine::is_to_raise() const {
 
 // A new session compiles the functions of a raise first, which takes longer than the raise. So a connection of the gate's
 // own does it that has them ready. It proves nothing: the session is armed behind it as if nobody had raised, and where the
-// connection is not free or may not raise, that raises.
+// connection is not free, may not raise or does not answer, that raises.
 void pg_engine::raise_ahead() {
   phase_ = phase::raising;
+  host_.set_timer(raise_ahead_allowance);
   host_.raise_ahead(database_, arming_for_, [this](const backend::pg_raise_result& done) {
+    if (done && (phase_ == phase::raising || phase_ == phase::arming)) raised_ahead_ = *done;
     if (phase_ != phase::raising) return;
-    if (done) raised_ahead_ = *done;
     if (!done && is_fences_own(done.error())) {
       figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
       on_arming_failed(rejection_of(done.error(), arming_for_));

@@ -365,6 +365,22 @@ class RaisedAhead(PgGateTest):
             self.take_over_until_ahead(gate)
 
 
+    def test_where_there_is_room_for_one_connection_the_other_gives_way(self):
+        """Without the one that says why sessions end and looks after marks, the one that raises is of little use."""
+        self.server.user("gateway", "CONNECTION LIMIT 2", "IN ROLE fencegate_gate")
+        own = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'gateway' AND query LIKE '%%fencegate.look(%%'"
+        with PgGate(self.server, user="gateway") as gate:
+            old, token = self.take_over_until_ahead(gate)
+            self.server.sql("ALTER ROLE gateway CONNECTION LIMIT 1")
+            self.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gateway' "
+                            "AND query NOT LIKE '%%fencegate.raise_all(%%'")
+            eventually(lambda: self.server.value(self.RAISED) == 0)
+            eventually(lambda: self.server.value(own) == 1)
+            new = self.connect(token + 1, gate=gate)
+            self.ended(old)
+            self.write(new, "newest")
+
+
 class Standby(PgGateTest):
     def test_nobody_is_admitted(self):
         with PostgresStandby(self.server) as standby:

@@ -190,6 +190,27 @@ TEST(PgEngineStart, ARaiseAheadIsNoProof) {
   EXPECT_TRUE(rig.engine.closing());
 }
 
+TEST(PgEngineStart, ARaiseAheadThatTakesItsTimeDoesNotHoldUpTheArm) {
+  for (const bool ends : {false, true}) {
+    pg_rig rig;
+    rig.host.saw("", "orders", fence::token(33));
+    rig.host.hold_answers = true;
+    rig.log_in("orders=34");
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    rig.fire_timer();
+    EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
+    if (ends) rig.host.answer_next();
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    rig.server(row({"orders", "34", ends ? "f" : "t", "0"}) + ready('I'));
+    EXPECT_EQ(rig.figures.raises_total.value(), 1U);
+    EXPECT_EQ(rig.figures.sessions_cut_total.value(), ends ? 2U : 0U);
+    rig.host.on_raise = [](const auto&) { return wire::pg_error{"ERROR", "ZF006", "too late", {}, {}}; };
+    if (!ends) rig.host.answer_next();
+    rig.client(query("INSERT"));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
+  }
+}
+
 TEST(PgEngineStart, ARaiseAheadThatIsRefusedRefusesTheSession) {
   pg_rig rig;
   rig.host.saw("", "orders", fence::token(33));

@@ -82,6 +82,9 @@ class pg_witness {
     if (type == 'Q' || type == 'P') check_tag(said, between(body, "/*fence:orders=", "*/"));
     if (type == 'P')
       texts_[std::string(body.substr(0, body.find('\0')))] = std::string(body.substr(body.find('\0') + 1));
+    // With something in flight the server may skip a Close behind an error, and keep the statement.
+    const bool at_rest = outstanding_ == 0 && !unsynced_ && !copying_;
+    if (type == 'C' && at_rest && body.starts_with('S')) texts_.erase(std::string(body.substr(1, body.find('\0') - 1)));
     if (type == 'B') on_bind(body);
     if (pooled && !proven_.empty()) check_guard(type, body);
     if (type == 'Q' || type == 'S' || type == 'F') {

@@ -91,7 +91,9 @@ pg_guard::advice pg_guard::on_query(const wire::sql_scanner::findings& text, con
   in_stretch_ = begun_ = ended_ = false;
   effect e = effect_of(text);
   if (!whole) e.works = true;
-  return before(e, flight);
+  const auto out = before(e, flight);
+  if (e.ends) guarded_ = false;  // whatever the server says of it
+  return out;
 }
 
 pg_guard::advice pg_guard::on_parse(std::string_view name, const wire::sql_scanner::findings& text,

@@ -88,6 +88,15 @@ TEST_F(GuardTest, AChainedTransactionIsGuardedAnew) {
   EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard);
 }
 
+TEST_F(GuardTest, AGuardIsNotReliedOnBehindAnEndThatTheServerKeepsToItself) {
+  for (const std::string_view end : {"COMMIT", "ROLLBACK", "INSERT INTO t VALUES (2); COMMIT"}) {
+    EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard) << end;
+    EXPECT_EQ(query(end), kind::bare);
+    ready('T');
+  }
+  EXPECT_EQ(query("INSERT INTO t VALUES (1)"), kind::guard);
+}
+
 TEST_F(GuardTest, AFailedTransactionReachesItsEnd) {
   EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
   EXPECT_EQ(query("INSERT INTO missing VALUES (1)"), kind::guard);

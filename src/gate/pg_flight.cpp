@@ -102,11 +102,9 @@ void pg_flight::on_copy_in() {
     }
   }
   if (ended) left.insert(left.end(), end + 1, waiting_.end());
-  // Extended: the Sync behind the data's end is still to come.
-  if (!ended) {
-    copying_ = true;
-    if (left.empty()) unsynced_ = true;
-  }
+  if (!ended) copying_ = true;
+  // Extended: the Sync that is answered, behind the data's end, is still to come.
+  if (left.empty()) unsynced_ = true;
   waiting_ = std::move(left);
 }
 

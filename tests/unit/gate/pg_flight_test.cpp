@@ -69,6 +69,25 @@ TEST(PgFlight, ExtendedCopyIgnoresSync) {
   EXPECT_FALSE(flight.on_ready('I'));
 }
 
+TEST(PgFlight, ExtendedCopyWhoseDataWasSentAheadLacksASync) {
+  pg_flight flight;
+  send(flight, "PBESdc");
+  flight.on_copy_in();
+  EXPECT_FALSE(flight.copying());
+  flight.on_complete("COPY 1");
+  EXPECT_TRUE(flight.unsynced()) << "its transaction is open";
+  EXPECT_FALSE(flight.idle());
+  send(flight, "S");
+  EXPECT_TRUE(flight.on_ready('I'));
+  EXPECT_TRUE(flight.at_boundary());
+
+  send(flight, "PBESdcS");
+  flight.on_copy_in();
+  EXPECT_FALSE(flight.unsynced());
+  EXPECT_TRUE(flight.on_ready('I'));
+  EXPECT_TRUE(flight.at_boundary());
+}
+
 TEST(PgFlight, CopyThatFailsBeforeTheServerReadTheSync) {
   pg_flight flight;
   send(flight, "PBES");

@@ -7,7 +7,8 @@ import json
 import socket
 import threading
 
-from support import LOOPBACK, PATIENCE, GateProcess, connect, free_port
+from postgres import PostgresServer
+from support import LOOPBACK, PATIENCE, GateProcess, RedisServer, connect, free_port
 
 
 class Upstream:
@@ -73,6 +74,15 @@ class Upstream:
     def seen(self, method=None):
         with self.lock:
             return [one for one in self.requests if method in (None, one[0])]
+
+
+def start_services(case):
+    """What gates stand in front of, for all tests of a class: .server with the fence and its user `gate`, .redis, .upstream."""
+    case.server = case.enterClassContext(PostgresServer())
+    case.server.user("gate")
+    case.server.install(gate_users=["gate"])
+    case.redis = case.enterClassContext(RedisServer(appendonly="yes"))
+    case.upstream = case.enterClassContext(Upstream())
 
 
 class HttpGate(GateProcess):

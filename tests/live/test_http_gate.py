@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from http_gate import HttpGate, Upstream
+from http_gate import HttpGate, start_services
 from http_raw import Client
 from postgres import PostgresServer
 from support import LOOPBACK, LiveTest, RedisServer, eventually, main
@@ -31,11 +31,7 @@ ROUTES = [
 class HttpTest(LiveTest):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(PostgresServer())
-        cls.server.user("gate")
-        cls.server.install(gate_users=["gate"])
-        cls.redis = cls.enterClassContext(RedisServer(appendonly="yes"))
-        cls.upstream = cls.enterClassContext(Upstream())
+        start_services(cls)
         cls.server.sql("CREATE TABLE entries (id bigserial PRIMARY KEY, doc jsonb)")
         cls.server.sql("CREATE TABLE blobs (id text PRIMARY KEY, body bytea)")
         cls.server.sql("GRANT ALL ON entries, entries_id_seq, blobs TO gate")

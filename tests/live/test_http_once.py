@@ -8,7 +8,7 @@ import re
 import threading
 from pathlib import Path
 
-from http_gate import HttpGate, Upstream
+from http_gate import HttpGate, start_services
 from postgres import PostgresServer
 from support import LOOPBACK, CutProxy, LiveTest, RedisServer, eventually, main
 
@@ -30,11 +30,7 @@ ATOMIC = ("kv", "rows")
 class OnceTest(LiveTest):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(PostgresServer())
-        cls.server.user("gate")
-        cls.server.install(gate_users=["gate"])
-        cls.redis = cls.enterClassContext(RedisServer(appendonly="yes"))
-        cls.upstream = cls.enterClassContext(Upstream())
+        start_services(cls)
         cls.server.sql("CREATE TABLE entries (id text, doc text)")
         cls.server.sql("GRANT ALL ON entries TO gate")
         cls.gate = cls.enterClassContext(cls.make())

@@ -54,6 +54,13 @@ class StoreTest(FenceTest):
         self.assertEqual(asked.answer(), ["held"])
         return asked
 
+    def behind_a_lock(self, base, probe, tag, note):
+        """(a session that has locked the table until it commits, an INSERT that is asked for and waits for that)"""
+        other = base.writer("bob")
+        other.begin()
+        other.run("LOCK TABLE writes")
+        return other, probe.ask("run", tag, INSERT, f"t:{note}", deadline_ms=60_000)
+
 
 class Marks(StoreTest):
 
@@ -206,10 +213,7 @@ class Statements(StoreTest):
         """Its statement waits for a lock; a raise comes; the gate wakes up and learns what became of it."""
         base = self.base()
         probe = self.probe(base)
-        other = base.writer("bob")
-        other.begin()
-        other.run("LOCK TABLE writes")
-        asked = probe.ask("run", "orders=33", INSERT, "t:a stale write", deadline_ms=60_000)
+        other, asked = self.behind_a_lock(base, probe, "orders=33", "a stale write")
         self.assertTrue(eventually(lambda: self.holder(base)))
         probe.stop_process()
         self.assertEqual(base.writer().arm(34), [(34,)])
@@ -307,10 +311,7 @@ class Spending(StoreTest):
             base = self.base()
             proxy = self.start(CutProxy(self.server.port))
             probe = self.probe(base, port=proxy.port)
-            other = base.writer("bob")
-            other.begin()
-            other.run("LOCK TABLE writes")
-            asked = probe.ask("run", "once orders=34", INSERT, "t:once", deadline_ms=60_000)
+            other, asked = self.behind_a_lock(base, probe, "once orders=34", "once")
             pid = eventually(lambda: base.value("SELECT pid FROM pg_stat_activity WHERE usename = 'gate' "
                                                 "AND datname = %s AND wait_event_type = 'Lock'", base.name))
             proxy.cut_all()
@@ -349,10 +350,7 @@ class Spending(StoreTest):
         """Its statement was sent whole: the newer holder waits for it, and it is told what became of it."""
         base = self.base()
         probe = self.probe(base)
-        other = base.writer("bob")
-        other.begin()
-        other.run("LOCK TABLE writes")
-        asked = probe.ask("run", "once orders=34", INSERT, "t:in front", deadline_ms=60_000)
+        other, asked = self.behind_a_lock(base, probe, "once orders=34", "in front")
         eventually(lambda: base.value("SELECT count(*) FROM pg_stat_activity WHERE usename = 'gate' "
                                       "AND datname = %s AND wait_event = 'relation'", base.name))
         probe.stop_process()

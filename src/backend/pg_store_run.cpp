@@ -43,6 +43,12 @@ pg_statement check_statement(const presented_claims& wanted, std::chrono::millis
                  {resources_of(wanted.claims), tokens_of(wanted.claims)});
 }
 
+// What is run all the time is parsed and planned once a connection.
+std::vector<pg_statement> kept(std::vector<pg_statement> steps, bool keep) {
+  for (auto& one : steps) one.keep = keep;
+  return steps;
+}
+
 // What the check answered is what the statement needs.
 bool is_proven(const presented_claims& wanted, const pg_outcome& outcome) {
   if (outcome.steps.size() <= check_step || !outcome.steps[check_step]) return false;
@@ -71,6 +77,22 @@ struct pg_store::attempt {
   hold_callback held;
   pg_statement statement;  // of run
   run_callback ran;
+  // What failed for how it was kept, perhaps. It runs once more, with nothing kept.
+  struct doubt {
+    pg_pool::lent link{};
+    std::string name{};
+  };
+  doubt doubted{};
+
+  // The server has rolled `outcome` back: whether it is worth another try.
+  bool runs_as_text(const pg_pool::lent& link, const pg_outcome& outcome) {
+    if (outcome.doubted.empty() || doubted.link) return false;
+    doubted = doubt{link, outcome.doubted};
+    return true;
+  }
+  void succeeded() const {
+    if (doubted.link) doubted.link->renew(doubted.name);
+  }
 };
 
 std::string_view unfit_statement(std::string_view sql) {
@@ -131,8 +153,8 @@ void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
   auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
     const auto wait = time_left(a->from.deadline);
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_hold(a, link, outcome); };
-    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + allowance, any_rows,
-                   std::move(on_answer));
+    link->pipeline(kept({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, !a->doubted.link),
+                   wait + allowance, any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::lengthy, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
@@ -144,6 +166,7 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
     return lend_marks(a, link);
   if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
   if (!failed_at(outcome)) return give_up(a, unavailable("an unexpected answer of the server"));
+  if (a->runs_as_text(link, outcome)) return try_hold(a);
   const auto& e = outcome.steps.back().error();
   // What was spent is not spent again, not even where the mark went back meanwhile.
   if (is_not_raised(e) && !a->wanted.spends) return raise_then(a, &pg_store::try_hold);
@@ -152,6 +175,7 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
 
 void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent& link) {
   saw(a->wanted.claims);
+  a->succeeded();
   if (a->from.session.expired()) return end_transaction(link, "COMMIT");
   const auto state = std::make_shared<held_marks::session_state>(link->socket());
   link->doubts(state->in_doubt);
@@ -211,8 +235,8 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     steps.push_back(a->statement);
     steps.push_back(in_text("COMMIT", {}));
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
-    link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
-                   std::move(on_answer));
+    link->pipeline(kept(std::move(steps), !a->doubted.link), (spends ? 2 * most : most) + allowance,
+                   limits::pg_row_bytes_max, std::move(on_answer));
   };
   ask(spends ? pg_pool::work::raising : pg_pool::work::lengthy, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
@@ -224,6 +248,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   const bool committed = has_committed(outcome, run_steps);
   if (failed_at(outcome) && !committed && proves_rollback(outcome.steps.back().error())) {
     if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
+    if (a->runs_as_text(link, outcome)) return try_run(a);
     const auto& e = outcome.steps.back().error();
     // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a
     // raise has waited for long enough.
@@ -235,6 +260,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
   const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
   if (committed && is_proven(a->wanted, outcome)) {
+    a->succeeded();
     if (is_committed(outcome, run_steps))
       pool_->give_back(link);
     else if (outcome.lost.empty())

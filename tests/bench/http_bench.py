@@ -85,7 +85,9 @@ def all_ways(stack, service, redis, server, options):
         fenced = stack.enter_context(SetGate(redis, options.fencegate))
         fenced.prove_fence()
         contender = Contender("fenced", "SET, Redis gate", fenced, name=TAG, counts_writes=fenced.admitted)
-        ways += [FencedSet(contender), Pgbench(server, USER)]
+        ways.append(FencedSet(contender))
+        ways += [Pgbench(server, USER, mode, pipeline)
+                 for mode, pipeline in (("extended", True), ("prepared", False), ("prepared", True))]
     return ways
 
 
@@ -114,8 +116,8 @@ def heading(options):
            f"{IDS:,} resources in turn, whose marks are at that token. The service: nginx, 1 worker, `return 200`. "
            f"nginx: {THREADS} workers, keeps its connections. HAProxy: HTTP mode, {THREADS} threads, "
            f"http-reuse always. fencegate: {THREADS} threads, {POOL} connections to PostgreSQL. Stores {durable}. "
-           "SET: through the Redis gate, 64 connections, no pipeline. pgbench: the transaction of the SQL route, as "
-           f"fencegate sends it (one pipeline), {POOL} connections.")
+           "SET: through the Redis gate, 64 connections, no pipeline. pgbench: the transaction of the SQL route, "
+           f"{POOL} connections; prepared and in one pipeline, as fencegate sends it, or one of the two.")
     yield "wrk, the service, the stores and the proxy share the processors above.\n"
 
 
@@ -174,6 +176,8 @@ def targets(found):
           for number, count in ((1, "1 connection"), (64, "64 connections"))),
         ("atomic Redis ≥ 0.5 of SET through the Redis gate, 64 connections",
          ratio(found, "write-64", "redis", "set"), ">=", 0.5, "{:.2f} of SET"),
-        (f"atomic SQL, 64 connections ≥ 0.8 of pgbench, {POOL} connections",
-         ratio(found, "write-64", "sql", "pgbench"), ">=", 0.8, "{:.2f} of pgbench"),
+        *((f"atomic SQL, 64 connections ≥ 0.8 of pgbench, {way}, {POOL} connections",
+           ratio(found, "write-64", "sql", key), ">=", 0.8, "{:.2f} of pgbench")
+          for way, key in (("in one pipeline", "extended-pipeline"), ("prepared", "prepared"),
+                           ("both (pgbench 15 itself does not)", "prepared-pipeline"))),
     ]

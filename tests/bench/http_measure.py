@@ -88,32 +88,39 @@ class FencedSet:
 
 
 class Pgbench:
-    """A column: the transaction of the sql route without HTTP, from as many connections as fencegate has to PostgreSQL.
-    What fencegate sends, sent as it does: five statements in one pipeline, prepared anew each time."""
+    """A column: the transaction of the sql route without HTTP, from as many connections as fencegate has to PostgreSQL:
+    the five statements that fencegate sends. It prepares them once a connection and sends them in one pipeline. pgbench
+    does either of the two; for both, everything must be prepared in front of the first pipeline."""
 
+    FIRST = """\\if :first
+SELECT 1;
+\\set first 0
+\\endif
+"""
     STATEMENTS = f"""\\set id random(1, {IDS})
-\\startpipeline
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SELECT pg_catalog.set_config('statement_timeout', '10000', true);
 SELECT fencegate.guard(ARRAY['order:' || :id::text], ARRAY[{TOKEN}::int8]);
 INSERT INTO bench_rows (client, body) VALUES (:id::int, '{BODY}');
 COMMIT;
-\\endpipeline
 """
 
-    def __init__(self, server, user):
-        self.key, self.title, self.rows = "pgbench", "pgbench", {"write-64"}
-        self.server, self.user = server, user
-        self.script = os.path.join(server.folder, "guarded.sql")
+    def __init__(self, server, user, mode, pipeline):
+        self.key = mode + ("-pipeline" if pipeline else "")
+        self.title, self.rows = f"pgbench -M {mode}" + (", one pipeline" if pipeline else ""), {"write-64"}
+        self.server, self.user, self.mode = server, user, mode
+        first, statements = self.STATEMENTS.split("\n", 1)
+        self.script = os.path.join(server.folder, f"{self.key}.sql")
         with open(self.script, "w") as file:
-            file.write(self.STATEMENTS)
+            file.write(f"{self.FIRST}{first}\n\\startpipeline\n{statements}\\endpipeline\n" if pipeline
+                       else self.STATEMENTS)
 
     def run(self, _, options):
         self.server.clear()
         used = server_seconds(self.server)
         login = {"PGHOST": LOOPBACK, "PGPORT": str(self.server.port), "PGUSER": self.user, "PGDATABASE": "postgres"}
-        done = subprocess.run([binary("pgbench"), "-n", "-M", "extended", "-f", self.script, "-c", str(POOL), "-j", "2",
-                               "-T", str(whole_seconds(options))],
+        done = subprocess.run([binary("pgbench"), "-n", "-M", self.mode, "-D", "first=1", "-f", self.script, "-c",
+                               str(POOL), "-j", "2", "-T", str(whole_seconds(options))],
                               env=os.environ | login, capture_output=True, text=True, timeout=options.seconds + 60)
         used = server_seconds(self.server) - used
         rate = re.search(r"^tps = ([0-9.]+)", done.stdout, re.M)

@@ -180,6 +180,52 @@ class Statements(StoreTest):
         self.assertEqual(late.answer()[:2], ["failed", "57014"])
         self.assertEqual(base.writes(), [])
 
+    def test_what_is_run_again_was_prepared(self):
+        base = self.base()
+        probe = self.probe(base, pool=2)  # one for statements
+        count = ("INSERT INTO writes (note) SELECT count(*) || ' prepared, run ' || sum(generic_plans + custom_plans) "
+                 "FROM pg_prepared_statements WHERE name LIKE 'fencegate%'")  # COMMIT comes behind it
+        for _ in range(3):
+            self.assertEqual(probe.run("orders=33", count), ["done", "1"])
+        self.assertEqual(base.writes(), ["4 prepared, run 4", "5 prepared, run 9", "5 prepared, run 14"])
+
+    def test_a_table_that_changes_under_a_prepared_statement(self):
+        base = self.base()
+        probe = self.probe(base, pool=2)
+        insert = "INSERT INTO growing (n) VALUES ($1) RETURNING *"
+        names = set()
+
+        def changed(to):
+            base.sql(f"DROP TABLE IF EXISTS growing; CREATE TABLE growing ({to}); GRANT ALL ON growing TO gate")
+
+        for columns, value, row in (("n int", "7", ["n:23", "7"]),
+                                    ("n int, note text DEFAULT 'x'", "7", ["n:23", "note:25", "7", "x"]),
+                                    ("n bigint", "7000000000", ["n:20", "7000000000"]),
+                                    ("n text", "seven", ["n:25", "seven"]),
+                                    ("n uuid", f"{0:032}", ["n:2950", "00000000-0000-0000-0000-000000000000"]),
+                                    ("n text", "eight", ["n:25", "eight"])):
+            changed(columns)
+            for _ in range(3):
+                self.assertEqual(probe.run("orders=33", insert, "t:" + value), ["done", "1", *row])
+            self.assertEqual(base.value("SELECT count(*) FROM growing"), 3)
+            names.add(probe.run("orders=33", "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE "
+                                "'INSERT INTO growing%'")[-1])
+        self.assertEqual(names, {"1", "2", "3", "4"})  # then as text
+        self.assertEqual(probe.run("orders=33", insert, "t:nine", "t:ten")[:2], ["failed", "08P01"])
+
+    def test_a_session_that_loses_what_was_prepared(self):
+        base = self.base()
+        probe = self.probe(base, pool=2)
+        forget = "WITH w AS (INSERT INTO writes (note) VALUES ('once')) SELECT forget()"
+        base.sql("CREATE FUNCTION forget() RETURNS void LANGUAGE plpgsql AS $$ BEGIN DEALLOCATE ALL; END $$")
+        for n in range(8):
+            self.assertEqual(probe.run("orders=33", forget)[:2], ["done", "1"])
+            self.assertEqual(base.writes(), ["once"] * (n + 1))
+        for tag in ("once payments=1", "once payments=2", "orders=34", "read orders=34"):
+            self.assertEqual(probe.run(tag, "SELECT 1")[:2], ["done", "1"], tag)
+        self.assertEqual(self.hold(probe, "orders=35").release(), ["released"])
+        self.assertEqual(probe.run("once payments=2", INSERT, "t:again")[:2], ["rejected", "equal"])
+
     def sleeping(self, base, probe):
         """A statement of an old holder that has written, and not committed yet."""
         asked = probe.ask("run", "orders=33",
@@ -394,6 +440,26 @@ class Poolers(StoreTest):
                 if text.startswith("once"):
                     again = eventually(lambda: (one := probe.run(text, INSERT, "t:again"))[1] != "unavailable" and one)
                     self.assertEqual(again[:2], ["rejected", "equal"])
+
+    def test_what_is_prepared_in_another_session(self):
+        """Statements of one connection run in several sessions of the server, which do not know each other's names."""
+        self.server.install(gate_users=["gate"])
+        self.server.sql("CREATE TABLE notes (note text)")
+        self.server.sql("GRANT ALL ON notes TO gate")
+        pooler = self.start(PgBouncer(self.server, user="gate", server_round_robin=1))
+        probe = self.start(PgProbe(pooler.port, "postgres"))
+        probe.wait_for_store()
+        insert = "INSERT INTO notes (note) VALUES ($1) RETURNING note, pg_backend_pid()"
+        pids, notes = set(), []
+        for turn in range(20):
+            wanted = [f"{turn} of {one}" for one in range(6)]
+            asked = [probe.ask("run", f"transit=0,{one.replace(' ', '_')}=1", insert, "t:" + one) for one in wanted]
+            for one, answer in zip(wanted, [each.answer() for each in asked]):
+                self.assertEqual(answer[:2] + answer[-2:-1], ["done", "1", one])
+                pids.add(answer[-1])
+            notes += wanted
+        self.assertGreater(len(pids), 1)
+        self.assertEqual(self.server.value("SELECT array_agg(note ORDER BY note) FROM notes"), sorted(notes))
 
     def wait_for_a_standby(self, name):
         self.server.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")

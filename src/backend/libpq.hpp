@@ -13,9 +13,9 @@
   each(PQconnectdbParams) each(PQconsumeInput) each(PQenterPipelineMode) each(PQerrorMessage) each(PQexec) \
   each(PQfinish) each(PQflush) each(PQfname) each(PQftype) each(PQgetResult) each(PQgetisnull) each(PQgetlength) \
   each(PQgetvalue) each(PQisBusy) each(PQnfields) each(PQntuples) each(PQpipelineSync) each(PQresultErrorField) \
-  each(PQresultErrorMessage) each(PQresultStatus) each(PQsendPrepare) each(PQsendQueryParams) each(PQsendQueryPrepared) \
-  each(PQsetNoticeProcessor) each(PQsetNoticeReceiver) each(PQsetSingleRowMode) each(PQsetnonblocking) each(PQsocket) each(PQstatus) \
-  each(PQuser)
+  each(PQresultErrorMessage) each(PQresultStatus) each(PQsendQueryParams) each(PQsetNoticeProcessor) \
+  each(PQsetNoticeReceiver) each(PQsetSingleRowMode) each(PQsetnonblocking) each(PQsocket) each(PQstatus) \
+  each(PQtransactionStatus) each(PQuser)
 // clang-format on
 
 namespace fencegate::backend {

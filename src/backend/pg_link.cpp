@@ -1,10 +1,7 @@
 #include "backend/pg_link.hpp"
 
 #include "backend/libpq.hpp"
-#include "base/random_text.hpp"
 
-#include <algorithm>
-#include <array>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -25,27 +22,20 @@ wire::pg_error error_of(const PGresult* from) {
     const char* text = pq().PQresultErrorField(from, code);
     return std::string(text == nullptr ? "" : text);
   };
+  // Poolers have a localized severity alone for what they say themselves; this one is "" then.
   wire::pg_error e{field(PG_DIAG_SEVERITY_NONLOCALIZED), field(PG_DIAG_SQLSTATE), field(PG_DIAG_MESSAGE_PRIMARY),
                    field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
-  if (e.severity.empty()) e.severity = field(PG_DIAG_SEVERITY);  // of a pooler
   if (e.message.empty()) e.message = first_line(pq().PQresultErrorMessage(from));
   return e;
 }
 
 wire::pg_error trouble(std::string what) { return {"FATAL", {}, std::move(what), {}, {}}; }
 
-// How often a statement is prepared on one connection.
-constexpr int renewals_max = 3;
-
-// By class. 26: nothing is prepared under that name. 0A: "cached plan must not change result type". XX: what it refers to
-// is gone ("cache lookup failed"). 22, 42: the types of its parameters are those of a table as it was.
-bool may_be_outdated(const wire::pg_error& e) {
-  static constexpr std::array<std::string_view, 5> classes{"26", "0A", "XX", "22", "42"};
-  const auto own = std::string_view(e.sqlstate).substr(0, 2);
-  return e.severity == "ERROR" && std::find(classes.begin(), classes.end(), own) != classes.end();
+bool ends_the_session(const PGresult* notice) {
+  const char* severity = pq().PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
+  if (severity == nullptr) severity = pq().PQresultErrorField(notice, PG_DIAG_SEVERITY);
+  return severity != nullptr && (std::string_view(severity) == "FATAL" || std::string_view(severity) == "PANIC");
 }
-
-bool ends_the_session(const wire::pg_error& e) { return e.severity == "FATAL" || e.severity == "PANIC"; }
 
 std::optional<std::uint64_t> count_of(const PGresult* from) {
   // PQcmdTuples does not take a pointer to const, and changes nothing.
@@ -115,8 +105,7 @@ void pg_link::go_on_connecting() {
   pq().PQsetnonblocking(connection_, 1);
   // Statements may raise notices; only what ends the session is of interest.
   auto on_notice = [](void* self, const PGresult* notice) {
-    const auto e = error_of(notice);
-    if (ends_the_session(e)) static_cast<pg_link*>(self)->farewell_ = e.message;
+    if (ends_the_session(notice)) static_cast<pg_link*>(self)->farewell_ = error_of(notice).message;
   };
   pq().PQsetNoticeReceiver(connection_, on_notice, this);
   if (pq().PQenterPipelineMode(connection_) != 1) return close("no pipeline mode");
@@ -169,8 +158,6 @@ void pg_link::send_next() {
   sent_ = true;
   outcome_ = {};
   table_ = {};
-  commands_.clear();
-  answering_ = 0;
   for (const auto& one : line_.front().statements)
     if (!send(one)) return close(first_line(pq().PQerrorMessage(connection_)));
   if (pq().PQpipelineSync(connection_) != 1) return close(first_line(pq().PQerrorMessage(connection_)));
@@ -188,42 +175,8 @@ bool pg_link::send(const pg_statement& one) {
     lengths.push_back(parameter.value ? static_cast<int>(parameter.value->size()) : 0);
     formats.push_back(parameter.binary ? 1 : 0);
   }
-  const int count = static_cast<int>(values.size());
-  kept* const own = keep(one);
-  if (own == nullptr) {
-    commands_.push_back({});
-    return pq().PQsendQueryParams(connection_, one.sql.c_str(), count, nullptr, values.data(), lengths.data(),
-                                  formats.data(), 0) == 1;
-  }
-  if (!std::exchange(own->prepared, true)) {
-    commands_.push_back({own, true});
-    if (pq().PQsendPrepare(connection_, own->name.c_str(), one.sql.c_str(), 0, nullptr) != 1) return false;
-  }
-  commands_.push_back({own, false});
-  return pq().PQsendQueryPrepared(connection_, own->name.c_str(), count, values.data(), lengths.data(), formats.data(),
-                                  0) == 1;
-}
-
-// nullptr: it is sent as text.
-pg_link::kept* pg_link::keep(const pg_statement& one) {
-  if (!one.keep) return nullptr;
-  const auto [at, is_new] = kept_.try_emplace(one.sql);
-  if (is_new) at->second.name = new_name();
-  return at->second.renewals > renewals_max ? nullptr : &at->second;
-}
-
-std::string pg_link::new_name() {
-  if (prefix_.empty()) prefix_ = "fencegate_" + random_text() + "_";
-  return prefix_ + std::to_string(++names_);
-}
-
-void pg_link::renew(const std::string& doubted) {
-  for (auto& [sql, one] : kept_) {
-    if (one.name != doubted) continue;
-    ++one.renewals;
-    one.name = new_name();
-    one.prepared = false;
-  }
+  return pq().PQsendQueryParams(connection_, one.sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
+                                lengths.data(), formats.data(), 0) == 1;
 }
 
 void pg_link::flush() {
@@ -246,10 +199,9 @@ void pg_link::receive() {
   bool had_nothing = false;
   while (pq().PQisBusy(connection_) == 0 && sent_) {
     PGresult* one = pq().PQgetResult(connection_);
-    if (one == nullptr) {  // between two commands
+    if (one == nullptr) {  // between two statements
       if (had_nothing) return close("the server's answers do not fit the questions");
       had_nothing = true;
-      ++answering_;
       pq().PQsetSingleRowMode(connection_);
       continue;
     }
@@ -269,11 +221,6 @@ void pg_link::receive() {
 void pg_link::take(const PGresult* one) {
   auto& steps = outcome_.steps;
   if (!steps.empty() && steps.back().has_error()) return;  // what was skipped
-  if (answering_ >= commands_.size()) return fail(one);
-  if (auto& now = commands_[answering_]; now.prepares && pq().PQresultStatus(one) == PGRES_COMMAND_OK) {
-    now.of = nullptr;
-    return;
-  }
   switch (pq().PQresultStatus(one)) {
     case PGRES_SINGLE_TUPLE: return add_rows(one);
     case PGRES_TUPLES_OK:
@@ -288,16 +235,10 @@ void pg_link::take(const PGresult* one) {
       steps.emplace_back(std::exchange(table_, {}));
       return;
     case PGRES_PIPELINE_ABORTED: return;
-    default: return fail(one);  // COPY, too, which has no place in a pipeline
+    default:  // COPY, too, which has no place in a pipeline
+      table_ = {};
+      steps.emplace_back(error_of(one));
   }
-}
-
-void pg_link::fail(const PGresult* why) {
-  table_ = {};
-  auto e = error_of(why);
-  const auto now = answering_ < commands_.size() ? commands_[answering_] : command{};
-  if (now.of != nullptr && !now.prepares && may_be_outdated(e)) outcome_.doubted = now.of->name;
-  outcome_.steps.emplace_back(std::move(e));
 }
 
 void pg_link::add_rows(const PGresult* from) {
@@ -326,8 +267,7 @@ void pg_link::add_rows(const PGresult* from) {
 void pg_link::answered() {
   deadline_.cancel();
   sent_ = false;
-  for (const auto& one : commands_)
-    if (one.prepares && one.of != nullptr) one.of->prepared = false;  // refused or skipped
+  outcome_.in_failed_block = pq().PQtransactionStatus(connection_) == PQTRANS_INERROR;
   auto asked_for = std::move(line_.front());
   line_.pop_front();
   auto outcome = std::exchange(outcome_, {});
@@ -358,9 +298,6 @@ void pg_link::close(const std::string& why) {
   if (descriptor_.is_open()) descriptor_.release();
   if (connection_ != nullptr) pq().PQfinish(std::exchange(connection_, nullptr));
   farewell_.clear();
-  kept_.clear();
-  prefix_.clear();
-  commands_.clear();
   auto waiting = std::exchange(line_, {});
   auto in_front = std::exchange(outcome_, {});
   if (auto done = std::exchange(on_connected_, nullptr)) done(error{why});

@@ -22,7 +22,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,8 +44,6 @@ struct pg_parameter {
 struct pg_statement {
   std::string sql;
   std::vector<pg_parameter> parameters{};
-  // Parsed and planned once a connection, where it stays prepared: of a text that is one of few.
-  bool keep = false;
 };
 
 // All parameters are texts.
@@ -71,9 +68,8 @@ struct pg_outcome {
   std::vector<pg_step> steps{};  // in their order, as far as they were answered; an error is the last
   std::string lost{};            // why the connection was lost before all was answered; "" = it was not
   bool sent = true;              // false: lost before a byte of it reached the server
-  // The name of the kept statement to which the error may be due: it was prepared for tables that are others now, or a
-  // pooler has passed it to a session that has not prepared it. Sent as text, the statement may succeed.
-  std::string doubted{};
+  bool in_failed_block =
+      false;  // as the server said behind all of it: a transaction is open, and can only be rolled back
 };
 using pg_pipeline_answer = std::function<void(pg_outcome&)>;
 
@@ -99,9 +95,6 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   // Without a BEGIN they are one transaction. Rows beyond `row_bytes_max` are dropped.
   void pipeline(std::vector<pg_statement> statements, std::chrono::milliseconds patience, std::size_t row_bytes_max,
                 pg_pipeline_answer done);
-  // A statement that was `doubted`, and succeeded as text, is prepared anew; when that was of no use, it is sent as text
-  // on this connection from now on.
-  void renew(const std::string& doubted);
   void close(const std::string& why);
 
   // Called when a connection was closed, by whomever, after everything that waited was answered.
@@ -118,28 +111,14 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
     std::size_t row_bytes_left;
     pg_pipeline_answer done;
   };
-  // A statement that is to be kept. The name is this connection's own, so that no session has another one under it.
-  struct kept {
-    std::string name;
-    bool prepared = false;  // or on the way
-    int renewals = 0;
-  };
-  // What libpq answers by itself. `prepares`: nothing but that, and the statement's own answer comes behind it.
-  struct command {
-    kept* of = nullptr;
-    bool prepares = false;
-  };
 
   void go_on_connecting();
   void watch(boost::asio::posix::stream_descriptor::wait_type until, void (pg_link::*then)());
   void send_next();
   bool send(const pg_statement& one);
-  kept* keep(const pg_statement& one);
-  std::string new_name();
   void flush();
   void receive();
   void take(const ::pg_result* one);
-  void fail(const ::pg_result* why);
   void add_rows(const ::pg_result* from);
   void answered();
   void read_on();
@@ -159,13 +138,8 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   std::function<void(const result<void>&)> on_connected_;
   std::function<void(const std::string&)> tell_closed_;
   std::deque<asked> line_;
-  pg_outcome outcome_;                          // of what is in front, as far as it came
-  pg_table table_;                              // of the statement that is being answered
-  std::string prefix_;                          // of names
-  std::uint64_t names_ = 0;                     // how many there were
-  std::unordered_map<std::string, kept> kept_;  // by text
-  std::vector<command> commands_;               // of what is in front
-  std::size_t answering_ = 0;                   // the one of them that is being answered
+  pg_outcome outcome_;  // of what is in front, as far as it came
+  pg_table table_;      // of the statement that is being answered
 };
 
 }  // namespace fencegate::backend

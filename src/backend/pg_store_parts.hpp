@@ -62,10 +62,16 @@ inline constexpr std::chrono::milliseconds cut_least{500};
   return !outcome.steps.empty() && outcome.steps.back().has_error() && !outcome.steps.back().error().sqlstate.empty();
 }
 
-// Of an error that came in place of the commit's answer. What ends a session with words of another kind may be a pooler,
-// which does not know what the server did with the COMMIT that it had passed on.
-[[nodiscard]] inline bool proves_rollback(const wire::pg_error& e) {
-  return e.severity == "ERROR" || e.sqlstate == admin_shutdown || e.sqlstate == idle_in_transaction;
+// Of `steps` from BEGIN to COMMIT, sent at once, one of which failed: nothing of it is applied. The words of a pooler say
+// nothing of that: it does not know what the server did with the COMMIT that it had passed on. What says it is the state
+// that the transaction is in behind it; or an error of the server's own, of BEGIN, of COMMIT, or which ends the session.
+[[nodiscard]] inline bool proves_rollback(const pg_outcome& outcome, std::size_t steps) {
+  if (!failed_at(outcome)) return false;
+  if (outcome.in_failed_block) return true;
+  const auto& e = outcome.steps.back().error();
+  if (!outcome.lost.empty())
+    return e.severity == "FATAL" && (e.sqlstate == admin_shutdown || e.sqlstate == idle_in_transaction);
+  return e.severity == "ERROR" && (outcome.steps.size() == 1 || outcome.steps.size() == steps);
 }
 
 // The last of `steps` is a COMMIT that did commit. Nothing behind its answer changes that, the session's end neither.

@@ -15,8 +15,8 @@ namespace asio = boost::asio;
 
 // How often marks are raised for one request before others win.
 constexpr int attempts_max = 4;
-// For the raise that has ended a statement, to commit.
-constexpr std::chrono::milliseconds explain_time{1'000};
+// For the raise that has ended a statement, to commit; behind the request's deadline, and in front of it.
+constexpr std::chrono::milliseconds explain_least{1'000}, explain_most{5'000};
 
 // BEGIN, the time limit, the check, the statement, COMMIT.
 constexpr std::size_t run_steps = 5, check_step = 2;
@@ -41,12 +41,6 @@ pg_statement check_statement(const presented_claims& wanted, std::chrono::millis
     return in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {resources_of(wanted.claims)});
   return in_text("SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[])",
                  {resources_of(wanted.claims), tokens_of(wanted.claims)});
-}
-
-// What is run all the time is parsed and planned once a connection.
-std::vector<pg_statement> kept(std::vector<pg_statement> steps, bool keep) {
-  for (auto& one : steps) one.keep = keep;
-  return steps;
 }
 
 // What the check answered is what the statement needs.
@@ -77,22 +71,6 @@ struct pg_store::attempt {
   hold_callback held;
   pg_statement statement;  // of run
   run_callback ran;
-  // What failed for how it was kept, perhaps. It runs once more, with nothing kept.
-  struct doubt {
-    pg_pool::lent link{};
-    std::string name{};
-  };
-  doubt doubted{};
-
-  // The server has rolled `outcome` back: whether it is worth another try.
-  bool runs_as_text(const pg_pool::lent& link, const pg_outcome& outcome) {
-    if (outcome.doubted.empty() || doubted.link) return false;
-    doubted = doubt{link, outcome.doubted};
-    return true;
-  }
-  void succeeded() const {
-    if (doubted.link) doubted.link->renew(doubted.name);
-  }
 };
 
 std::string_view unfit_statement(std::string_view sql) {
@@ -153,8 +131,8 @@ void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
   auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
     const auto wait = time_left(a->from.deadline);
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_hold(a, link, outcome); };
-    link->pipeline(kept({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, !a->doubted.link),
-                   wait + allowance, any_rows, std::move(on_answer));
+    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + allowance, any_rows,
+                   std::move(on_answer));
   };
   ask(pg_pool::work::lengthy, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
@@ -166,7 +144,6 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
     return lend_marks(a, link);
   if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
   if (!failed_at(outcome)) return give_up(a, unavailable("an unexpected answer of the server"));
-  if (a->runs_as_text(link, outcome)) return try_hold(a);
   const auto& e = outcome.steps.back().error();
   // What was spent is not spent again, not even where the mark went back meanwhile.
   if (is_not_raised(e) && !a->wanted.spends) return raise_then(a, &pg_store::try_hold);
@@ -175,7 +152,6 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
 
 void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent& link) {
   saw(a->wanted.claims);
-  a->succeeded();
   if (a->from.session.expired()) return end_transaction(link, "COMMIT");
   const auto state = std::make_shared<held_marks::session_state>(link->socket());
   link->doubts(state->in_doubt);
@@ -235,8 +211,8 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     steps.push_back(a->statement);
     steps.push_back(in_text("COMMIT", {}));
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
-    link->pipeline(kept(std::move(steps), !a->doubted.link), (spends ? 2 * most : most) + allowance,
-                   limits::pg_row_bytes_max, std::move(on_answer));
+    link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
+                   std::move(on_answer));
   };
   ask(spends ? pg_pool::work::raising : pg_pool::work::lengthy, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
@@ -246,9 +222,8 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   using kind = run_outcome::kind;
   const auto tell = [&](run_outcome out) { answer(a->from, a->ran, std::move(out)); };
   const bool committed = has_committed(outcome, run_steps);
-  if (failed_at(outcome) && !committed && proves_rollback(outcome.steps.back().error())) {
+  if (!committed && proves_rollback(outcome, run_steps)) {
     if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
-    if (a->runs_as_text(link, outcome)) return try_run(a);
     const auto& e = outcome.steps.back().error();
     // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a
     // raise has waited for long enough.
@@ -260,7 +235,6 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
   const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
   if (committed && is_proven(a->wanted, outcome)) {
-    a->succeeded();
     if (is_committed(outcome, run_steps))
       pool_->give_back(link);
     else if (outcome.lost.empty())
@@ -282,17 +256,18 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
 
 // Nothing was applied. A raise that did it holds its lock until it has committed: asking for the lock waits for that.
 void pg_store::explain(const std::shared_ptr<attempt>& a, const fence::rejection& otherwise) {
-  auto ask_for_it = [self = shared_from_this(), a, otherwise](const pg_pool::lent& link) {
+  const auto wait = std::clamp(time_left(a->from.deadline), explain_least, explain_most);
+  auto ask_for_it = [self = shared_from_this(), a, otherwise, wait](const pg_pool::lent& link) {
     auto on_answer = [self, a, otherwise, link](pg_outcome& outcome) {
       if (outcome.lost.empty()) self->end_transaction(link, "ROLLBACK");
       if (!failed_at(outcome)) return give_up(a, otherwise);
       const auto why = self->noted(rejection_of(outcome.steps.back().error(), a->wanted.claims));
       give_up(a, why.why == fence::reason::stale ? why : otherwise);
     };
-    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, explain_time)},
-                   explain_time + allowance, any_rows, std::move(on_answer));
+    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + allowance, any_rows,
+                   std::move(on_answer));
   };
-  ask(pg_pool::work::brief, clock::now() + explain_time, std::move(ask_for_it),
+  ask(pg_pool::work::brief, clock::now() + wait, std::move(ask_for_it),
       [a, otherwise](const fence::rejection&) { give_up(a, otherwise); });
 }
 

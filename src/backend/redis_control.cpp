@@ -4,7 +4,6 @@
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
-#include "base/random_text.hpp"
 #include "wire/resp_request.hpp"
 
 #include <boost/asio/connect.hpp>
@@ -13,6 +12,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 
 #include <algorithm>
+#include <random>
 
 namespace fencegate::backend {
 
@@ -47,6 +47,14 @@ std::string info_field(std::string_view info, std::string_view name) {
 // A gate that starts and finds data but no epoch cannot know whether this is its first day or the morning after a loss.
 // It begins, but it says so in the epoch: gates that knew another one stay closed.
 constexpr std::string_view epoch_of_empty = "empty-", epoch_beside_data = "first-";
+
+std::string random_text() {
+  static constexpr std::string_view digits = "0123456789abcdef";
+  std::random_device random;
+  std::string text;
+  for (int i = 0; i < 24; ++i) text += digits[random() % digits.size()];
+  return text;
+}
 
 }  // namespace
 

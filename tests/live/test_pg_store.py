@@ -25,6 +25,26 @@ class AtCommit(CutProxy):
         return data
 
 
+class InPlaceOfCommit(CutProxy):
+    """Answers, once armed, with other words to a COMMIT that the server has carried out."""
+
+    words = None
+    told = False
+
+    def change(self, data):
+        if self.words and (found := data.find(b"C\0\0\0\x0bCOMMIT\0")) >= 0:
+            data, self.words, self.told = data[:found] + self.words, None, True
+        return data
+
+
+def message(kind, body):
+    return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+
+def error(**fields):
+    return message(b"E", b"".join(f"{key}{text}\0".encode() for key, text in fields.items()) + b"\0")
+
+
 class StoreTest(FenceTest):
 
     @classmethod
@@ -180,52 +200,6 @@ class Statements(StoreTest):
         self.assertEqual(late.answer()[:2], ["failed", "57014"])
         self.assertEqual(base.writes(), [])
 
-    def test_what_is_run_again_was_prepared(self):
-        base = self.base()
-        probe = self.probe(base, pool=2)  # one for statements
-        count = ("INSERT INTO writes (note) SELECT count(*) || ' prepared, run ' || sum(generic_plans + custom_plans) "
-                 "FROM pg_prepared_statements WHERE name LIKE 'fencegate%'")  # COMMIT comes behind it
-        for _ in range(3):
-            self.assertEqual(probe.run("orders=33", count), ["done", "1"])
-        self.assertEqual(base.writes(), ["4 prepared, run 4", "5 prepared, run 9", "5 prepared, run 14"])
-
-    def test_a_table_that_changes_under_a_prepared_statement(self):
-        base = self.base()
-        probe = self.probe(base, pool=2)
-        insert = "INSERT INTO growing (n) VALUES ($1) RETURNING *"
-        names = set()
-
-        def changed(to):
-            base.sql(f"DROP TABLE IF EXISTS growing; CREATE TABLE growing ({to}); GRANT ALL ON growing TO gate")
-
-        for columns, value, row in (("n int", "7", ["n:23", "7"]),
-                                    ("n int, note text DEFAULT 'x'", "7", ["n:23", "note:25", "7", "x"]),
-                                    ("n bigint", "7000000000", ["n:20", "7000000000"]),
-                                    ("n text", "seven", ["n:25", "seven"]),
-                                    ("n uuid", f"{0:032}", ["n:2950", "00000000-0000-0000-0000-000000000000"]),
-                                    ("n text", "eight", ["n:25", "eight"])):
-            changed(columns)
-            for _ in range(3):
-                self.assertEqual(probe.run("orders=33", insert, "t:" + value), ["done", "1", *row])
-            self.assertEqual(base.value("SELECT count(*) FROM growing"), 3)
-            names.add(probe.run("orders=33", "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE "
-                                "'INSERT INTO growing%'")[-1])
-        self.assertEqual(names, {"1", "2", "3", "4"})  # then as text
-        self.assertEqual(probe.run("orders=33", insert, "t:nine", "t:ten")[:2], ["failed", "08P01"])
-
-    def test_a_session_that_loses_what_was_prepared(self):
-        base = self.base()
-        probe = self.probe(base, pool=2)
-        forget = "WITH w AS (INSERT INTO writes (note) VALUES ('once')) SELECT forget()"
-        base.sql("CREATE FUNCTION forget() RETURNS void LANGUAGE plpgsql AS $$ BEGIN DEALLOCATE ALL; END $$")
-        for n in range(8):
-            self.assertEqual(probe.run("orders=33", forget)[:2], ["done", "1"])
-            self.assertEqual(base.writes(), ["once"] * (n + 1))
-        for tag in ("once payments=1", "once payments=2", "orders=34", "read orders=34"):
-            self.assertEqual(probe.run(tag, "SELECT 1")[:2], ["done", "1"], tag)
-        self.assertEqual(self.hold(probe, "orders=35").release(), ["released"])
-        self.assertEqual(probe.run("once payments=2", INSERT, "t:again")[:2], ["rejected", "equal"])
-
     def sleeping(self, base, probe):
         """A statement of an old holder that has written, and not committed yet."""
         asked = probe.ask("run", "orders=33",
@@ -294,6 +268,39 @@ class Statements(StoreTest):
         self.assertEqual(len(base.writes()), 1)
         probe.wait_for_store()
         self.assertEqual(probe.run("orders=34", INSERT, "t:next"), ["done", "1"])
+
+    def test_what_a_pooler_says_in_place_of_a_commits_answer_proves_nothing(self):
+        """As Pgpool-II does, whose server has gone."""
+        base = self.base()
+        proxy = self.start(InPlaceOfCommit(self.server.port))
+        probe = self.probe(base, port=proxy.port)
+        idle, lost = message(b"Z", b"I"), {"C": "XX000", "M": "unable to read data"}
+        for turn, (words, tag) in enumerate((words, tag) for tag in ("orders=34", "once payments={}") for words in (
+                error(S="ERROR", **lost), error(S="ERROR", **lost) + idle, error(S="ERROR", V="ERROR", **lost),
+                error(S="FATAL", V="FATAL", **lost), error(S="FATAL", **{**lost, "C": "57P01"}))):
+            with self.subTest(words=words, tag=tag):
+                proxy.told, text = False, tag.format(turn + 1)
+                self.assertEqual(eventually(lambda: (one := probe.run("orders=34", "SELECT 1"))[0] == "done" and one)[1], "1")
+                proxy.words = words
+                asked = probe.ask("run", text, INSERT, f"t:{turn}")
+                eventually(lambda: proxy.told and proxy.pieces == 0)
+                proxy.cut_all()
+                self.assertEqual(asked.answer()[0], "unknown")
+                self.assertEqual(base.value("SELECT count(*) FROM writes WHERE note = %s", str(turn)), 1)
+
+    def test_nothing_stays_in_the_session_that_could_stand_in_for_the_check(self):
+        """A trigger could put another statement under the name of a prepared one; and what is prepared keeps the types
+        and the constants of when it was."""
+        base = self.base()
+        probe = self.probe(base, pool=2)  # one for statements
+        base.sql("CREATE TABLE times (at timestamptz, n int); GRANT ALL ON times TO gate")
+        insert = "INSERT INTO times VALUES ('now', $1) RETURNING n"
+        for _ in range(7):
+            self.assertEqual(probe.run("orders=33", insert, "t:007")[-1], "7")
+        self.assertEqual(base.value("SELECT count(DISTINCT at) FROM times"), 7)
+        base.sql("ALTER TABLE times ALTER n TYPE text")
+        self.assertEqual(probe.run("orders=33", insert, "t:007")[-1], "007")
+        self.assertEqual(probe.run("orders=33", "SELECT count(*) FROM pg_prepared_statements")[-1], "0")
 
     def test_nobody_is_told_who_has_left(self):
         base = self.base()
@@ -440,26 +447,6 @@ class Poolers(StoreTest):
                 if text.startswith("once"):
                     again = eventually(lambda: (one := probe.run(text, INSERT, "t:again"))[1] != "unavailable" and one)
                     self.assertEqual(again[:2], ["rejected", "equal"])
-
-    def test_what_is_prepared_in_another_session(self):
-        """Statements of one connection run in several sessions of the server, which do not know each other's names."""
-        self.server.install(gate_users=["gate"])
-        self.server.sql("CREATE TABLE notes (note text)")
-        self.server.sql("GRANT ALL ON notes TO gate")
-        pooler = self.start(PgBouncer(self.server, user="gate", server_round_robin=1))
-        probe = self.start(PgProbe(pooler.port, "postgres"))
-        probe.wait_for_store()
-        insert = "INSERT INTO notes (note) VALUES ($1) RETURNING note, pg_backend_pid()"
-        pids, notes = set(), []
-        for turn in range(20):
-            wanted = [f"{turn} of {one}" for one in range(6)]
-            asked = [probe.ask("run", f"transit=0,{one.replace(' ', '_')}=1", insert, "t:" + one) for one in wanted]
-            for one, answer in zip(wanted, [each.answer() for each in asked]):
-                self.assertEqual(answer[:2] + answer[-2:-1], ["done", "1", one])
-                pids.add(answer[-1])
-            notes += wanted
-        self.assertGreater(len(pids), 1)
-        self.assertEqual(self.server.value("SELECT array_agg(note ORDER BY note) FROM notes"), sorted(notes))
 
     def wait_for_a_standby(self, name):
         self.server.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")

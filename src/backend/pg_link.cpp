@@ -2,6 +2,10 @@
 
 #include "backend/libpq.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -71,7 +75,7 @@ pg_link::pg_link(boost::asio::io_context& context, std::chrono::milliseconds pat
     : context_(context), patience_(patience), descriptor_(context), deadline_(context) {}
 
 pg_link::~pg_link() {
-  if (descriptor_.is_open()) descriptor_.release();
+  let_socket_go();
   if (connection_ != nullptr) pq().PQfinish(connection_);
 }
 
@@ -94,6 +98,7 @@ void pg_link::connect(const parameters& how, std::function<void(const result<voi
 }
 
 void pg_link::go_on_connecting() {
+  let_socket_go();  // libpq may go on with another one, under the same number even
   switch (pq().PQconnectPoll(connection_)) {
     case PGRES_POLLING_READING: return watch(descriptor::wait_read, &pg_link::go_on_connecting);
     case PGRES_POLLING_WRITING: return watch(descriptor::wait_write, &pg_link::go_on_connecting);
@@ -114,22 +119,33 @@ void pg_link::go_on_connecting() {
   read_on();
 }
 
-// The socket may be another one after each step of connecting.
 void pg_link::watch(descriptor::wait_type until, void (pg_link::*then)()) {
   const int socket = pq().PQsocket(connection_);
   if (socket < 0) return close("the connection was lost");
-  if (!descriptor_.is_open() || descriptor_.native_handle() != socket) {
-    if (descriptor_.is_open()) descriptor_.release();
-    boost::system::error_code failed;
-    descriptor_.assign(socket, failed);
-    if (failed) return close(failed.message());
-  }
+  if (!descriptor_.is_open())
+    if (const auto failed = take_socket(socket)) return close(failed.message());
   auto on_ready = [self = shared_from_this(), era = era_, then](const boost::system::error_code& failed) {
     if (era != self->era_ || failed == boost::asio::error::operation_aborted) return;
     if (failed) return self->close(failed.message());
     (self.get()->*then)();
   };
   descriptor_.async_wait(until, on_ready);
+}
+
+// libpq closes its socket without a word, when the server has ended the connection for example. Asio would then take a
+// number out of its epoll that another thread may have got meanwhile; so it has a descriptor of its own.
+boost::system::error_code pg_link::take_socket(int socket) {
+  boost::system::error_code failed;
+  const int own = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return {errno, boost::system::system_category()};
+  descriptor_.assign(own, failed);
+  if (failed) ::close(own);
+  return failed;
+}
+
+void pg_link::let_socket_go() {
+  boost::system::error_code ignored;
+  descriptor_.close(ignored);
 }
 
 void pg_link::query(std::string sql, std::vector<std::string> arguments, pg_answer done) {
@@ -295,7 +311,7 @@ void pg_link::close(const std::string& why) {
   doubt_ = nullptr;
   connected_ = reading_ = sent_ = false;
   deadline_.cancel();
-  if (descriptor_.is_open()) descriptor_.release();
+  let_socket_go();
   if (connection_ != nullptr) pq().PQfinish(std::exchange(connection_, nullptr));
   farewell_.clear();
   auto waiting = std::exchange(line_, {});

@@ -114,6 +114,8 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
 
   void go_on_connecting();
   void watch(boost::asio::posix::stream_descriptor::wait_type until, void (pg_link::*then)());
+  [[nodiscard]] boost::system::error_code take_socket(int socket);
+  void let_socket_go();
   void send_next();
   bool send(const pg_statement& one);
   void flush();
@@ -126,7 +128,7 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
 
   boost::asio::io_context& context_;
   const std::chrono::milliseconds patience_;
-  boost::asio::posix::stream_descriptor descriptor_;
+  boost::asio::posix::stream_descriptor descriptor_;  // the link's own for libpq's socket
   boost::asio::steady_timer deadline_;
   pg_conn* connection_ = nullptr;
   bool connected_ = false;

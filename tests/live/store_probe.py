@@ -108,3 +108,11 @@ class PgProbe(Probe):
 class RedisProbe(Probe):
     def __init__(self, port):
         super().__init__("redis", port)
+
+
+class LinkProbe(Probe):
+    """One connection to a server, at the first of these addresses where one is; `opening` tells what came of it."""
+
+    def __init__(self, port, database, *addresses, user="gate"):
+        super().__init__("connect", user, database, port, *addresses)
+        self.opening = self.asked["link"] = Asked(self, "link")

@@ -3,14 +3,24 @@ what happens when the gate, the server or the connection freezes or goes away in
 
 import contextlib
 import itertools
+import socket
 
 import support
 from pg_fence import FenceTest
 from postgres import PgBouncer
-from store_probe import PgProbe
-from support import CutProxy, eventually
+from store_probe import LinkProbe, PgProbe
+from support import LOOPBACK, CutProxy, eventually
 
 INSERT = "INSERT INTO writes (note) VALUES ($1)"
+
+
+def knocking(address, port):
+    """How many sockets wait to be let in there, as the kernel tells."""
+    there = f"{int.from_bytes(socket.inet_aton(address), 'little'):08X}:{port:04X}"
+    syn_sent = "02"
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return sum(1 for row in rows if row[2] == there and row[3] == syn_sent)
 
 
 class AtCommit(CutProxy):
@@ -558,6 +568,21 @@ class Holds(StoreTest):
         base.sql("SELECT pg_reload_conf()")
         eventually(lambda: held.alive())
         self.assertEqual(held.release(), ["released"])
+
+
+class Connecting(StoreTest):
+
+    def test_a_server_that_refuses_late_is_not_the_last_one_asked(self):
+        base = self.base()
+        silent = "127.0.0.2", self.server.port
+        with socket.socket() as listener, socket.socket() as queued:
+            listener.bind(silent)
+            listener.listen(0)
+            queued.connect(silent)  # all that there is room for
+            link = self.start(LinkProbe(self.server.port, base.name, silent[0], LOOPBACK))
+            eventually(lambda: knocking(*silent))
+        # Where it knocks again, nobody is. The socket to the next address has the number of this one.
+        self.assertEqual(link.opening.answer(), ["connected"])
 
 
 class Restarts(StoreTest):

@@ -5,6 +5,10 @@
 //   ID run DEADLINE_MS TAG|read TAG|none WORD…  (postgres: SQL, then t:text, x:binary or n: for NULL)
 //   `once TAG` in place of a tag: the tokens are spent.
 //   ID alive | release | leave  (of a hold; leave: the session that asked is gone)
+//
+//   store_probe connect USER DATABASE PORT ADDRESS…   (one connection to a PostgreSQL server, at the first that has one)
+// Says "link connected", or "link failed WHY".
+#include "backend/pg_dial.hpp"
 #include "backend/pg_store.hpp"
 #include "backend/redis_store.hpp"
 
@@ -206,6 +210,22 @@ int serve(asio::io_context& store_io, const std::shared_ptr<Store>& store) {
   return 0;
 }
 
+int connect(asio::io_context& io, const fields& arguments) {
+  backend::pg_target to;
+  to.login.user = arguments[2];
+  to.database = arguments[3];
+  to.where = {"localhost", static_cast<std::uint16_t>(std::atoi(arguments[4].c_str())), {}};
+  std::vector<asio::ip::address> addresses;
+  for (std::size_t i = 5; i < arguments.size(); ++i) addresses.push_back(asio::ip::make_address(arguments[i]));
+  const auto link = std::make_shared<backend::pg_link>(io, std::chrono::seconds(20));
+  link->connect(backend::parameters_of(to, addresses), [&io](const result<void>& done) {
+    say(done ? fields{"link", "connected"} : fields{"link", "failed", done.error().message});
+    io.stop();
+  });
+  io.run();
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -217,6 +237,7 @@ int main(int argc, char** argv) {
     store.where = {"127.0.0.1", static_cast<std::uint16_t>(std::atoi(argv[2])), {}};
     return serve(io, std::make_shared<backend::redis_store>(io, "probe", store, figures));
   }
+  if (argc >= 6 && arguments[1] == "connect") return connect(io, arguments);
   if (argc != 7) return 2;
   store.name = "ledger";
   store.speaks = settings::mark_store::kind::postgres;

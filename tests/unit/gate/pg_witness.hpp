@@ -14,6 +14,7 @@
 #include "wire/pg_bytes.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 namespace fencegate::test {
@@ -72,7 +73,7 @@ class pg_witness {
     const std::string said = words_of_client(type, body);
     if (type == 'p') return;
     if (said.starts_with("Q ARM ")) {
-      if (outstanding_ != 0) note("an arm with something in flight");
+      if (!awaited_.empty()) note("an arm with something in flight");
       arming_ = said.substr(said.rfind(' ') + 1);
       row_ = failed_ = false;
       return;
@@ -80,10 +81,12 @@ class pg_witness {
     if (!arming_.empty()) note("a message behind an arm: " + said);
     if (proven_.empty() && !untagged) note("a message before the proof: " + said);
     if (type == 'Q' || type == 'P') check_tag(said, between(body, "/*fence:orders=", "*/"));
-    if (type == 'P')
+    if (type == 'P') {
+      ++parses_sent_;
       texts_[std::string(body.substr(0, body.find('\0')))] = std::string(body.substr(body.find('\0') + 1));
+    }
     // With something in flight the server may skip a Close behind an error, and keep the statement.
-    const bool at_rest = outstanding_ == 0 && !unsynced_ && !copying_;
+    const bool at_rest = awaited_.empty() && !unsynced_ && !copying_;
     if (type == 'C' && at_rest && body.starts_with('S')) texts_.erase(std::string(body.substr(1, body.find('\0') - 1)));
     if (type == 'B') on_bind(body);
     if (pooled && !proven_.empty()) check_guard(type, body);
@@ -91,7 +94,7 @@ class pg_witness {
       ++asked_;
       // In a COPY a Sync means nothing; behind a guard that failed it answers for the Query, which was skipped.
       const bool answers = type != 'S' || (!copying_ && !rides_);
-      if (answers) ++outstanding_;
+      if (answers) awaited_.push_back(parses_sent_);
       rides_ = type == 'Q' && std::exchange(guard_just_sent_, false);
     }
     if (std::string_view("PBEDC").find(type) != std::string_view::npos) unsynced_ = true;
@@ -133,9 +136,12 @@ class pg_witness {
     const auto said = words_of_server(type, body);
     if (!arming_.empty()) return on_arm_reply(type, body);
     if (type == 'Z' && body.size() == 1) {
-      if (outstanding_ != 0) --outstanding_;
+      if (!awaited_.empty()) {
+        parses_answered_ = std::max(parses_answered_, awaited_.front());
+        awaited_.pop_front();
+      }
       if (std::exchange(copying_, false)) {  // nor did one that was on its way
-        outstanding_ = 0;
+        awaited_.clear();
         unsynced_ = false;
       }
       status_ = body[0];
@@ -143,6 +149,10 @@ class pg_witness {
       ended_ = fatal_ = rides_ = false;
     }
     if (type == 'G' || type == 'W') copying_ = true;
+    if (type == '1') ++parses_answered_;
+    // One that was still on its way may have come behind it.
+    const bool dropped = type == 'C' && (said == "C DEALLOCATE ALL" || said == "C DISCARD ALL");
+    if (dropped && parses_answered_ >= parses_sent_) texts_.clear();
     if (type == 'C')
       for (const char* tag : {"C COMMIT", "C ROLLBACK", "C PREPARE TRANSACTION", "C CALL", "C DO"})
         if (said == tag) ended_ = true;
@@ -173,7 +183,7 @@ class pg_witness {
     if (!own) return;
     last_word_ = true;
     const bool rolled_back = (status_ == 'T' || status_ == 'E') && fatal_ && !ended_;
-    const bool open = outstanding_ != 0 || unsynced_;
+    const bool open = !awaited_.empty() || unsynced_;
     if (e->detail.find("\"applied\":\"no\"") != std::string::npos && open && !rolled_back)
       note("not applied, it says: " + e->message);
   }
@@ -183,7 +193,9 @@ class pg_witness {
   std::string arming_, proven_;  // tokens
   bool row_ = false, failed_ = false;
   std::map<std::string, std::string> texts_, portals_;  // SQL by name
-  std::size_t outstanding_ = 0, asked_ = 0, ready_ = 0;
+  std::deque<std::size_t> awaited_;                     // ReadyForQuery, each with the parses sent before it
+  std::size_t parses_sent_ = 0, parses_answered_ = 0;   // or skipped
+  std::size_t asked_ = 0, ready_ = 0;
   bool unsynced_ = false;
   bool copying_ = false;  // since then, no ReadyForQuery
   char status_ = 'I';

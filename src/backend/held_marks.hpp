@@ -51,8 +51,9 @@ class held_marks {
   ~held_marks() { release(); }
 
   // As far as this host knows, at this moment: asks the kernel what the server said last, so that a process that was
-  // frozen does not believe what it knew before. To be asked right before anything is sent upstream.
-  [[nodiscard]] bool alive() const { return let_go_ && !state_->in_doubt->load() && state_->view.silent(); }
+  // frozen does not believe what it knew before. To be asked right before anything is sent upstream. The doubt is looked at
+  // last: it comes before the bytes are taken out of the kernel.
+  [[nodiscard]] bool alive() const { return let_go_ && state_->view.silent() && !state_->in_doubt->load(); }
 
   void release() {
     if (!let_go_) return;

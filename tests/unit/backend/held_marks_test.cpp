@@ -6,6 +6,9 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 namespace fencegate::backend {
 namespace {
 
@@ -53,6 +56,33 @@ TEST_F(HeldMarksTest, AreNotWhileWhatWasReadIsNotUnderstood) {
   EXPECT_FALSE(marks.alive());
   *state_->in_doubt = false;
   EXPECT_TRUE(marks.alive());
+}
+
+// What the server has said is either still in the kernel or in doubt, whenever one asks.
+TEST_F(HeldMarksTest, AreNotWhileAnotherThreadReads) {
+  const auto marks = hold();
+  const auto doubt = state_->in_doubt;
+  std::atomic<int> said = 0, read = 0;
+  constexpr int rounds = 20'000;
+  std::thread reader([&] {
+    for (int i = 1; i <= rounds; ++i) {
+      while (said < i) std::this_thread::yield();
+      *doubt = true;
+      char one = 0;
+      EXPECT_EQ(::read(ends_[0], &one, 1), 1);
+      read = i;
+    }
+  });
+  int wrong = 0;
+  for (int i = 1; i <= rounds; ++i) {
+    EXPECT_EQ(write(ends_[1], "E", 1), 1);
+    said = i;
+    while (read < i) wrong += marks.alive();
+    wrong += marks.alive();
+    *doubt = false;
+  }
+  reader.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(HeldMarksTest, AreLetGoOnce) {

@@ -274,6 +274,7 @@ class Process:
         self.child = None
         self.folder = None
         self.show_log = False  # print the log at the end
+        self.broke = None  # the status with which it ended, when nobody had told it to
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix=f"{self.title}-")
@@ -288,10 +289,12 @@ class Process:
 
     def __exit__(self, kind, *_):
         self.kill()
-        failed = self.show_log or kind not in (None, unittest.SkipTest, SystemExit)
+        failed = self.show_log or self.broke or kind not in (None, unittest.SkipTest, SystemExit)
         if failed and (log := self.log()):
             print(f"\n--- log of {self.title}, last lines ---\n{log[-6000:]}---", file=sys.stderr, flush=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.broke and kind is None and not self.show_log:
+            raise AssertionError(f"{self.title} ended by itself, status {self.broke}")
 
     def prepare(self):
         """Writes the configuration, once."""
@@ -480,6 +483,12 @@ class GateProcess(Process):
 
     def _links_up(self):
         return self.log()[self._log_before :].count('"msg":"backend up"')
+
+    def kill(self):
+        # An assertion of its own, a sanitizer: perhaps after the last answer that the test wanted.
+        if self.child is not None and self.child.poll() not in (None, 0, -signal.SIGKILL):
+            self.broke = self.child.returncode
+        super().kill()
 
     def http(self, path, method="GET"):
         """(status, text) of the admin listener."""

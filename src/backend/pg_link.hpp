@@ -68,8 +68,7 @@ struct pg_outcome {
   std::vector<pg_step> steps{};  // in their order, as far as they were answered; an error is the last
   std::string lost{};            // why the connection was lost before all was answered; "" = it was not
   bool sent = true;              // false: lost before a byte of it reached the server
-  bool in_failed_block =
-      false;  // as the server said behind all of it: a transaction is open, and can only be rolled back
+  bool in_failed_block = false;  // as the server says behind all of it: only a rollback ends the open transaction
 };
 using pg_pipeline_answer = std::function<void(pg_outcome&)>;
 

@@ -92,7 +92,8 @@ class Pgbench:
     What fencegate sends: five statements; either as it does, in one pipeline, parsed anew each time; or prepared, one by
     one. (pgbench 15 does not prepare what is in a pipeline.)"""
 
-    STATEMENTS = f"""\\set id random(1, {IDS})
+    ID = f"\\set id random(1, {IDS})\n"
+    STATEMENTS = f"""\
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SELECT pg_catalog.set_config('statement_timeout', '10000', true);
 SELECT fencegate.guard(ARRAY['order:' || :id::text], ARRAY[{TOKEN}::int8]);
@@ -104,11 +105,9 @@ COMMIT;
         self.key, self.title, self.rows = mode, f"pgbench -M {mode}", {"write-64"}
         self.server, self.user, self.mode = server, user, mode
         self.script = os.path.join(server.folder, f"{mode}.sql")
-        first, statements = self.STATEMENTS.split("\n", 1)
-        if mode == "extended":
-            statements = f"\\startpipeline\n{statements}\\endpipeline\n"
+        begin, end = ("\\startpipeline\n", "\\endpipeline\n") if mode == "extended" else ("", "")
         with open(self.script, "w") as file:
-            file.write(f"{first}\n{statements}")
+            file.write(self.ID + begin + self.STATEMENTS + end)
 
     def run(self, _, options):
         self.server.clear()

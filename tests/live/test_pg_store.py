@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import socket
 
+import pg_wire
 import support
 from pg_fence import FenceTest
 from postgres import PgBouncer
@@ -47,12 +48,8 @@ class InPlaceOfCommit(CutProxy):
         return data
 
 
-def message(kind, body):
-    return kind + (len(body) + 4).to_bytes(4, "big") + body
-
-
 def error(**fields):
-    return message(b"E", b"".join(f"{key}{text}\0".encode() for key, text in fields.items()) + b"\0")
+    return pg_wire.message(b"E", b"".join(pg_wire.text(key + words) for key, words in fields.items()) + b"\0")
 
 
 class StoreTest(FenceTest):
@@ -284,7 +281,7 @@ class Statements(StoreTest):
         base = self.base()
         proxy = self.start(InPlaceOfCommit(self.server.port))
         probe = self.probe(base, port=proxy.port)
-        idle, lost = message(b"Z", b"I"), {"C": "XX000", "M": "unable to read data"}
+        idle, lost = pg_wire.message(b"Z", b"I"), {"C": "XX000", "M": "unable to read data"}
         for turn, (words, tag) in enumerate((words, tag) for tag in ("orders=34", "once payments={}") for words in (
                 error(S="ERROR", **lost), error(S="ERROR", **lost) + idle, error(S="ERROR", V="ERROR", **lost),
                 error(S="FATAL", V="FATAL", **lost), error(S="FATAL", **{**lost, "C": "57P01"}))):

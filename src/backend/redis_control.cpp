@@ -282,6 +282,7 @@ void redis_control::greet() {
 void redis_control::inspect() {
   inspecting_ = true;
   next_inspection_ = clock::now() + inspection_interval;
+  may_ask_marks_ = true;
   send({"INFO"}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     self->inspecting_ = false;

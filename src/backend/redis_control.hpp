@@ -72,6 +72,12 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   [[nodiscard]] bool run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
                                  std::function<void(const wire::reply_value*)> done);
 
+  // Asks, in one unit, whether these marks are at these tokens, none of them with an expiry, and the epoch is the known
+  // one. `true` is proven; false: something else, or it could not be told. The rest as above.
+  // REQUIRES: may_ask_marks(), which is false for a while when Redis has refused this to the gate's user.
+  [[nodiscard]] bool may_ask_marks() const { return may_ask_marks_; }
+  [[nodiscard]] bool ask_marks(const std::vector<fence::claim>& claims, std::function<void(std::optional<bool>)> done);
+
   // The keys of a command by COMMAND GETKEYS; nullopt when the server could not tell.
   void keys_of(const std::vector<std::string>& arguments,
                std::function<void(std::optional<std::vector<std::string>>)> done);
@@ -129,6 +135,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   std::uint64_t connection_ = 0;  // counts connections: callbacks of an older one are void
   bool up_ = false;               // greeted and fit
   bool connected_ = false;
+  bool may_ask_marks_ = true;  // until the next inspection, when it was refused
   bool inspecting_ = false;    // or putting marks back
   bool server_empty_ = false;  // no key in any database, as INFO said last
   bool stopped_ = false;

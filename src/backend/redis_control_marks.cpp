@@ -176,6 +176,27 @@ bool redis_control::run_raising(const presented_claims& wanted, const std::vecto
   return true;
 }
 
+bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::function<void(std::optional<bool>)> done) {
+  const auto backend = state_->look();
+  if (!connected_ || !backend.ready || backend.epoch.empty()) return false;
+  std::vector<std::shared_ptr<mark_cell>> cells;
+  for (const auto& one : claims) cells.push_back(state_->marks.cell(one.resource));
+  const auto stay = std::make_shared<bool>(true);
+  for (const auto& one : cells)
+    send({"PTTL", one->key},
+         [stay](const wire::reply_value* reply) { *stay = *stay && detail::is_without_expiry(reply); });
+  std::vector<std::string_view> words{"MGET"};
+  for (const auto& one : cells) words.emplace_back(one->key);
+  words.emplace_back(epoch_key);
+  send(words, [self = shared_from_this(), stay, claims, epoch = backend.epoch,
+               done = std::move(done)](const wire::reply_value* reply) {
+    if (reply == nullptr) return done(std::nullopt);
+    if (is_error(reply)) self->may_ask_marks_ = false;
+    done(*stay && detail::proves(reply, claims, epoch));
+  });
+  return true;
+}
+
 void redis_control::keys_of(const std::vector<std::string>& arguments,
                             std::function<void(std::optional<std::vector<std::string>>)> done) {
   std::vector<std::string_view> command{"COMMAND", "GETKEYS"};

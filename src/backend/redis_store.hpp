@@ -73,6 +73,8 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
                  const look_callback& done);
   void seal_now(std::chrono::steady_clock::time_point deadline, const presented_claims& wanted, seal_callback done);
   void try_run(const std::shared_ptr<attempt>& a);
+  [[nodiscard]] bool expects_no_rise(const presented_claims& wanted) const;
+  void ask_first(const std::shared_ptr<attempt>& a);
   void send_raising(const std::shared_ptr<attempt>& a);
   void explain(const std::shared_ptr<attempt>& a);
   void look_first(const std::shared_ptr<attempt>& a);

@@ -73,6 +73,115 @@ class Marks(StoreTest):
         self.assertEqual(self.redis.cli.call("TTL", MARK), -1)
 
 
+class AskedFirst(StoreTest):
+    """Where this process has seen the marks at their tokens, it asks for them; whatever else is there, the script judges."""
+
+    def sealed(self, tag="orders=34", answer=("sealed", "orders=34!")):
+        probe = self.probe()
+        self.assertEqual(probe.seal(tag), [*answer])
+        self.redis.cli.call("CONFIG", "RESETSTAT")
+        return probe
+
+    def calls(self, command):
+        stat = self.redis.info("commandstats").get(f"cmdstat_{command}", "calls=0,")
+        return int(re.match(r"calls=(\d+)", stat)[1])
+
+    def asked_less_than_once_each(self, probe):
+        """Who was refused does not ask each time."""
+        self.redis.cli.call("CONFIG", "RESETSTAT")
+        self.assertEqual([probe.seal("orders=34") for _ in range(5)], [["sealed", "orders=34"]] * 5)
+        refused = re.search(r"rejected_calls=(\d+)", self.redis.info("commandstats").get("cmdstat_mget", "rejected_calls=0"))
+        return int(refused[1]) < 5
+
+    def test_no_script_where_nothing_is_raised(self):
+        probe = self.sealed("orders=34,payments=7", ("sealed", "orders=34!", "payments=7!"))
+        for tag, step in (("orders=34", 0), ("payments=7,orders=34", 0), ("orders=34", 10)):
+            self.assertEqual(probe.seal(tag, step), ["sealed", *tag.split(",")])
+        self.assertEqual((self.calls("mget"), self.calls("eval")), (3, 0))
+        self.assertEqual(probe.seal("orders=34,new=1"), ["sealed", "orders=34", "new=1!"])
+        self.assertEqual(probe.seal("orders=35"), ["sealed", "orders=35!"])
+        self.assertEqual((self.calls("mget"), self.calls("eval")), (3, 2))
+
+    def test_a_mark_that_was_looked_at(self):
+        probe = self.probe()
+        self.assertEqual(probe.look("orders"), ["found", "orders=33"])
+        self.redis.cli.call("SET", MARK, "34")
+        self.assertEqual(probe.seal("orders=33")[:5], ["rejected", "stale", "orders", "33", "34"])
+
+    def test_a_raise_by_another_gate(self):
+        probe = self.sealed("orders=34,payments=7", ("sealed", "orders=34!", "payments=7!"))
+        other = self.ready(self.redis.port)
+        self.assertEqual(other.seal("payments=8"), ["sealed", "payments=8!"])
+        self.assertEqual(probe.seal("orders=34,payments=7")[:5], ["rejected", "stale", "payments", "7", "8"])
+        self.assertEqual(other.seal("orders=35"), ["sealed", "orders=35!"])
+        self.assertEqual(probe.seal("orders=34")[:5], ["rejected", "stale", "orders", "34", "35"])
+
+    def test_marks_that_went_back_are_put_right(self):
+        probe = self.sealed()
+        for lost in (("DEL", MARK), ("SET", MARK, "10"), ("FLUSHALL",)):
+            self.redis.cli.call(*lost)
+            eventually(lambda: probe.seal("orders=34") == ["sealed", "orders=34"])
+            self.assertEqual(self.mark(), b"34", lost)
+
+    def test_what_is_no_mark(self):
+        probe = self.sealed()
+        for mark in ("034", "+34", "34 ", "", "x"):
+            self.redis.cli.call("SET", MARK, mark)
+            self.assertEqual(probe.seal("orders=34")[:2], ["rejected", "unavailable"], mark)
+            self.assertEqual(self.mark(), mark.encode())
+        self.redis.cli.call("DEL", MARK)
+        self.redis.cli.call("RPUSH", MARK, "34")
+        self.assertEqual(probe.seal("orders=34")[:2], ["rejected", "unavailable"])
+        self.redis.cli.call("DEL", MARK)
+        self.assertEqual(probe.seal("orders=34"), ["sealed", "orders=34"])
+
+    def test_another_epoch(self):
+        """The marks are what they were, but others may have been lost."""
+        for change in (("DEL", "fencegate:epoch"), ("SET", "fencegate:epoch", "first-of-another-gate"),
+                       ("SET", "fencegate:epoch", "")):
+            probe = self.sealed()
+            self.redis.cli.call(*change)
+            self.assertEqual(probe.seal("orders=34")[:2], ["rejected", "unavailable"], change)
+            self.redis.cli.call("SET", "fencegate:epoch", "an operator's")
+            eventually(lambda p=probe: p.seal("orders=34") == ["sealed", "orders=34"])
+
+    def test_an_expiry_is_taken_away_each_time(self):
+        probe = self.sealed()
+        for _ in range(2):
+            self.redis.cli.call("EXPIRE", MARK, 1000)
+            self.assertEqual(probe.seal("orders=34"), ["sealed", "orders=34"])
+            self.assertEqual(self.redis.cli.call("TTL", MARK), -1)
+
+    def test_who_may_not_ask_goes_by_the_script(self):
+        probe = self.sealed()
+        self.redis.cli.call("ACL", "SETUSER", "default", "-mget")
+        self.assertEqual(probe.seal("orders=34"), ["sealed", "orders=34"])
+        self.assertEqual((self.calls("mget"), self.calls("eval")), (0, 1))
+        eventually(lambda: self.asked_less_than_once_each(probe))
+        self.redis.cli.call("SET", MARK, "35")
+        self.assertEqual(probe.seal("orders=34")[:5], ["rejected", "stale", "orders", "34", "35"])
+
+    def test_who_may_not_read_is_closed_out(self):
+        probe = self.sealed()
+        self.redis.cli.call("ACL", "SETUSER", "default", "resetkeys", "~fencegate:epoch")
+        answer = probe.seal("orders=34")
+        self.assertEqual(answer[:2], ["rejected", "unavailable"])
+        self.assertIn("NOPERM", answer[-1])
+
+    def test_a_connection_that_is_lost_meanwhile(self):
+        self.redis = self.start(RedisServer())
+        proxy = self.start(CutProxy(self.redis.port))
+        probe = self.ready(proxy.port)
+        self.assertEqual(probe.seal("ready=1"), ["sealed", "ready=1"])
+        self.redis.stop_process()
+        asked = probe.ask("seal", "ready=1", 0)
+        eventually(lambda: unread_bytes(self.redis.port) > 50)  # the question
+        proxy.cut_all()
+        self.assertEqual(asked.answer()[:2], ["rejected", "unavailable"])
+        self.redis.continue_process()
+        eventually(lambda: probe.seal("ready=1") == ["sealed", "ready=1"])
+
+
 class Refusals(StoreTest):
     """By Redis, half-way: whatever it refuses of what raises marks, nothing was raised and nothing ran."""
 

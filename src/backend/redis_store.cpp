@@ -56,10 +56,11 @@ std::string_view unfit_command(const command_table& commands, const std::vector<
 }  // namespace
 
 struct redis_store::attempt {
+  link by;
   clock::time_point deadline;
   presented_claims wanted;
   std::vector<std::string> command;  // empty: only raises
-  run_callback done;                 // on the context's thread
+  run_callback done;                 // on the link's thread
   int tries = 0;
   bool asked = false;  // whether all is there already, and it was not
 
@@ -67,49 +68,62 @@ struct redis_store::attempt {
   void reject(fence::rejection why) const { done({command_outcome::kind::rejected, {}, std::move(why), {}}); }
 };
 
-redis_store::redis_store(asio::io_context& context, const std::string& gate, const settings::mark_store& store,
-                         metrics::gate& figures)
-    : context_(context),
-      settings_(as_gate(gate, store)),
-      state_(std::make_shared<redis_state>(settings_, figures)),
-      control_(std::make_shared<redis_control>(context, state_)) {}
+redis_store::redis_store(const std::vector<asio::io_context*>& threads, const std::string& gate,
+                         const settings::mark_store& store, metrics::gate& figures)
+    : settings_(as_gate(gate, store)), state_(std::make_shared<redis_state>(settings_, figures)) {
+  for (auto* one : threads) places_.push_back({*one, std::make_shared<redis_control>(*one, state_)});
+}
 
-void redis_store::start(std::shared_ptr<void> unsettled) { control_->start(std::move(unsettled)); }
+void redis_store::start(const std::shared_ptr<void>& unsettled) {
+  for (const auto& one : places_)
+    asio::post(one.thread, [control = one.control, unsettled] { control->start(unsettled); });
+}
 
-void redis_store::stop() { control_->stop(); }
+void redis_store::stop() {
+  for (const auto& one : places_) one.control->stop();
+}
+
+template <class Call>
+void redis_store::on_link(const store_caller& from, Call call) {
+  for (const auto& one : places_)
+    if (&one.thread == &from.thread) return call(one.control);
+  asio::post(places_.front().thread, [by = places_.front().control, call = std::move(call)]() mutable { call(by); });
+}
 
 // ── looking and raising ─────────────────────────────────────────────────────────────────────────────────────────────
 
 void redis_store::look(store_caller from, std::vector<std::string> resources, look_callback done) {
-  auto begin = [self = shared_from_this(), from, resources = std::move(resources), done = std::move(done)] {
-    self->look_next(resources, std::make_shared<std::vector<looked_mark>>(),
+  auto begin = [self = shared_from_this(), from, resources = std::move(resources),
+                done = std::move(done)](const link& by) {
+    self->look_next(by, resources, std::make_shared<std::vector<looked_mark>>(),
                     [from, done](auto found) { answer(from, done, std::move(found)); });
   };
-  asio::post(context_, std::move(begin));
+  on_link(from, std::move(begin));
 }
 
-void redis_store::look_next(const std::vector<std::string>& resources,
+void redis_store::look_next(const link& by, const std::vector<std::string>& resources,
                             const std::shared_ptr<std::vector<looked_mark>>& found, const look_callback& done) {
   if (found->size() == resources.size()) return done(std::move(*found));
   const auto& name = resources[found->size()];
-  auto on_mark = [self = shared_from_this(), resources, found, done](const mark_reading& reading) {
+  auto on_mark = [self = shared_from_this(), by, resources, found, done](const mark_reading& reading) {
     if (!reading.detail.empty()) return done(unavailable(reading.detail));
     found->push_back({resources[found->size()], reading.mark});
-    self->look_next(resources, found, done);
+    self->look_next(by, resources, found, done);
   };
-  control_->read(state_->marks.cell(name), std::move(on_mark));
+  by->read(state_->marks.cell(name), std::move(on_mark));
 }
 
 void redis_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
   using result = store_result<std::vector<sealed_mark>>;
   if (auto why = known_rejected(state_->marks, wanted)) return answer(from, done, result(*why));
-  auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
-    self->seal_now(from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
+  auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)](const link& by) {
+    self->seal_now(by, from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
   };
-  asio::post(context_, std::move(begin));
+  on_link(from, std::move(begin));
 }
 
-void redis_store::seal_now(clock::time_point deadline, const presented_claims& wanted, seal_callback done) {
+void redis_store::seal_now(const link& by, clock::time_point deadline, const presented_claims& wanted,
+                           seal_callback done) {
   if (wanted.claims.empty()) return done(std::vector<sealed_mark>{});
   auto on_done = [&figures = state_->figures, claims = wanted.claims,
                   done = std::move(done)](const command_outcome& outcome) {
@@ -123,7 +137,7 @@ void redis_store::seal_now(clock::time_point deadline, const presented_claims& w
     }
     done(std::move(marks));
   };
-  try_run(std::make_shared<attempt>(attempt{deadline, wanted, {}, std::move(on_done)}));
+  try_run(std::make_shared<attempt>(attempt{by, deadline, wanted, {}, std::move(on_done)}));
 }
 
 // ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,11 +150,12 @@ void redis_store::run(store_caller from, presented_claims wanted, std::vector<st
     return answer(from, done,
                   command_outcome{kind::rejected, {}, {fence::reason::refused, {}, {}, {}, "there is no command"}, {}});
   const auto deadline = from.deadline;
-  auto tell = [from = std::move(from), done = std::move(done)](command_outcome out) {
-    answer(from, done, std::move(out));
-  };
-  auto a = std::make_shared<attempt>(attempt{deadline, std::move(wanted), std::move(command), std::move(tell)});
-  asio::post(context_, [self = shared_from_this(), a] { self->try_run(a); });
+  auto tell = [from, done = std::move(done)](command_outcome out) { answer(from, done, std::move(out)); };
+  auto a = std::make_shared<attempt>(attempt{{}, deadline, std::move(wanted), std::move(command), std::move(tell)});
+  on_link(from, [self = shared_from_this(), a](const link& by) {
+    a->by = by;
+    self->try_run(a);
+  });
 }
 
 void redis_store::try_run(const std::shared_ptr<attempt>& a) {
@@ -153,14 +168,14 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
   if (!unfit.empty()) return a->reject({fence::reason::refused, {}, {}, {}, std::string(unfit)});
   if (a->wanted.read_only && !a->wanted.claims.empty()) return look_first(a);
   if (a->only_raises())
-    return !a->asked && control_->may_ask_marks() && expects_no_rise(a->wanted) ? ask_first(a) : send_raising(a);
+    return !a->asked && a->by->may_ask_marks() && expects_no_rise(a->wanted) ? ask_first(a) : send_raising(a);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the mark is raised, or found equal, and nothing keeps it where it was.
   auto send_unchecked = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
     if (!sealed) return a->reject(sealed.error());
     self->send(a, {});
   };
-  if (!a->wanted.read_only) return seal_now(a->deadline, a->wanted, std::move(send_unchecked));
+  if (!a->wanted.read_only) return seal_now(a->by, a->deadline, a->wanted, std::move(send_unchecked));
 #endif
   if (a->wanted.spends && !a->wanted.claims.empty()) return send_raising(a);
   send(a, a->wanted.claims);
@@ -168,7 +183,7 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
 
 void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks) {
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!control_->run_checked(marks, a->command, std::move(on_answer)))
+  if (!a->by->run_checked(marks, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
 }
 
@@ -193,14 +208,14 @@ void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
     for (const auto& one : a->wanted.claims) marks.elements.push_back({'$', one.presented.to_string(), false, {}});
     a->done({command_outcome::kind::done, std::move(marks), {}, {}});
   };
-  if (!control_->ask_marks(a->wanted.claims, std::move(on_answer)))
+  if (!a->by->ask_marks(a->wanted.claims, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
 }
 
 // All in one script: of those who bring the same tokens at the same time, one is first.
 void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!control_->run_raising(a->wanted, a->command, std::move(on_answer)))
+  if (!a->by->run_raising(a->wanted, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
 }
 
@@ -218,9 +233,9 @@ void redis_store::explain(const std::shared_ptr<attempt>& a) {
         return a->reject({fence::reason::jump, resource, presented, mark, {}});
     }
     // Not the marks, then: perhaps the epoch is another.
-    self->control_->recheck([self, a] { self->try_run(a); });
+    a->by->recheck([self, a] { self->try_run(a); });
   };
-  look_next(names, std::make_shared<std::vector<looked_mark>>(), std::move(on_marks));
+  look_next(a->by, names, std::make_shared<std::vector<looked_mark>>(), std::move(on_marks));
 }
 
 // A request that only reads raises nothing: its check is that the marks are still what they were when they were looked at.
@@ -235,7 +250,7 @@ void redis_store::look_first(const std::shared_ptr<attempt>& a) {
       if (one.mark) marks.push_back({one.resource, *one.mark});
     self->send(a, marks);
   };
-  look_next(names, std::make_shared<std::vector<looked_mark>>(), std::move(on_marks));
+  look_next(a->by, names, std::make_shared<std::vector<looked_mark>>(), std::move(on_marks));
 }
 
 void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
@@ -261,7 +276,7 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
     if (!sealed) return a->reject(sealed.error());
     self->try_run(a);
   };
-  seal_now(a->deadline, a->wanted, std::move(on_sealed));
+  seal_now(a->by, a->deadline, a->wanted, std::move(on_sealed));
 }
 
 }  // namespace fencegate::backend

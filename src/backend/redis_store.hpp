@@ -1,5 +1,5 @@
-// Marks of an HTTP gate in Redis: looked at, raised; and single commands that run in one script with their check. All
-// threads of the gate share one connection, on which everything is pipelined.
+// Marks of an HTTP gate in Redis: looked at, raised; and single commands that run in one script with their check. Each
+// thread of the gate has one connection, on which everything is pipelined; what one has seen, all know.
 //
 // Rule kept: the command runs only where every mark, and the epoch, is byte for byte what it has to be at that moment.
 // It is sent once; when the server went away behind it, its outcome is unknown.
@@ -44,13 +44,14 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   using seal_callback = std::function<void(store_result<std::vector<sealed_mark>>)>;
   using run_callback = std::function<void(command_outcome)>;
 
-  // REQUIRES: the figures live longer.
-  redis_store(boost::asio::io_context& context, const std::string& gate, const settings::mark_store& store,
-              metrics::gate& figures);
+  // Each context is run by one thread and has a connection of its own; callers elsewhere go by the first one's.
+  // REQUIRES: there is one; they and the figures live longer.
+  redis_store(const std::vector<boost::asio::io_context*>& threads, const std::string& gate,
+              const settings::mark_store& store, metrics::gate& figures);
 
-  // On the context's thread. Keeps `unsettled` until it is known whether the server answers.
-  void start(std::shared_ptr<void> unsettled = {});
-  // On the context's thread, or when that has ended. What is under way is answered that it was lost.
+  // Keeps `unsettled` until it is known of each connection whether the server answers.
+  void start(const std::shared_ptr<void>& unsettled = {});
+  // On the only context's thread, or when all have ended. What is under way is answered that it was lost.
   void stop();
 
   // Any thread, all of them; the callback comes later, on the caller's.
@@ -67,11 +68,20 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   }
 
  private:
+  using link = std::shared_ptr<redis_control>;
+  struct place {
+    boost::asio::io_context& thread;
+    link control;
+  };
   struct attempt;
 
-  void look_next(const std::vector<std::string>& resources, const std::shared_ptr<std::vector<looked_mark>>& found,
-                 const look_callback& done);
-  void seal_now(std::chrono::steady_clock::time_point deadline, const presented_claims& wanted, seal_callback done);
+  // Calls it with the link of the caller's thread, there, or with the first one, on its thread.
+  template <class Call>
+  void on_link(const store_caller& from, Call call);
+  void look_next(const link& by, const std::vector<std::string>& resources,
+                 const std::shared_ptr<std::vector<looked_mark>>& found, const look_callback& done);
+  void seal_now(const link& by, std::chrono::steady_clock::time_point deadline, const presented_claims& wanted,
+                seal_callback done);
   void try_run(const std::shared_ptr<attempt>& a);
   [[nodiscard]] bool expects_no_rise(const presented_claims& wanted) const;
   void ask_first(const std::shared_ptr<attempt>& a);
@@ -81,10 +91,9 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   void send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks);
   void on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
 
-  boost::asio::io_context& context_;
   const settings::redis_gate settings_;  // as redis_control wants them
   const std::shared_ptr<redis_state> state_;
-  const std::shared_ptr<redis_control> control_;
+  std::vector<place> places_;
 };
 
 }  // namespace fencegate::backend

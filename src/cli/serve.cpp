@@ -146,7 +146,7 @@ int serve(const settings::process& config) {
   admin::marks_service marks;
   for (const auto& one : config.http_gates) {
     auto& counted = *figures.gates[next++];
-    const auto stores = std::make_shared<gate::http_store_set>(workers.context(0), one, counted);
+    const auto stores = std::make_shared<gate::http_store_set>(workers, one, counted);
     auto made = gate::make_http_server(workers, one, stores, counted, rejections);
     if (made.has_error()) return fail("gate " + one.name + ": " + made.error().message);
     gates.push_back(std::move(*made));

@@ -163,14 +163,16 @@ class lease final : public hold_lease {
 
 // ── the stores ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-http_store_set::http_store_set(boost::asio::io_context& context, const settings::http_gate& gate,
-                               metrics::gate& figures)
+http_store_set::http_store_set(workers& threads, const settings::http_gate& gate, metrics::gate& figures)
     : gate_(gate), figures_(figures) {
+  std::vector<boost::asio::io_context*> contexts;
+  for (std::size_t i = 0; i < threads.size(); ++i) contexts.push_back(&threads.context(i));
   for (const auto& one : gate.stores) {
     if (one.speaks == settings::mark_store::kind::postgres)
-      stores_.emplace(one.name, std::make_shared<pg_store>(context, gate.name, one, gate.hold_grace, figures));
+      stores_.emplace(one.name,
+                      std::make_shared<pg_store>(threads.context(0), gate.name, one, gate.hold_grace, figures));
     else
-      stores_.emplace(one.name, std::make_shared<redis_store>(context, gate.name, one, figures));
+      stores_.emplace(one.name, std::make_shared<redis_store>(contexts, gate.name, one, figures));
   }
   for (const auto& route : gate.routes) {
     auto& bytes = as_bytes_.emplace_back(route.parameters.size(), false);

@@ -4,6 +4,7 @@
 #include "backend/pg_store.hpp"
 #include "backend/redis_store.hpp"
 #include "gate/http_stores.hpp"
+#include "gate/workers.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -21,12 +22,13 @@ class http_store_set {
  public:
   using store = std::variant<std::shared_ptr<backend::pg_store>, std::shared_ptr<backend::redis_store>>;
 
-  // REQUIRES: all lives longer. The stores live on this context's thread.
-  http_store_set(boost::asio::io_context& context, const settings::http_gate& gate, metrics::gate& figures);
+  // REQUIRES: all lives longer. Stores that have one thread live on the first of these.
+  http_store_set(workers& threads, const settings::http_gate& gate, metrics::gate& figures);
 
   // `unsettled`: see protocol_shard::start().
+  // On the first thread.
   void start(const std::shared_ptr<void>& unsettled);
-  // On the context's thread, or when that has ended.
+  // When all threads have ended.
   void stop();
 
   [[nodiscard]] const settings::http_gate& gate() const { return gate_; }

@@ -94,7 +94,8 @@ class HttpGate(GateProcess):
         top = {"stores": {name: {"url": url} for name, url in stores.items()}} | process.pop("process", {})
         super().__init__({"routes": routes, "store": next(iter(stores))} | (extra or {}), process=top, **process)
         self.upstream = upstream
-        self.links = len(stores)
+        # One to Redis on each thread, one to PostgreSQL.
+        self.links = sum(self.process["threads"] if url.startswith("redis") else 1 for url in stores.values())
 
     def upstream_url(self):
         if path := getattr(self.upstream, "path", None):

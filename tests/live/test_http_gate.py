@@ -197,6 +197,22 @@ class Forwarding(HttpTest):
         self.assert_problem(self.gate.request("PUT", "/checked/7", b"x", token=4), 412, "stale")
         self.assertEqual(self.redis.cli.call("GET", "fencegate:mark:{order:7}"), b"5")
 
+    def test_checked_asks_redis_each_time(self):
+        """What another gate has raised meanwhile holds for connections on all threads of this one."""
+        with self.make() as other:
+            self.assertEqual(self.gate.request("PUT", "/checked/12", b"x", token=5)[0], 200)
+            clients = [self.start(Client(self.gate.address)) for _ in range(4)]
+            for token in (5, 6):
+                for client in clients:
+                    client.ask("PUT /checked/12", {"Fencing-Token": token, "Content-Length": 1}, b"x")
+                    self.assertEqual(client.answer().status, 200)
+                self.assertEqual(other.request("PUT", "/checked/12", b"x", token=token + 1)[0], 200)
+                arrived = len(self.upstream.seen())
+                for client in clients:
+                    client.ask("PUT /checked/12", {"Fencing-Token": token, "Content-Length": 1}, b"x")
+                    self.assertEqual(client.answer().status, 412)
+                self.assertEqual(len(self.upstream.seen()), arrived)
+
     def test_checked_forwards_that_were_overtaken_are_counted(self):
         """By a holder at another gate: then the mark rises while the service is at work."""
         with self.make() as gate:

@@ -235,7 +235,7 @@ int main(int argc, char** argv) {
   asio::io_context io(1);
   if (argc == 3 && arguments[1] == "redis") {
     store.where = {"127.0.0.1", static_cast<std::uint16_t>(std::atoi(argv[2])), {}};
-    return serve(io, std::make_shared<backend::redis_store>(io, "probe", store, figures));
+    return serve(io, std::make_shared<backend::redis_store>(std::vector{&io}, "probe", store, figures));
   }
   if (argc >= 6 && arguments[1] == "connect") return connect(io, arguments);
   if (argc != 7) return 2;

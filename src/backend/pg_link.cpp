@@ -50,6 +50,15 @@ std::optional<std::uint64_t> count_of(const PGresult* from) {
   return count;
 }
 
+pg_outcome::block block_of(PGTransactionStatusType said) {
+  switch (said) {
+    case PQTRANS_IDLE: return pg_outcome::block::none;
+    case PQTRANS_INTRANS: return pg_outcome::block::open;
+    case PQTRANS_INERROR: return pg_outcome::block::failed;
+    default: return pg_outcome::block::unknown;
+  }
+}
+
 // What a transaction of so many statements answers. Behind the last one's answer, its commit may have failed.
 pg_result rows_of(pg_outcome& outcome, std::size_t statements) {
   auto& steps = outcome.steps;
@@ -283,7 +292,7 @@ void pg_link::add_rows(const PGresult* from) {
 void pg_link::answered() {
   deadline_.cancel();
   sent_ = false;
-  outcome_.in_failed_block = pq().PQtransactionStatus(connection_) == PQTRANS_INERROR;
+  outcome_.behind = block_of(pq().PQtransactionStatus(connection_));
   auto asked_for = std::move(line_.front());
   line_.pop_front();
   auto outcome = std::exchange(outcome_, {});

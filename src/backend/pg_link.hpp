@@ -68,7 +68,8 @@ struct pg_outcome {
   std::vector<pg_step> steps{};  // in their order, as far as they were answered; an error is the last
   std::string lost{};            // why the connection was lost before all was answered; "" = it was not
   bool sent = true;              // false: lost before a byte of it reached the server
-  bool in_failed_block = false;  // as the server says behind all of it: only a rollback ends the open transaction
+  // The transaction that is open behind all of it, as the server says; unknown: it has not said.
+  enum class block : std::uint8_t { unknown, none, open, failed } behind = block::unknown;
 };
 using pg_pipeline_answer = std::function<void(pg_outcome&)>;
 

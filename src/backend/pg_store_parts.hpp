@@ -7,6 +7,7 @@
 #include "base/limits.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -62,15 +63,19 @@ inline constexpr std::chrono::milliseconds cut_least{500};
   return !outcome.steps.empty() && outcome.steps.back().has_error() && !outcome.steps.back().error().sqlstate.empty();
 }
 
+// The server's last words to a session, whose transaction it has rolled back.
+[[nodiscard]] inline bool ends_transaction(const wire::pg_error& e) {
+  return e.severity == "FATAL" && (e.sqlstate == admin_shutdown || e.sqlstate == idle_in_transaction);
+}
+
 // Of `steps` from BEGIN to COMMIT, sent at once, one of which failed: nothing of it is applied. The words of a pooler say
 // nothing of that: it does not know what the server did with the COMMIT that it had passed on. What says it is the state
 // that the transaction is in behind it; or an error of the server's own, of BEGIN, of COMMIT, or which ends the session.
 [[nodiscard]] inline bool proves_rollback(const pg_outcome& outcome, std::size_t steps) {
   if (!failed_at(outcome)) return false;
-  if (outcome.in_failed_block) return true;
+  if (outcome.behind == pg_outcome::block::failed) return true;
   const auto& e = outcome.steps.back().error();
-  if (!outcome.lost.empty())
-    return e.severity == "FATAL" && (e.sqlstate == admin_shutdown || e.sqlstate == idle_in_transaction);
+  if (!outcome.lost.empty()) return ends_transaction(e);
   return e.severity == "ERROR" && (outcome.steps.size() == 1 || outcome.steps.size() == steps);
 }
 
@@ -83,6 +88,27 @@ inline constexpr std::chrono::milliseconds cut_least{500};
 // And nothing came behind it.
 [[nodiscard]] inline bool is_committed(const pg_outcome& outcome, std::size_t steps) {
   return outcome.lost.empty() && outcome.steps.size() == steps && has_committed(outcome, steps);
+}
+
+// Of `steps` without a BEGIN, which are one transaction up to the Sync behind them (protocol, "Pipelining"): it has
+// committed.
+[[nodiscard]] inline bool has_committed_at_sync(const pg_outcome& outcome, std::size_t steps) {
+  return outcome.lost.empty() && outcome.steps.size() == steps && outcome.steps.back().has_value() &&
+         outcome.behind == pg_outcome::block::none;
+}
+
+// Of such steps one failed, or their commit: nothing of it is applied. An error in place of a step's answer comes before
+// the commit. One behind the last answer is of the commit or of what the server does behind it, before it is ready: where
+// it might be the latter (it was interrupted, memory or disk are short, it is broken), nothing is proven.
+[[nodiscard]] inline bool proves_rollback_at_sync(const pg_outcome& outcome, std::size_t steps) {
+  if (!failed_at(outcome)) return false;
+  const auto& e = outcome.steps.back().error();
+  const bool at_commit = outcome.steps.size() > steps;
+  if (!outcome.lost.empty()) return !at_commit && ends_transaction(e);
+  if (e.severity != "ERROR" || outcome.behind != pg_outcome::block::none) return false;
+  static constexpr std::array<std::string_view, 6> troubles{"08", "53", "54", "57", "58", "XX"};
+  const auto is_of = [&](std::string_view of) { return e.sqlstate.starts_with(of); };
+  return !at_commit || std::none_of(troubles.begin(), troubles.end(), is_of);
 }
 
 }  // namespace fencegate::backend

@@ -18,12 +18,26 @@ constexpr int attempts_max = 4;
 // For the raise that has ended a statement, to commit; behind the request's deadline, and in front of it.
 constexpr std::chrono::milliseconds explain_least{1'000}, explain_most{5'000};
 
+// What is sent in one go for a statement: where its check stands, and how many there are.
+struct run_shape {
+  std::size_t check, steps;
+};
 // BEGIN, the time limit, the check, the statement, COMMIT.
-constexpr std::size_t run_steps = 5, check_step = 2;
+constexpr run_shape in_block{2, 5};
+// The check with the time limit, the statement: the Sync commits.
+constexpr run_shape up_to_sync{0, 2};
 
 pg_statement hold_statement(const std::vector<fence::claim>& claims, std::chrono::milliseconds wait) {
   return in_text("SELECT fencegate.hold($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4)",
                  {resources_of(claims), tokens_of(claims), std::to_string(wait.count())});
+}
+
+// The usual check, and the time limit of what follows.
+pg_statement guard_and_limit(const presented_claims& wanted, std::chrono::milliseconds most) {
+  return in_text(
+      "SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4), "
+      "pg_catalog.set_config('statement_timeout', $3::pg_catalog.int4::pg_catalog.text, true)",
+      {resources_of(wanted.claims), tokens_of(wanted.claims), std::to_string(most.count())});
 }
 
 // One row in any case but where marks are read, or tokens are spent; `most`: how long that may wait, `grace`: for holders.
@@ -44,11 +58,48 @@ pg_statement check_statement(const presented_claims& wanted, std::chrono::millis
 }
 
 // What the check answered is what the statement needs.
-bool is_proven(const presented_claims& wanted, const pg_outcome& outcome) {
-  if (outcome.steps.size() <= check_step || !outcome.steps[check_step]) return false;
-  const auto& rows = outcome.steps[check_step]->rows;
+bool is_proven(const presented_claims& wanted, const pg_outcome& outcome, const run_shape& shape) {
+  if (outcome.steps.size() <= shape.check || !outcome.steps[shape.check]) return false;
+  const auto& rows = outcome.steps[shape.check]->rows;
   if (wanted.claims.empty() || !(wanted.read_only || wanted.spends)) return rows.size() == 1;
   return wanted.read_only || raised_marks(wanted, rows).has_value();
+}
+
+// Whether a statement may be sent without a BEGIN. It must not be able to end the transaction that its check is in, as
+// CALL and DO can, VACUUM and others do. And it is not for the session's defaults to say what kind of transaction it is
+// where that is the point: of what only reads, and of what raises.
+bool fits_one_sync(const presented_claims& wanted, const wire::sql_scanner::findings& found) {
+#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
+  return false;
+#endif
+  static constexpr std::array<std::string_view, 8> plain{"SELECT", "INSERT", "UPDATE", "DELETE",
+                                                         "MERGE",  "WITH",   "VALUES", "TABLE"};
+  return !wanted.claims.empty() && !wanted.read_only && !wanted.spends &&
+         std::any_of(plain.begin(), plain.end(), [&](std::string_view word) { return found.begins_with(word); });
+}
+
+// The database's sessions begin other transactions by default, or its fence is of an older version, whose guard has no
+// such limit.
+bool wants_block(const pg_outcome& outcome) {
+  if (!outcome.lost.empty()) return false;
+  const auto& state = outcome.steps.back().error().sqlstate;
+  return state.starts_with("25") || (outcome.steps.size() == 1 && state == "42883");
+}
+
+// "" when this may be run behind a check, or why not.
+std::string_view unfitness(const wire::sql_scanner::findings& found) {
+  if (found.statements.size() != 1 || found.more_statements) return "it must be one statement";
+  static constexpr std::array<std::string_view, 9> transactions{"BEGIN", "START",     "COMMIT",  "END",    "ROLLBACK",
+                                                                "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"};
+  static constexpr std::array<std::string_view, 8> sessions{"SET",        "RESET",  "DISCARD",  "EXECUTE",
+                                                            "DEALLOCATE", "LISTEN", "UNLISTEN", "LOAD"};
+  const auto begins = [&](std::string_view word) { return found.begins_with(word); };
+  if (std::any_of(transactions.begin(), transactions.end(), begins))
+    return "the gate begins and ends the transaction: a statement that does so would run unchecked";
+  if (std::any_of(sessions.begin(), sessions.end(), begins))
+    return "it would change the session, which is used for other requests too";
+  if (begins("COPY")) return "COPY is not served";
+  return {};
 }
 
 // What the marks that were read say of a request that only reads.
@@ -71,23 +122,10 @@ struct pg_store::attempt {
   hold_callback held;
   pg_statement statement;  // of run
   run_callback ran;
+  const run_shape* shape = &in_block;
 };
 
-std::string_view unfit_statement(std::string_view sql) {
-  const auto found = wire::scan_sql(sql);
-  if (found.statements.size() != 1 || found.more_statements) return "it must be one statement";
-  static constexpr std::array<std::string_view, 9> transactions{"BEGIN", "START",     "COMMIT",  "END",    "ROLLBACK",
-                                                                "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"};
-  static constexpr std::array<std::string_view, 8> sessions{"SET",        "RESET",  "DISCARD",  "EXECUTE",
-                                                            "DEALLOCATE", "LISTEN", "UNLISTEN", "LOAD"};
-  const auto begins = [&](std::string_view word) { return found.begins_with(word); };
-  if (std::any_of(transactions.begin(), transactions.end(), begins))
-    return "the gate begins and ends the transaction: a statement that does so would run unchecked";
-  if (std::any_of(sessions.begin(), sessions.end(), begins))
-    return "it would change the session, which is used for other requests too";
-  if (begins("COPY")) return "COPY is not served";
-  return {};
-}
+std::string_view unfit_statement(std::string_view sql) { return unfitness(wire::scan_sql(sql)); }
 
 void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) {
   if (a->held) return answer(a->from, a->held, store_result<held_marks>(std::move(why)));
@@ -185,18 +223,21 @@ void pg_store::run(store_caller from, presented_claims wanted, pg_statement stat
   const auto refuse = [&](const char* sqlstate, std::string_view why) {
     answer(from, done, run_outcome{kind::failed, {}, {"ERROR", sqlstate, std::string(why), {}, {}}, {}});
   };
-  if (const auto why = unfit_statement(statement.sql); !why.empty()) return refuse("0A000", why);
+  const auto found = wire::scan_sql(statement.sql);
+  if (const auto why = unfitness(found); !why.empty()) return refuse("0A000", why);
   for (const auto& one : statement.parameters)
     if (one.value && !one.binary && one.value->find('\0') != std::string::npos)
       return refuse("22021", "a text has a NUL byte in it");
+  const auto* shape = fits_one_sync(wanted, found) ? &up_to_sync : &in_block;
   auto a = std::make_shared<attempt>(
-      attempt{std::move(from), std::move(wanted), 0, {}, {}, std::move(statement), std::move(done)});
+      attempt{std::move(from), std::move(wanted), 0, {}, {}, std::move(statement), std::move(done), shape});
   begin(a, &pg_store::try_run);
 }
 
 // What spends tokens is a raise, too: it does not wait for the connections that forwards of an old holder took.
 void pg_store::try_run(const std::shared_ptr<attempt>& a) {
   ++a->tries;
+  if (only_blocks_) a->shape = &in_block;
   const bool spends = a->wanted.spends && !a->wanted.claims.empty();
   auto begin = [self = shared_from_this(), a, spends](const pg_pool::lent& link) {
     // The server ends what takes too long: then it is known that nothing was applied. Each of the two that may take long
@@ -204,12 +245,13 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     const auto most =
         std::max(time_left(a->from.deadline), spends ? self->grace_ + cut_least : std::chrono::milliseconds(1));
     std::vector<pg_statement> steps;
-    steps.push_back(in_text(a->wanted.read_only ? begin_reading : begin_transaction, {}));
-    steps.push_back(
-        in_text("SELECT pg_catalog.set_config('statement_timeout', $1, true)", {std::to_string(most.count())}));
-    steps.push_back(check_statement(a->wanted, most, self->grace_));
-    steps.push_back(a->statement);
-    steps.push_back(in_text("COMMIT", {}));
+    if (a->shape == &up_to_sync) {
+      steps = {guard_and_limit(a->wanted, most), a->statement};
+    } else {
+      steps = {in_text(a->wanted.read_only ? begin_reading : begin_transaction, {}),
+               in_text("SELECT pg_catalog.set_config('statement_timeout', $1, true)", {std::to_string(most.count())}),
+               check_statement(a->wanted, most, self->grace_), a->statement, in_text("COMMIT", {})};
+    }
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
     link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
                    std::move(on_answer));
@@ -221,31 +263,41 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
 void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& link, pg_outcome& outcome) {
   using kind = run_outcome::kind;
   const auto tell = [&](run_outcome out) { answer(a->from, a->ran, std::move(out)); };
-  const bool committed = has_committed(outcome, run_steps);
-  if (!committed && proves_rollback(outcome, run_steps)) {
-    if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
+  const auto& shape = *a->shape;
+  const bool at_sync = a->shape == &up_to_sync;
+  const bool committed = at_sync ? has_committed_at_sync(outcome, shape.steps) : has_committed(outcome, shape.steps);
+  if (!committed &&
+      (at_sync ? proves_rollback_at_sync(outcome, shape.steps) : proves_rollback(outcome, shape.steps))) {
+    if (outcome.lost.empty() && at_sync)
+      pool_->give_back(link);
+    else if (outcome.lost.empty())
+      end_transaction(link, "ROLLBACK");
+    if (at_sync && wants_block(outcome)) {
+      only_blocks_ = true;
+      return try_run(a);
+    }
     const auto& e = outcome.steps.back().error();
     // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a
     // raise has waited for long enough.
     if (e.sqlstate == admin_shutdown) return explain(a, unavailable("the server ended the transaction: " + e.message));
-    if (outcome.steps.size() - 1 > check_step) return tell({kind::failed, {}, e, {}});
+    if (outcome.steps.size() - 1 > shape.check) return tell({kind::failed, {}, e, {}});
     if (is_not_raised(e) && !a->wanted.spends) return raise_then(a, &pg_store::try_run);
     return give_up(a, noted(rejection_of(e, a->wanted.claims)));
   }
   if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
   const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
-  if (committed && is_proven(a->wanted, outcome)) {
-    if (is_committed(outcome, run_steps))
+  if (committed && is_proven(a->wanted, outcome, shape)) {
+    if (at_sync || is_committed(outcome, shape.steps))
       pool_->give_back(link);
     else if (outcome.lost.empty())
       link->close("the server ended the session");
     if (reads_marks) {
-      if (auto stale = stale_reader(a->wanted, outcome.steps[check_step]->rows)) return give_up(a, noted(*stale));
+      if (auto stale = stale_reader(a->wanted, outcome.steps[shape.check]->rows)) return give_up(a, noted(*stale));
     } else {
       saw(a->wanted.claims);
       if (a->wanted.spends) figures_.raises_total.add(a->wanted.claims.size());
     }
-    return tell({kind::done, std::move(*outcome.steps[check_step + 1]), {}, {}});
+    return tell({kind::done, std::move(*outcome.steps[shape.check + 1]), {}, {}});
   }
   const std::string said =
       failed_at(outcome) ? outcome.steps.back().error().message : "an unexpected answer of the server";

@@ -58,7 +58,7 @@ class Command(LiveTest):
         self.assertIsNone(self.server.value("SELECT to_regnamespace('fencegate')"))
         subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", "-h", support.LOOPBACK, "-p", str(self.server.port), "-U",
                         "postgres"], input=printed.stdout, text=True, stdout=subprocess.DEVNULL, check=True)
-        self.assertEqual(self.server.sql("SELECT fencegate.version(), max_step FROM fencegate.settings"), [(3, 3)])
+        self.assertEqual(self.server.sql("SELECT fencegate.version(), max_step FROM fencegate.settings"), [(4, 3)])
         self.assertEqual(self.server.value("SELECT count(*) FROM pg_trigger WHERE tgname = 'fencegate_protect'"), 1)
 
     def test_protect_and_unprotect(self):
@@ -133,15 +133,15 @@ class Schema(FenceTest):
         return name, lambda text, *values: run_sql(connection, text, *values)
 
     def test_an_older_version_is_upgraded_with_its_marks(self):
-        base = self.base(lambda schema: schema.replace("this_version constant integer := 3", "this_version constant integer := 0")
-                         .replace("PARALLEL SAFE RETURN 3;", "PARALLEL SAFE RETURN 0;")
+        base = self.base(lambda schema: schema.replace("this_version constant integer := 4", "this_version constant integer := 0")
+                         .replace("PARALLEL SAFE RETURN 4;", "PARALLEL SAFE RETURN 0;")
                          .replace("FUNCTION fencegate.sweep() RETURNS", "FUNCTION fencegate.sweep(patience integer) RETURNS")
                          .replace("fencegate.sweep() TO", "fencegate.sweep(integer) TO"))
         self.assertEqual(base.value("SELECT fencegate.version()"), 0)
         base.sql("SELECT fencegate.protect('writes')")
         old = base.armed(33)
         self.server.install(base.name)
-        self.assertEqual(base.value("SELECT fencegate.version()"), 3)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
         self.assertEqual(base.sql("SELECT oid::regprocedure::text FROM pg_proc WHERE proname = 'sweep'"),
                          [("fencegate.sweep()",)])
         self.assertEqual(base.mark(), 33)
@@ -151,8 +151,8 @@ class Schema(FenceTest):
         self.assertFalse(old.alive())
 
     def older(self):
-        return self.base(lambda schema: schema.replace("this_version constant integer := 3", "this_version constant integer := 0")
-                         .replace("PARALLEL SAFE RETURN 3;", "PARALLEL SAFE RETURN 0;"))
+        return self.base(lambda schema: schema.replace("this_version constant integer := 4", "this_version constant integer := 0")
+                         .replace("PARALLEL SAFE RETURN 4;", "PARALLEL SAFE RETURN 0;"))
 
     def test_an_upgrade_keeps_what_users_have_built_on_it(self):
         base = self.older()
@@ -161,7 +161,7 @@ class Schema(FenceTest):
         base.sql("CREATE POLICY own ON writes AS RESTRICTIVE USING (fencegate.version() >= 0)")
         base.sql("GRANT EXECUTE ON FUNCTION fencegate.list() TO bob")
         self.server.install(base.name)
-        self.assertEqual(base.value("SELECT fencegate.version()"), 3)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
         self.assertEqual(base.sql("SELECT pg_get_viewdef('own'::regclass) LIKE '%%fencegate.arm(%%', "
                                   "(SELECT count(*) FROM pg_policy WHERE polname = 'own'), "
                                   "has_function_privilege('bob', 'fencegate.list()', 'EXECUTE')"), [(True, 1, True)])
@@ -198,11 +198,11 @@ class Schema(FenceTest):
         self.assertIsNone(arming.run("COMMIT"))
 
     def test_a_newer_version_is_left_alone(self):
-        newer = lambda schema: schema.replace("constant integer := 3;", "constant integer := 4;").replace("RETURN 3;", "RETURN 4;")
+        newer = lambda schema: schema.replace("constant integer := 4;", "constant integer := 5;").replace("RETURN 4;", "RETURN 5;")
         base = self.base(newer)
-        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
-        self.assert_refused(base.name, "has version 4 of the fence, this fencegate knows version 3")
-        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 5)
+        self.assert_refused(base.name, "has version 5 of the fence, this fencegate knows version 4")
+        self.assertEqual(base.value("SELECT fencegate.version()"), 5)
 
     def test_a_schema_of_somebody_else_is_refused(self):
         name, run = self.empty()
@@ -243,7 +243,7 @@ class Schema(FenceTest):
         run("CREATE FUNCTION evil.format(text, VARIADIC text[]) RETURNS text LANGUAGE sql AS $$ SELECT 'forged' $$")
         run(f"ALTER DATABASE {name} SET search_path = evil, pg_catalog")
         self.server.install(name)
-        self.assertEqual(run("SELECT fencegate.version()"), [(3,)])
+        self.assertEqual(run("SELECT fencegate.version()"), [(4,)])
 
     def test_rights(self):
         base = self.base()

@@ -25,26 +25,29 @@ def knocking(address, port):
 
 
 class AtCommit(CutProxy):
-    """Holds back, once armed, what the server says behind the answer to a COMMIT."""
+    """Holds back, once armed, what the server says behind the answer to this command."""
 
-    armed, held_back = False, None
+    armed, held_back = None, None
 
     def change(self, data):
-        if self.armed and (found := data.find(b"COMMIT\0Z")) >= 0:
-            self.armed, self.held_back = False, data[found + 7 :]
-            return data[: found + 7]
+        if self.armed and (found := data.find(self.armed + b"\0Z")) >= 0:
+            end = found + len(self.armed) + 1
+            self.armed, self.held_back = None, data[end:]
+            return data[:end]
         return data
 
 
 class InPlaceOfCommit(CutProxy):
-    """Answers, once armed, with other words to a COMMIT that the server has carried out."""
+    """Says, once armed, other words instead of that the server has committed: its answer to COMMIT or, where the Sync
+    commits, that it is ready."""
 
     words = None
     told = False
 
     def change(self, data):
-        if self.words and (found := data.find(b"C\0\0\0\x0bCOMMIT\0")) >= 0:
-            data, self.words, self.told = data[:found] + self.words, None, True
+        for commit in (b"C\0\0\0\x0bCOMMIT\0", b"Z\0\0\0\x05I"):
+            if self.words and (found := data.find(commit)) >= 0 and b"INSERT 0 1\0" in data:
+                data, self.words, self.told = data[:found] + self.words, None, True
         return data
 
 
@@ -195,7 +198,14 @@ class Statements(StoreTest):
                      "SET search_path = x", "", "COPY writes FROM STDIN", "DISCARD ALL",
                      "COMMIT; INSERT INTO writes (note) VALUES ('a stale write')"):
             self.assertEqual(probe.run("orders=33", text)[:2], ["failed", "0A000"], text)
-        self.assertEqual(probe.run("orders=33", "DO $$ BEGIN COMMIT; END $$")[:2], ["failed", "2D000"])
+        base.sql("CREATE PROCEDURE commits() LANGUAGE plpgsql AS $$ BEGIN INSERT INTO writes (note) VALUES ('a stale write'); "
+                 "COMMIT; END $$; GRANT EXECUTE ON PROCEDURE commits() TO gate")
+        for text in ("DO $$ BEGIN COMMIT; END $$", "CALL commits()", "/**/ call commits()",
+                     "DO $$ BEGIN CALL commits(); END $$"):
+            self.assertEqual(probe.run("orders=33", text)[:2], ["failed", "2D000"], text)
+        for text in ("VACUUM writes", "CREATE INDEX CONCURRENTLY own ON writes (note)"):
+            self.assertEqual(probe.run("orders=33", text)[:2], ["failed", "25001"], text)
+        self.assertEqual(base.writes(), [])
         self.assertEqual(probe.run("orders=33", INSERT, "t:ok"), ["done", "1"])
 
     def test_a_statement_that_takes_too_long(self):
@@ -206,6 +216,44 @@ class Statements(StoreTest):
                          "WITH w AS (INSERT INTO writes (note) VALUES ('late')) SELECT pg_sleep(60)", deadline_ms=300)
         self.assertEqual(late.answer()[:2], ["failed", "57014"])
         self.assertEqual(base.writes(), [])
+
+    def test_a_raise_that_takes_too_long(self):
+        base = self.base()
+        probe = self.probe(base)
+        self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])
+        raising = base.writer("bob")
+        raising.begin()
+        raising.arm(34)
+        late = probe.ask("run", "orders=33", INSERT, "t:late", deadline_ms=300)
+        self.assertEqual(late.answer()[:2], ["rejected", "unavailable"])
+        raising.run("COMMIT")
+        self.assertEqual(base.writes(), ["in time"])
+
+    def test_whatever_transactions_are_by_default(self):
+        for default in ("isolation = 'serializable'", "isolation = 'repeatable read'", "read_only = on"):
+            with self.subTest(default=default):
+                base = self.base()
+                base.sql(f"ALTER DATABASE {base.name} SET default_transaction_{default}")
+                probe = self.probe(base)
+                for _ in range(2):
+                    self.assertEqual(probe.run("orders=33", "INSERT INTO writes (note) VALUES "
+                                               "(current_setting('transaction_isolation'))"), ["done", "1"])
+                self.assertEqual(probe.run("orders=32", INSERT, "t:stale")[:2], ["rejected", "stale"])
+                self.assertEqual(base.writes(), ["read committed"] * 2)
+
+    def test_the_guard_of_an_older_fence(self):
+        """It has no limit of its own: the gate sends what it sent then."""
+        base = self.base()
+        base.sql("DROP FUNCTION fencegate.guard; SET ROLE fencegate_owner; CREATE FUNCTION fencegate.guard(resources "
+                 "text[], tokens bigint[]) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN "
+                 "IF NOT fencegate.hold_one(resources, tokens) THEN PERFORM fencegate.stale('orders', 0, 33); END IF; "
+                 "END $$; RESET ROLE")
+        probe = self.probe(base)
+        self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])
+        self.assertEqual(probe.run("orders=32", INSERT, "t:stale")[:2], ["rejected", "stale"])
+        base.sql("DROP FUNCTION fencegate.guard")
+        self.assertEqual(probe.run("orders=33", INSERT, "t:unchecked")[:2], ["rejected", "unavailable"])
+        self.assertEqual(base.writes(), ["in time"])
 
     def sleeping(self, base, probe):
         """A statement of an old holder that has written, and not committed yet."""
@@ -266,15 +314,18 @@ class Statements(StoreTest):
         proxy = self.start(AtCommit(self.server.port))
         probe = self.probe(base, port=proxy.port)
         self.assertEqual(probe.seal("orders=34"), ["sealed", "orders=34!"])
-        proxy.armed = True
-        asked = probe.ask("run", "orders=34", INSERT, "t:committed")
-        eventually(lambda: proxy.held_back)
-        for pid in self.backends(base):
-            base.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
-        self.assertEqual(asked.answer(), ["done", "1"])
-        self.assertEqual(len(base.writes()), 1)
-        probe.wait_for_store()
-        self.assertEqual(probe.run("orders=34", INSERT, "t:next"), ["done", "1"])
+        # Where the Sync commits, only what comes behind that is the answer.
+        for tag, command, outcome in (("once orders=35", b"COMMIT", ["done", "1"]),
+                                      ("orders=35", b"INSERT 0 1", ["unknown"])):
+            proxy.held_back, proxy.armed = None, command
+            asked = probe.ask("run", tag, INSERT, f"t:{tag}")
+            eventually(lambda: proxy.held_back)
+            for pid in self.backends(base):
+                base.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
+            self.assertEqual(asked.answer()[: len(outcome)], outcome)
+            self.assertIn(tag, base.writes())
+            probe.wait_for_store()
+            self.assertEqual(probe.run("orders=35", "UPDATE writes SET note = note"), ["done", str(len(base.writes()))])
 
     def test_what_a_pooler_says_in_place_of_a_commits_answer_proves_nothing(self):
         """As Pgpool-II does, whose server has gone."""

@@ -93,8 +93,10 @@ END $$;
 
 -- guard: transaction. In front of a transaction's first statement, before any savepoint: holds the marks where they are
 -- until the transaction ends. A raise waits for it, and ends it. ZF006 with "not_raised" when a mark is below its
--- token.
-CREATE OR REPLACE FUNCTION fencegate.guard(resources text[], tokens bigint[]) RETURNS void
+-- token. `wait_ms`: for a raise that is under way, at most; from a gate that does not BEGIN, and could not say which kind
+-- of transaction it wants: 25000 when this is another than READ COMMITTED, READ WRITE.
+CREATE OR REPLACE FUNCTION fencegate.guard(resources text[], tokens bigint[], wait_ms integer DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -108,7 +110,12 @@ BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
   IF pg_is_in_recovery() THEN
     PERFORM fencegate.unavailable(NULL, NULL, NULL, 'this server is a standby', 'Connect to the primary.'); END IF;
-  SELECT clock_timestamp() + s.cut_ms * interval '1 ms' INTO STRICT deadline FROM fencegate.settings s;
+  IF wait_ms IS NOT NULL AND (current_setting('transaction_isolation') <> 'read committed'
+                              OR current_setting('transaction_read_only')::boolean) THEN
+    RAISE EXCEPTION 'transactions are not READ COMMITTED, READ WRITE by default; not applied'
+      USING ERRCODE = 'invalid_transaction_state'; END IF;
+  SELECT clock_timestamp() + greatest(least(s.cut_ms, wait_ms), 1) * interval '1 ms' INTO STRICT deadline
+    FROM fencegate.settings s;
   FOR r, t IN SELECT x.r, x.t FROM unnest(resources, tokens) x(r, t)
               ORDER BY fencegate.lock_key(x.r), x.r COLLATE "C" LOOP
     PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);

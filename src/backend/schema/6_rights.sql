@@ -19,7 +19,7 @@ REVOKE ALL ON ALL TABLES IN SCHEMA fencegate FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencegate FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencegate TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fencegate.version(), fencegate.arm_all(text[], bigint[], integer, bigint),
-  fencegate.arm(text, bigint), fencegate.guard(text[], bigint[]) TO PUBLIC;
+  fencegate.arm(text, bigint), fencegate.guard(text[], bigint[], integer) TO PUBLIC;
 -- Those of `protect` do nothing that their caller could not do.
 GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect(regclass), fencegate.family(regclass),
   fencegate.refuse_unarmed(), fencegate.check_resource(text, bigint), fencegate.malformed(text, bigint, text),

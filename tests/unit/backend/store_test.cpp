@@ -75,5 +75,61 @@ TEST(RaisedMarks, WhatIsSpentMustHaveBeenLower) {
   }
 }
 
+// ── what the outcome of steps without a BEGIN proves ────────────────────────────────────────────────────────────────
+
+using block = pg_outcome::block;
+
+pg_step answer() { return pg_table{}; }
+
+pg_step refusal(const char* severity, const char* sqlstate) { return wire::pg_error{severity, sqlstate, "no", {}, {}}; }
+
+pg_outcome outcome(std::vector<pg_step> steps, block behind = block::none, std::string lost = {}) {
+  pg_outcome out;
+  out.steps = std::move(steps);
+  out.behind = behind;
+  out.lost = std::move(lost);
+  return out;
+}
+
+TEST(AtSync, OnlyAServerThatIsReadyHasCommitted) {
+  EXPECT_TRUE(has_committed_at_sync(outcome({answer(), answer()}), 2));
+  EXPECT_FALSE(has_committed_at_sync(outcome({answer()}), 2));
+  EXPECT_FALSE(has_committed_at_sync(outcome({answer(), answer()}, block::none, "lost"), 2));
+  EXPECT_FALSE(has_committed_at_sync(outcome({answer(), refusal("ERROR", "23505")}), 2));
+  EXPECT_FALSE(has_committed_at_sync(outcome({answer(), answer(), refusal("ERROR", "23505")}), 2));
+  for (const auto behind : {block::unknown, block::open, block::failed})
+    EXPECT_FALSE(has_committed_at_sync(outcome({answer(), answer()}, behind), 2));
+}
+
+TEST(AtSync, AnErrorInPlaceOfAnAnswerProvesARollback) {
+  for (const char* sqlstate : {"ZF001", "23505", "57014", "53200", "XX000"}) {
+    EXPECT_TRUE(proves_rollback_at_sync(outcome({refusal("ERROR", sqlstate)}), 2)) << sqlstate;
+    EXPECT_TRUE(proves_rollback_at_sync(outcome({answer(), refusal("ERROR", sqlstate)}), 2)) << sqlstate;
+  }
+  EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), answer()}), 2));
+  EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), refusal("", "23505")}), 2));  // of a pooler
+  EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), refusal("ERROR", "")}), 2));  // of the library
+  EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), refusal("ERROR", "23505")}, block::none, "lost"), 2));
+  for (const auto behind : {block::unknown, block::open, block::failed})
+    EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), refusal("ERROR", "23505")}, behind), 2));
+}
+
+TEST(AtSync, AnErrorBehindTheLastAnswerProvesItOnlyWhereItIsTheCommits) {
+  for (const char* sqlstate : {"23505", "40001", "P0001", "ZF002"})
+    EXPECT_TRUE(proves_rollback_at_sync(outcome({answer(), answer(), refusal("ERROR", sqlstate)}), 2)) << sqlstate;
+  for (const char* sqlstate : {"57014", "57P01", "53200", "54001", "58030", "08006", "XX000"})
+    EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), answer(), refusal("ERROR", sqlstate)}), 2)) << sqlstate;
+}
+
+TEST(AtSync, TheServersLastWordsProveItInPlaceOfAnAnswer) {
+  for (const char* sqlstate : {"57P01", "25P03"}) {
+    const auto last = refusal("FATAL", sqlstate);
+    EXPECT_TRUE(proves_rollback_at_sync(outcome({answer(), last}, block::unknown, "lost"), 2));
+    EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), answer(), last}, block::unknown, "lost"), 2));
+    EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), last}), 2));
+  }
+  EXPECT_FALSE(proves_rollback_at_sync(outcome({answer(), refusal("FATAL", "XX000")}, block::unknown, "lost"), 2));
+}
+
 }  // namespace
 }  // namespace fencegate::backend

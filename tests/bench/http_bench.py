@@ -85,7 +85,7 @@ def all_ways(stack, service, redis, server, options):
         fenced = stack.enter_context(SetGate(redis, options.fencegate))
         fenced.prove_fence()
         contender = Contender("fenced", "SET, Redis gate", fenced, name=TAG, counts_writes=fenced.admitted)
-        ways += [FencedSet(contender), Pgbench(server, USER, "extended"), Pgbench(server, USER, "prepared")]
+        ways += [FencedSet(contender), *(Pgbench(server, USER, way) for way in Pgbench.WAYS)]
     return ways
 
 
@@ -115,7 +115,8 @@ def heading(options):
            f"nginx: {THREADS} workers, keeps its connections. HAProxy: HTTP mode, {THREADS} threads, "
            f"http-reuse always. fencegate: {THREADS} threads, {POOL} connections to PostgreSQL. Stores {durable}. "
            "SET: through the Redis gate, 64 connections, no pipeline. pgbench: the transaction of the SQL route, "
-           f"{POOL} connections; extended: as fencegate sends it, in one pipeline; prepared: statement by statement.")
+           f"{POOL} connections. Prepared: BEGIN, the check, the INSERT and COMMIT one by one; pipeline: these at once; "
+           "as fencegate: what fencegate sends, the check and the INSERT at once.")
     yield "wrk, the service, the stores and the proxy share the processors above.\n"
 
 
@@ -174,6 +175,7 @@ def targets(found):
           for number, count in ((1, "1 connection"), (64, "64 connections"))),
         ("atomic Redis ≥ 0.5 of SET through the Redis gate, 64 connections",
          ratio(found, "write-64", "redis", "set"), ">=", 0.5, "{:.2f} of SET"),
-        *((f"atomic SQL, 64 connections ≥ 0.8 of pgbench -M {mode}, {POOL} connections",
-           ratio(found, "write-64", "sql", mode), ">=", 0.8, "{:.2f} of pgbench") for mode in ("extended", "prepared")),
+        *((f"atomic SQL, 64 connections ≥ 0.8 of pgbench, {POOL} connections, {how}",
+           ratio(found, "write-64", "sql", way), ">=", 0.8, "{:.2f} of pgbench")
+          for way, how in zip(Pgbench.WAYS, ("prepared", "in one pipeline", "in one pipeline, as fencegate"))),
     ]

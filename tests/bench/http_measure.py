@@ -89,25 +89,26 @@ class FencedSet:
 
 class Pgbench:
     """A column: the transaction of the sql route without HTTP, from as many connections as fencegate has to PostgreSQL.
-    What fencegate sends: five statements; either as it does, in one pipeline, parsed anew each time; or prepared, one by
-    one. (pgbench 15 does not prepare what is in a pipeline.)"""
+    (pgbench 15 does not prepare what is in a pipeline.)"""
 
+    WAYS = ("prepared", "pipeline", "same")
     ID = f"\\set id random(1, {IDS})\n"
-    STATEMENTS = f"""\
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-SELECT pg_catalog.set_config('statement_timeout', '10000', true);
-SELECT fencegate.guard(ARRAY['order:' || :id::text], ARRAY[{TOKEN}::int8]);
-INSERT INTO bench_rows (client, body) VALUES (:id::int, '{BODY}');
-COMMIT;
-"""
+    INSERT = f"INSERT INTO bench_rows (client, body) VALUES (:id::int, '{BODY}');\n"
+    CLAIM = f"ARRAY['order:' || :id::text], ARRAY[{TOKEN}::int8]"
+    BY_HAND = f"BEGIN;\nSELECT fencegate.guard({CLAIM});\n{INSERT}COMMIT;\n"
+    AS_FENCEGATE = f"SELECT fencegate.guard({CLAIM}, 10000), pg_catalog.set_config('statement_timeout', '10000', true);\n{INSERT}"
 
-    def __init__(self, server, user, mode):
-        self.key, self.title, self.rows = mode, f"pgbench -M {mode}", {"write-64"}
-        self.server, self.user, self.mode = server, user, mode
-        self.script = os.path.join(server.folder, f"{mode}.sql")
-        begin, end = ("\\startpipeline\n", "\\endpipeline\n") if mode == "extended" else ("", "")
+    def __init__(self, server, user, way):
+        self.key, self.rows, self.server, self.user = way, {"write-64"}, server, user
+        self.title, self.mode, statements = {
+            "prepared": ("pgbench, prepared", "prepared", self.BY_HAND),
+            "pipeline": ("pgbench, pipeline", "extended", self.BY_HAND),
+            "same": ("pgbench, as fencegate", "extended", self.AS_FENCEGATE),
+        }[way]
+        begin, end = ("", "") if way == "prepared" else ("\\startpipeline\n", "\\endpipeline\n")
+        self.script = os.path.join(server.folder, f"{way}.sql")
         with open(self.script, "w") as file:
-            file.write(self.ID + begin + self.STATEMENTS + end)
+            file.write(self.ID + begin + statements + end)
 
     def run(self, _, options):
         self.server.clear()

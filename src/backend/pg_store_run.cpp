@@ -266,8 +266,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   const auto& shape = *a->shape;
   const bool at_sync = a->shape == &up_to_sync;
   const bool committed = at_sync ? has_committed_at_sync(outcome, shape.steps) : has_committed(outcome, shape.steps);
-  if (!committed &&
-      (at_sync ? proves_rollback_at_sync(outcome, shape.steps) : proves_rollback(outcome, shape.steps))) {
+  if (!committed && (at_sync ? proves_rollback_at_sync(outcome, shape.steps) : proves_rollback(outcome, shape.steps))) {
     if (outcome.lost.empty() && at_sync)
       pool_->give_back(link);
     else if (outcome.lost.empty())

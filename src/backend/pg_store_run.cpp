@@ -245,13 +245,17 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     const auto most =
         std::max(time_left(a->from.deadline), spends ? self->grace_ + cut_least : std::chrono::milliseconds(1));
     std::vector<pg_statement> steps;
+    steps.reserve(a->shape->steps);
     if (a->shape == &up_to_sync) {
-      steps = {guard_and_limit(a->wanted, most), a->statement};
+      steps.push_back(guard_and_limit(a->wanted, most));
     } else {
-      steps = {in_text(a->wanted.read_only ? begin_reading : begin_transaction, {}),
-               in_text("SELECT pg_catalog.set_config('statement_timeout', $1, true)", {std::to_string(most.count())}),
-               check_statement(a->wanted, most, self->grace_), a->statement, in_text("COMMIT", {})};
+      steps.push_back(in_text(a->wanted.read_only ? begin_reading : begin_transaction, {}));
+      steps.push_back(
+          in_text("SELECT pg_catalog.set_config('statement_timeout', $1, true)", {std::to_string(most.count())}));
+      steps.push_back(check_statement(a->wanted, most, self->grace_));
     }
+    steps.push_back(a->statement);
+    if (a->shape == &in_block) steps.push_back(in_text("COMMIT", {}));
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
     link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
                    std::move(on_answer));

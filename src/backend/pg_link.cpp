@@ -26,9 +26,10 @@ wire::pg_error error_of(const PGresult* from) {
     const char* text = pq().PQresultErrorField(from, code);
     return std::string(text == nullptr ? "" : text);
   };
-  // Poolers have a localized severity alone for what they say themselves; this one is "" then.
-  wire::pg_error e{field(PG_DIAG_SEVERITY_NONLOCALIZED), field(PG_DIAG_SQLSTATE), field(PG_DIAG_MESSAGE_PRIMARY),
-                   field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
+  // What poolers say for themselves has a localized severity alone, or names no function of the server's: "" then.
+  const bool of_server = !field(PG_DIAG_SOURCE_FUNCTION).empty();
+  wire::pg_error e{of_server ? field(PG_DIAG_SEVERITY_NONLOCALIZED) : std::string(), field(PG_DIAG_SQLSTATE),
+                   field(PG_DIAG_MESSAGE_PRIMARY), field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
   if (e.message.empty()) e.message = first_line(pq().PQresultErrorMessage(from));
   return e;
 }
@@ -238,6 +239,8 @@ void pg_link::receive() {
     if (all) answered();
     if (era != era_) return;
   }
+  // Where a statement has made the session LISTEN, nobody waits for what it hears.
+  while (PGnotify* const heard = pq().PQnotifies(connection_)) pq().PQfreemem(heard);
   if (!farewell_.empty()) return close(farewell_);
   if (doubt_) doubt_->store(false);
   read_on();

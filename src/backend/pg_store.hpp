@@ -107,7 +107,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   std::shared_ptr<pg_pool> pool_;  // from start() on
   boost::asio::steady_timer watch_timer_;
   mark_memory marks_;
-  bool only_blocks_ = false;            // statements are sent between BEGIN and COMMIT, whatever they are
+  clock::time_point blocks_until_{};    // till then statements are sent between BEGIN and COMMIT, whatever they are
   std::optional<std::string> problem_;  // as it was logged last; "" = it is up
   std::atomic<bool> stopped_ = false;
 };

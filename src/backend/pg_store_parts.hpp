@@ -98,17 +98,18 @@ inline constexpr std::chrono::milliseconds cut_least{500};
 }
 
 // Of such steps one failed, or their commit: nothing of it is applied. An error in place of a step's answer comes before
-// the commit. One behind the last answer is of the commit or of what the server does behind it, before it is ready: where
-// it might be the latter (it was interrupted, memory or disk are short, it is broken), nothing is proven.
+// the commit. One behind the last answer is of the commit or of what the server does behind it, before it is ready (it
+// sends what the session listens for, is interrupted, is short of memory): it proves something only where a commit alone
+// says so, by its constraints, its isolation, and RAISE in a deferred trigger, a fence's, too.
 [[nodiscard]] inline bool proves_rollback_at_sync(const pg_outcome& outcome, std::size_t steps) {
   if (!failed_at(outcome)) return false;
   const auto& e = outcome.steps.back().error();
   const bool at_commit = outcome.steps.size() > steps;
   if (!outcome.lost.empty()) return !at_commit && ends_transaction(e);
   if (e.severity != "ERROR" || outcome.behind != pg_outcome::block::none) return false;
-  static constexpr std::array<std::string_view, 6> troubles{"08", "53", "54", "57", "58", "XX"};
+  static constexpr std::array<std::string_view, 4> of_commits{"23", "40", "P0", "ZF"};
   const auto is_of = [&](std::string_view of) { return e.sqlstate.starts_with(of); };
-  return !at_commit || std::none_of(troubles.begin(), troubles.end(), is_of);
+  return !at_commit || std::any_of(of_commits.begin(), of_commits.end(), is_of);
 }
 
 }  // namespace fencegate::backend

@@ -15,6 +15,8 @@ namespace asio = boost::asio;
 
 // How often marks are raised for one request before others win.
 constexpr int attempts_max = 4;
+// How long all statements are sent between BEGIN and COMMIT when one had to be.
+constexpr std::chrono::minutes blocks_for{1};
 // For the raise that has ended a statement, to commit; behind the request's deadline, and in front of it.
 constexpr std::chrono::milliseconds explain_least{1'000}, explain_most{5'000};
 
@@ -78,12 +80,12 @@ bool fits_one_sync(const presented_claims& wanted, const wire::sql_scanner::find
          std::any_of(plain.begin(), plain.end(), [&](std::string_view word) { return found.begins_with(word); });
 }
 
-// The database's sessions begin other transactions by default, or its fence is of an older version, whose guard has no
-// such limit.
+// The check itself has failed: sessions begin other transactions by default (25000) or have a time limit of their own that
+// is too short for it (57014), or the fence is of an older version, whose guard has no such limit (42883).
 bool wants_block(const pg_outcome& outcome) {
-  if (!outcome.lost.empty()) return false;
-  const auto& state = outcome.steps.back().error().sqlstate;
-  return state.starts_with("25") || (outcome.steps.size() == 1 && state == "42883");
+  if (!outcome.lost.empty() || outcome.steps.size() != 1) return false;
+  const auto& state = outcome.steps[0].error().sqlstate;
+  return state == "25000" || state == "57014" || state == "42883";
 }
 
 // "" when this may be run behind a check, or why not.
@@ -237,7 +239,7 @@ void pg_store::run(store_caller from, presented_claims wanted, pg_statement stat
 // What spends tokens is a raise, too: it does not wait for the connections that forwards of an old holder took.
 void pg_store::try_run(const std::shared_ptr<attempt>& a) {
   ++a->tries;
-  if (only_blocks_) a->shape = &in_block;
+  if (clock::now() < blocks_until_) a->shape = &in_block;
   const bool spends = a->wanted.spends && !a->wanted.claims.empty();
   auto begin = [self = shared_from_this(), a, spends](const pg_pool::lent& link) {
     // The server ends what takes too long: then it is known that nothing was applied. Each of the two that may take long
@@ -276,7 +278,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
     else if (outcome.lost.empty())
       end_transaction(link, "ROLLBACK");
     if (at_sync && wants_block(outcome)) {
-      only_blocks_ = true;
+      blocks_until_ = clock::now() + blocks_for;
       return try_run(a);
     }
     const auto& e = outcome.steps.back().error();

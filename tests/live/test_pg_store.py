@@ -43,9 +43,10 @@ class InPlaceOfCommit(CutProxy):
 
     words = None
     told = False
+    first = None  # of what it stands in for, where that is more
 
     def change(self, data):
-        for commit in (b"C\0\0\0\x0bCOMMIT\0", b"Z\0\0\0\x05I"):
+        for commit in (self.first,) if self.first else (b"C\0\0\0\x0bCOMMIT\0", b"Z\0\0\0\x05I"):
             if self.words and (found := data.find(commit)) >= 0 and b"INSERT 0 1\0" in data:
                 data, self.words, self.told = data[:found] + self.words, None, True
         return data
@@ -233,13 +234,41 @@ class Statements(StoreTest):
         for default in ("isolation = 'serializable'", "isolation = 'repeatable read'", "read_only = on"):
             with self.subTest(default=default):
                 base = self.base()
+                base.sql("CREATE FUNCTION writes() RETURNS text LANGUAGE plpgsql AS $$ BEGIN INSERT INTO writes (note) VALUES "
+                         "(current_setting('transaction_isolation')); RETURN 'written'; EXCEPTION WHEN OTHERS THEN "
+                         "RETURN 'not written'; END $$")
                 base.sql(f"ALTER DATABASE {base.name} SET default_transaction_{default}")
                 probe = self.probe(base)
                 for _ in range(2):
-                    self.assertEqual(probe.run("orders=33", "INSERT INTO writes (note) VALUES "
-                                               "(current_setting('transaction_isolation'))"), ["done", "1"])
+                    self.assertEqual(probe.run("orders=33", "SELECT writes()")[-1], "written")
                 self.assertEqual(probe.run("orders=32", INSERT, "t:stale")[:2], ["rejected", "stale"])
                 self.assertEqual(base.writes(), ["read committed"] * 2)
+
+    def test_a_time_limit_of_the_database_is_not_for_raises(self):
+        base = self.base()
+        base.sql(f"ALTER DATABASE {base.name} SET statement_timeout = 300")
+        probe = self.probe(base)
+        self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])
+        raising = base.writer("bob")
+        raising.begin()
+        raising.arm(34)
+        asked = probe.ask("run", "orders=33", INSERT, "t:late", deadline_ms=60_000)
+        # The first try has ended, the second waits.
+        eventually(lambda: base.value("SELECT count(*) FROM pg_stat_activity WHERE usename = 'gate' AND datname = %s AND "
+                                      "wait_event = 'advisory' AND backend_xmin IS NOT NULL AND xact_start < clock_timestamp() "
+                                      "- interval '1 s'", base.name))
+        raising.run("ROLLBACK")
+        self.assertEqual(asked.answer(), ["done", "1"])
+
+    def test_a_statement_that_fails_is_not_run_again(self):
+        base = self.base()
+        probe = self.probe(base)
+        base.sql("CREATE SEQUENCE runs; GRANT ALL ON SEQUENCE runs TO gate; CREATE FUNCTION fails(state text) RETURNS void "
+                 "LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('runs'); RAISE EXCEPTION 'no' USING ERRCODE = state; END $$")
+        states = ("25000", "25006", "42883", "40001")
+        for state in states:
+            self.assertEqual(probe.run("orders=33", "SELECT fails($1)", f"t:{state}")[:2], ["failed", state])
+        self.assertEqual(base.value("SELECT last_value FROM runs"), len(states))
 
     def test_the_guard_of_an_older_fence(self):
         """It has no limit of its own: the gate sends what it sent then."""
@@ -335,7 +364,8 @@ class Statements(StoreTest):
         idle, lost = pg_wire.message(b"Z", b"I"), {"C": "XX000", "M": "unable to read data"}
         for turn, (words, tag) in enumerate((words, tag) for tag in ("orders=34", "once payments={}") for words in (
                 error(S="ERROR", **lost), error(S="ERROR", **lost) + idle, error(S="ERROR", V="ERROR", **lost),
-                error(S="FATAL", V="FATAL", **lost), error(S="FATAL", **{**lost, "C": "57P01"}))):
+                error(S="ERROR", V="ERROR", **{**lost, "C": "23505"}) + idle, error(S="FATAL", V="FATAL", **lost),
+                error(S="FATAL", **{**lost, "C": "57P01"}))):
             with self.subTest(words=words, tag=tag):
                 proxy.told, text = False, tag.format(turn + 1)
                 self.assertEqual(eventually(lambda: (one := probe.run("orders=34", "SELECT 1"))[0] == "done" and one)[1], "1")
@@ -345,6 +375,45 @@ class Statements(StoreTest):
                 proxy.cut_all()
                 self.assertEqual(asked.answer()[0], "unknown")
                 self.assertEqual(base.value("SELECT count(*) FROM writes WHERE note = %s", str(turn)), 1)
+
+    def test_what_a_pooler_says_in_place_of_all_answers_proves_nothing(self):
+        """The server says all that it has to say behind the commit."""
+        base = self.base()
+        proxy = self.start(InPlaceOfCommit(self.server.port))
+        probe = self.probe(base, port=proxy.port)
+        ready = pg_wire.message(b"Z", b"I")
+        for turn, (first, state) in enumerate((first, state) for first in (True, False)
+                                              for state in ("58000", "57014", "25000", "ZF001")):
+            with self.subTest(first=first, state=state):
+                proxy.told, proxy.first = False, b"1" if first else b"INSERT 0 1\0"
+                eventually(lambda: probe.run("orders=33", "SELECT 1")[0] == "done")
+                proxy.words = error(S="ERROR", V="ERROR", C=state, M="the server has gone") + ready
+                self.assertEqual(probe.run("orders=33", INSERT, f"t:{turn}")[0], "unknown")
+                self.assertTrue(proxy.told)
+                self.assertEqual(base.value("SELECT count(*) FROM writes WHERE note = %s", str(turn)), 1)
+
+    def test_an_error_behind_the_commit(self):
+        """What the session hears cannot be said in its encoding. A server of some versions ends the session, others do not."""
+        base = self.base()
+        probe = self.probe(base, pool=2)
+        base.sql("CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.note = 'hears' THEN LISTEN news; "
+                 "PERFORM set_config('client_encoding', 'LATIN1', false); ELSE PERFORM pg_notify('news', chr(8364)); END IF; "
+                 "RETURN NEW; END $$; CREATE TRIGGER tells BEFORE INSERT ON writes FOR EACH ROW EXECUTE FUNCTION tells()")
+        self.assertEqual(probe.run("orders=33", INSERT, "t:hears"), ["done", "1"])
+        self.assertEqual(probe.run("orders=33", INSERT, "t:tells")[0], "unknown")
+        self.assertEqual(base.writes(), ["hears", "tells"])
+
+    def test_what_the_session_hears_is_dropped(self):
+        base = self.base()
+        probe = self.probe(base, pool=2)
+        base.sql("CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LISTEN news; PERFORM pg_notify('news', "
+                 "NEW.note); RETURN NEW; END $$; CREATE TRIGGER tells BEFORE INSERT ON writes FOR EACH ROW EXECUTE FUNCTION tells()")
+        text = "INSERT INTO writes (note) SELECT lpad(n::text, 7000, 'x') FROM generate_series(1, $1::int) n"
+        self.assertEqual(probe.run("orders=33", text, "t:2"), ["done", "2"])
+        before = probe.rss_bytes()
+        for _ in range(10):
+            self.assertEqual(probe.run("orders=33", text, "t:1000"), ["done", "1000"])
+        self.assertLess(probe.rss_bytes() - before, 40_000_000)
 
     def test_nothing_stays_in_the_session_that_could_stand_in_for_the_check(self):
         """A trigger could put another statement under the name of a prepared one; and what is prepared keeps the types

@@ -103,6 +103,10 @@ DECLARE
   lock_timeout_before constant text := current_setting('lock_timeout');
   deadline timestamptz; r text; t bigint; m bigint;
 BEGIN
+  IF wait_ms IS NOT NULL AND (current_setting('transaction_read_only')::boolean
+                              OR current_setting('transaction_isolation') <> 'read committed') THEN
+    RAISE EXCEPTION 'transactions are not READ COMMITTED, READ WRITE by default; not applied'
+      USING ERRCODE = 'invalid_transaction_state'; END IF;
   IF fencegate.hold_one(resources, tokens) THEN
     PERFORM set_config('fencegate.guarded', fencegate.seal_of(array_to_string(resources, ',')), true);
     RETURN;
@@ -110,10 +114,6 @@ BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
   IF pg_is_in_recovery() THEN
     PERFORM fencegate.unavailable(NULL, NULL, NULL, 'this server is a standby', 'Connect to the primary.'); END IF;
-  IF wait_ms IS NOT NULL AND (current_setting('transaction_isolation') <> 'read committed'
-                              OR current_setting('transaction_read_only')::boolean) THEN
-    RAISE EXCEPTION 'transactions are not READ COMMITTED, READ WRITE by default; not applied'
-      USING ERRCODE = 'invalid_transaction_state'; END IF;
   SELECT clock_timestamp() + greatest(least(s.cut_ms, wait_ms), 1) * interval '1 ms' INTO STRICT deadline
     FROM fencegate.settings s;
   FOR r, t IN SELECT x.r, x.t FROM unnest(resources, tokens) x(r, t)

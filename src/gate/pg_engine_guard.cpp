@@ -16,7 +16,7 @@ using fence::reason;
 constexpr std::array<std::string_view, 7> unreadable_encodings{"SJIS", "SHIFT_JIS_2004", "BIG5", "GBK", "GB18030",
                                                                "UHC",  "JOHAB"};
 
-constexpr std::string_view guard_reply_types = "3312DC";
+constexpr std::string_view guard_reply_types = "3312DC33";
 
 }  // namespace
 

@@ -117,7 +117,7 @@ void pg_flight::on_injected_statement() {
 // Not `unsynced`: what follows, a Query or the client's own messages, says so or answers for it.
 void pg_flight::on_injected_guard() {
   closes_.ours.push_back(closes_.sent);
-  closes_.sent += 2;
+  closes_.sent += 4;  // two in front, two behind
   ++parses_.sent;
   ++binds_.sent;
 }

@@ -161,12 +161,15 @@ void pg_guard::on_complete(std::string_view tag) {
   if (tag == "COMMIT" || tag == "ROLLBACK") guarded_ = false;
 }
 
+// A portal that stayed open would keep its snapshot to the end of the transaction: vacuum would wait for it, COPY FREEZE
+// would fail. What is closed in front was left by a guard that failed, or by a client that took the name.
 std::string guard_messages(std::string_view sql) {
   using std::string_literals::operator""s;
   const std::string name = "_fencegate\0"s;
-  return wire::encode_pg_message('C', "S" + name) + wire::encode_pg_message('C', "P" + name) +
-         wire::encode_pg_message('P', name + std::string(sql) + "\0\0\0"s) +
-         wire::encode_pg_message('B', name + name + "\0\0\0\0\0\0"s) + wire::encode_pg_message('E', name + "\0\0\0\0"s);
+  const std::string closed = wire::encode_pg_message('C', "P" + name) + wire::encode_pg_message('C', "S" + name);
+  return closed + wire::encode_pg_message('P', name + std::string(sql) + "\0\0\0"s) +
+         wire::encode_pg_message('B', name + name + "\0\0\0\0\0\0"s) +
+         wire::encode_pg_message('E', name + "\0\0\0\0"s) + closed;
 }
 
 }  // namespace fencegate::gate

@@ -6,9 +6,9 @@
 // the last guard is still open, there is another guard (two are one too many, and do no harm); what commits in a way
 // that cannot be seen from outside is refused.
 //
-//   C S "_fencegate", C P "_fencegate", P "_fencegate", B, E, then the client's message. No Sync in between: for a simple
-//   Query, too, this is one implicit transaction with one ReadyForQuery. When the guard fails, the server skips what
-//   follows, and is silent until it gets a Sync.
+//   C P "_fencegate", C S "_fencegate", P "_fencegate", B, E, C P, C S, then the client's message. No Sync in between: for
+//   a simple Query, too, this is one implicit transaction with one ReadyForQuery. When the guard fails, the server skips
+//   what follows, and is silent until it gets a Sync.
 #pragma once
 
 #include "gate/pg_flight.hpp"

@@ -1,5 +1,6 @@
 """guard: transaction: each transaction proves its token, through a pooler that lends one server session to many clients."""
 
+import io
 import re
 import threading
 import unittest
@@ -155,6 +156,26 @@ class Guarded(GuardTest):
         self.write(client, "34")
         run_sql(client, "COMMIT")
         self.assertEqual(self.written(), ["34"])
+
+    def test_a_guard_leaves_nothing_in_the_transaction_but_its_lock(self):
+        client = self.connect(34, autocommit=False)
+        # These would see the guard's own names; the second statement runs in a transaction that has its guard.
+        for text in ("SELECT name FROM pg_catalog.pg_cursors", "SELECT name FROM pg_catalog.pg_prepared_statements"):
+            for _ in range(2):
+                self.assertEqual(run_sql(client, text), [], text)
+        pid = run_sql(client, "SELECT pg_catalog.pg_backend_pid()")[0][0]
+        # A snapshot that is kept holds back vacuum for as long as the transaction is idle.
+        self.assertEqual(self.server.sql("SELECT state, backend_xmin FROM pg_stat_activity WHERE pid = %s", pid),
+                         [("idle in transaction", None)])
+        self.assertEqual(self.server.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s", pid),
+                         1)
+
+    def test_copy_freeze(self):
+        client = self.connect(34, autocommit=False)
+        run_sql(client, "CREATE TEMP TABLE frozen (n int)")
+        with client.cursor() as cursor:
+            cursor.copy_expert("COPY frozen FROM STDIN (FREEZE)", io.StringIO("1\n2\n"))
+        self.assertEqual(run_sql(client, "SELECT n FROM frozen"), [(1,), (2,)])
 
     def test_several_statements_in_one_message(self):
         client = self.connect(34)

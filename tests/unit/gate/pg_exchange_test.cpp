@@ -62,10 +62,10 @@ exchange served(std::string name, const script& steps, const words& at_server, c
 }
 
 script guard_replies() {
-  return server(
-      {close_complete(), close_complete(), parse_complete(), bind_complete(), row({"t"}), complete("SELECT 1")});
+  return server({close_complete(), close_complete(), parse_complete(), bind_complete(), row({"t"}),
+                 complete("SELECT 1"), close_complete(), close_complete()});
 }
-const words guard_words{"C", "C", "P GUARD orders 34", "B", "E"};
+const words guard_words{"C", "C", "P GUARD orders 34", "B", "E", "C", "C"};
 
 exchange pooled(std::string name, const script& steps, const words& at_server, const words& at_client) {
   return {std::move(name), opened() + let_in() + steps, at_server, armed_at_client + at_client,

@@ -180,7 +180,7 @@ TEST(GuardMessages, HaveNoSync) {
     types += (*head)->type;
     rest.remove_prefix(wire::pg_head_bytes + (*head)->body_bytes);
   }
-  EXPECT_EQ(types, "CCPBE");
+  EXPECT_EQ(types, "CCPBECC");
 }
 
 }  // namespace

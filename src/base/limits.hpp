@@ -13,8 +13,10 @@ inline constexpr std::size_t resp_line_bytes_max = 64 * 1024;
 inline constexpr std::int64_t resp_bulk_bytes_max = 512LL * 1024 * 1024;
 // Arguments of one command (Redis: INT_MAX, or 1024*1024 before 7.0.?). A million pointers is what one client may cost.
 inline constexpr std::int64_t resp_arguments_max = 1024 * 1024;
-// Nesting of a reply. Redis replies nest at most about 9 deep (COMMAND DOCS); scripts may go further.
+// Nesting of a reply to the gate's own commands. Redis's replies nest at most about 9 deep (COMMAND DOCS).
 inline constexpr std::size_t resp_depth_max = 128;
+// Nesting of a reply that is passed on: a script's ends at 8,000 levels, with Lua's stack; then there may be EXEC's.
+inline constexpr std::size_t resp_relayed_depth_max = 16 * 1024;
 // Before authentication, where the server wants one; Redis's own limits.
 inline constexpr std::int64_t resp_stranger_arguments_max = 10;
 inline constexpr std::int64_t resp_stranger_bulk_bytes_max = 16 * 1024;

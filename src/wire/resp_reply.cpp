@@ -54,14 +54,7 @@ bool is_double(std::string_view line) {
   return all_of(line, "0123456789+-.eE") && line.find_first_of(digits) != std::string_view::npos;
 }
 
-bool is_big_number(std::string_view line) {
-  if (line.starts_with('-') || line.starts_with('+')) {
-    line.remove_prefix(1);
-  }
-  return !line.empty() && all_of(line, "0123456789");
-}
-
-// Null, boolean, double, big number: a line whose text must fit the type.
+// Null, boolean, double: a line whose text must fit the type.
 head_status read_checked_line(std::string_view input, reply_head& out) {
   const head_status status = read_line(input, limits::resp_line_bytes_max, out);
   if (status != head_status::complete) {
@@ -69,7 +62,7 @@ head_status read_checked_line(std::string_view input, reply_head& out) {
   }
   const bool fits = (out.type == '_' && out.line.empty()) ||
                     (out.type == '#' && (out.line == "t" || out.line == "f")) ||
-                    (out.type == ',' && is_double(out.line)) || (out.type == '(' && is_big_number(out.line));
+                    (out.type == ',' && is_double(out.line));
   return fits ? head_status::complete : head_status::malformed;
 }
 
@@ -119,7 +112,8 @@ head_status read_head(std::string_view input, reply_head& out) {
         return head_status::complete;
       }
       [[fallthrough]];
-    case '-': return read_line(input, simple_line_bytes_max, out);
+    case '-':
+    case '(': return read_line(input, simple_line_bytes_max, out);
     case ':':
     case '$':
     case '!':
@@ -131,14 +125,16 @@ head_status read_head(std::string_view input, reply_head& out) {
     case '|': return read_number_line(input, out);
     case '_':
     case '#':
-    case ',':
-    case '(': return read_checked_line(input, out);
+    case ',': return read_checked_line(input, out);
     default: return head_status::malformed;
   }
 }
 
 void value_scanner::begin(const reply_head& head) {
   left_.clear();
+  if (left_.capacity() > limits::resp_depth_max) {
+    left_.shrink_to_fit();
+  }
   payload_left_ = 0;
   static_cast<void>(take(head));  // the first level is never too deep
   close_finished();
@@ -154,7 +150,7 @@ bool value_scanner::take(const reply_head& head) {
   }
   const std::int64_t elements = is_aggregate(head.type) ? elements_of(head) : 0;
   if (elements > 0) {
-    if (left_.size() == limits::resp_depth_max) {
+    if (left_.size() == limits::resp_relayed_depth_max) {
       return false;
     }
     left_.push_back(elements);

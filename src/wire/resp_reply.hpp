@@ -30,7 +30,7 @@ enum class head_status : std::uint8_t { complete, need_more, malformed };
 
 // Reads one head from the start of `input`. Malformed: an unknown type byte, a simple string or error over
 // simple_line_bytes_max, a bare CR or LF, a number that is not canonical or out of range, a null of any other type than
-// `$-1` and `*-1`, a verbatim string without its format. RESP3 streamed types (`$?`, `*?`) are never sent by Redis and
+// `$-1` and `*-1`, a verbatim string without its format. A big number may be any text: Redis passes on what a script calls one. RESP3 streamed types (`$?`, `*?`) are never sent by Redis and
 // are malformed. Lengths and counts go up to reply_count_max, since replies can exceed any request (DUMP of a large
 // hash): never allocate from them.
 [[nodiscard]] head_status read_head(std::string_view input, reply_head& out);
@@ -53,7 +53,8 @@ class value_scanner {
   // aggregate): check done().
   void begin(const reply_head& head);
   // REQUIRES: !done(), and after a step that left bytes over, that `input` starts with them. Malformed: as in read_head,
-  // no CRLF behind a bulk, more than limits::resp_depth_max levels. Nothing is allocated once the levels have grown.
+  // no CRLF behind a bulk, more than limits::resp_relayed_depth_max levels. A level takes eight bytes, which are kept for the
+  // next value unless the levels were many.
   [[nodiscard]] step advance(std::string_view input);
   [[nodiscard]] bool done() const { return done_; }
 

@@ -234,8 +234,10 @@ class Resp:
             return rest
         if kind == b"-":
             return RespError(rest.decode(errors="replace"))
-        if kind in b":(":
+        if kind == b":":
             return int(rest)
+        if kind == b"(":  # a script may call any text a big number
+            return int(rest) if rest.lstrip(b"+-").isdigit() else rest
         if kind == b"_":
             return None
         if kind == b"#":

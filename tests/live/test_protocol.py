@@ -5,6 +5,7 @@ Each place has a Redis of its own, so that all three servers pass through the sa
 own."""
 
 import re
+import sys
 import threading
 import unittest
 
@@ -163,6 +164,22 @@ class Protocol(LiveTest):
                      ("FUNCTION", "LOAD", "REPLACE",
                       "#!lua name=lib\nredis.register_function('f', function(k, a) return redis.call('GET', k[1]) end)"),
                      "FCALL f 1 s:k", "FCALL nosuch 0")
+        self.same(story)
+
+    def test_what_only_scripts_answer(self):
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(100_000)  # for the reader of replies
+        self.addCleanup(sys.setrecursionlimit, limit)
+        nested = "local a = {} for _ = 2, ARGV[1] do a = {a} end return a"
+
+        def story(play):
+            play.say(*(("EVAL", nested, "0", depth) for depth in (129, 7990, 9000)), "PING")
+            play.say("MULTI", ("EVAL", nested, "0", "7990"), "EXEC", "PING")
+            play.say(*(("EVAL", f"return {{{value}}}", "0") for value in (
+                "double = 0/0", "double = 1/0", "big_number = '123\\r\\n123'", "big_number = ''",
+                "verbatim_string = {format = 'x', string = 'y'}", "set = {a = true}", "map = {[true] = false}")), "PING")
+            play.say(*(("EVAL", f"redis.setresp(3); return {{{value}}}", "0") for value in (
+                "double = 0/0", "big_number = 'x y'", "map = {a = {map = {b = {double = -1/0}}}}")), "PING")
         self.same(story)
 
     def test_large_replies_and_many_arguments(self):

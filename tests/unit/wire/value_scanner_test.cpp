@@ -131,7 +131,7 @@ TEST(ValueScanner, RefusesABadHeadInside) {
 }
 
 TEST(ValueScanner, LimitsTheDepth) {
-  const std::size_t deepest = limits::resp_depth_max;
+  const std::size_t deepest = limits::resp_relayed_depth_max;
   const std::string fits = repeated("*1\r\n", deepest) + ":1\r\n";
   EXPECT_THAT(follow(fits), ElementsAre("* " + std::to_string(fits.size())));
   EXPECT_THAT(follow(repeated("*1\r\n", deepest + 1)), ElementsAre("malformed"));

@@ -58,6 +58,10 @@ bool redis_engine::waits_on_purpose() const {
          phase_ == phase::batch;
 }
 
+bool redis_engine::may_block_in_server() const {
+  return std::any_of(expectations_.begin(), expectations_.end(), [](const expectation& e) { return e.may_block; });
+}
+
 void redis_engine::pump() {
   pumping_ = true;
   blocked_ = false;
@@ -196,7 +200,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     case blocking_read: return step_blocking_read(r, spec);
     case other: {
       if (const auto p = check_keys(r, spec)) return *p;
-      return step_unfenced(r, false);
+      return step_unfenced(r, spec);
     }
     case refused:
       if (!batch_.commands.empty()) return block();
@@ -211,7 +215,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
         reply_local(spec.role == exec ? "-ERR EXEC without MULTI\r\n" : "-ERR DISCARD without MULTI\r\n");
         return progress::taken;
       }
-      return step_unfenced(r, false);
+      return step_unfenced(r, spec);
     case fence: return step_fence(r);
     default: return step_connection(r, spec);
   }
@@ -282,7 +286,7 @@ redis_engine::progress redis_engine::step_read(const wire::request& r, const com
     add_to_batch(r, spec, false);
     return progress::taken;
   }
-  return step_unfenced(r, false);
+  return step_unfenced(r, spec);
 }
 
 // What waits for data would show them long after its check.
@@ -302,7 +306,7 @@ redis_engine::progress redis_engine::step_blocking_read(const wire::request& r, 
     }
     if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
   }
-  return step_unfenced(r, false);
+  return step_unfenced(r, spec);
 }
 
 // ── small parts ─────────────────────────────────────────────────────────────────────────────────────────────────────

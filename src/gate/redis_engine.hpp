@@ -60,6 +60,10 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] bool may_block() const {
     return may_block_ || phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0;
   }
+  // A bare command may be waiting in the server, whatever was sent behind it.
+  [[nodiscard]] bool may_block_in_server() const;
+  // A blocking write found nothing, and is to be tried again.
+  [[nodiscard]] bool polling() const { return phase_ == phase::waiting && poll_since_.has_value(); }
   // A value larger than the buffer is on its way.
   [[nodiscard]] bool streaming() const { return large_ != nullptr; }
   // Commands that were not answered yet.
@@ -103,7 +107,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] static bool is_native_error(std::string_view text);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
-  progress step_unfenced(const wire::request& r, bool batchable);
+  progress step_unfenced(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
   progress step_replayed(const wire::request& r, const backend::command_spec& spec);
 

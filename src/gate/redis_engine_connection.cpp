@@ -36,16 +36,16 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
     case client_reply: return step_client_reply(r);
     case client_caching:
       // Stays next to its read: the link is outside MULTI from here on, and nothing is put between.
-      if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
+      if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
       caching_ = true;
       return progress::taken;
     case watch:
       if (const auto p = check_keys(r, spec)) return *p;
-      if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
+      if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
       client_watching_ = true;
       return progress::taken;
     case unwatch:
-      if (const auto p = step_unfenced(r, false); p == progress::blocked) return p;
+      if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
       client_watching_ = watch_lost_ = false;
       link_watching_ = false;
       return progress::taken;

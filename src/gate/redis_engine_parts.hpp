@@ -60,6 +60,7 @@ struct redis_engine_parts {
     awaits what;
     bool muted = false;
     std::uint32_t n = 1;
+    bool may_block = false;  // a bare command that the server may answer only when somebody else has acted
   };
   enum class sink : std::uint8_t { client, drop, capture };
   enum class progress : std::uint8_t { taken, blocked };

@@ -14,7 +14,7 @@ using fence::rejection;
 
 redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (!batch_.commands.empty()) return block();
-  if (r.arguments.size() != 1) return step_unfenced(r, false);
+  if (r.arguments.size() != 1) return step_unfenced(r, *spec_of(r));
   claims_.learn_from_memory();
   std::string why_not = host_.picture().problem;
   const auto enforced = [](const bound_claim& one) { return one.rules.mode == fence::enforcement::enforce; };

@@ -29,7 +29,7 @@ redis_engine::progress redis_engine::step_write(const wire::request& r, const co
   if (verdict.required != 0) return step_fenced(r, spec, verdict.required);
   const bool monitored = !claims_.items().empty() && gate_.policy.mode == fence::enforcement::monitor;
   if (monitored && batch_.commands.empty()) peek_marks();
-  const auto p = step_unfenced(r, spec.role == command_role::write);
+  const auto p = step_unfenced(r, spec);
   if (p == progress::taken) {
     if (verdict.would_be)
       host_.report(*verdict.would_be, spec.name, true);
@@ -121,17 +121,19 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
   return progress::taken;
 }
 
-redis_engine::progress redis_engine::step_unfenced(const wire::request& r, bool batchable) {
+redis_engine::progress redis_engine::step_unfenced(const wire::request& r, const command_spec& spec) {
   if (phase_ == phase::armed) {
-    if (batchable && !batch_.commands.empty()) {
+    if (spec.role == command_role::write && !batch_.commands.empty()) {
       if (batch_full(r)) return block();
-      add_to_batch(r, *spec_of(r), false);
+      add_to_batch(r, spec, false);
       return progress::taken;
     }
     if (!batch_.commands.empty()) return block();
     leave_armed();
   }
   forward_raw(r);
+  expectations_.back().may_block =
+      spec.role == command_role::blocking_read || spec.role == command_role::blocking_write;
   return progress::taken;
 }
 
@@ -159,7 +161,7 @@ redis_engine::progress redis_engine::step_replayed(const wire::request& r, const
     }
     required = verdict.required;
   }
-  if (required == 0) return step_unfenced(r, false);
+  if (required == 0) return step_unfenced(r, spec);
   if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) {
     reject(*why, spec.name);
     return progress::taken;

@@ -135,7 +135,8 @@ void redis_session::on_end(peer& of, const boost::system::error_code& why) {
     // What the backend said before it closed still belongs to the client.
     return engine_.end();
   }
-  if (why != asio::error::eof || engine_.may_block() || engine_.at_rest() || !connected_) return close();
+  if (why != asio::error::eof || engine_.at_rest() || !connected_) return close();
+  if (engine_.may_block() && !engine_.may_block_in_server()) return close();
   client_ended_ = std::chrono::steady_clock::now();
 }
 
@@ -150,6 +151,12 @@ void redis_session::after_event() {
       backend_.forget(engine_.to_backend);
       backend_.socket.suspect();
     }
+    // A command that waits must not take an element for a client that has gone. The server hears of the end, too: it
+    // answers what it can answer at once, and closes.
+    if (client_.ended && !backend_told_ && backend_.unsent(engine_.to_backend) == 0 && engine_.may_block_in_server()) {
+      backend_told_ = true;
+      backend_.socket.shutdown_send();
+    }
     if (anything && bytes_read_at_ != time_point{}) {
       shard_.state->figures.overhead_seconds.observe(std::chrono::steady_clock::now() - bytes_read_at_);
       bytes_read_at_ = {};
@@ -157,7 +164,7 @@ void redis_session::after_event() {
   }
   if (client_.send(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) return close();
-  if (client_.ended && engine_.at_rest()) return close();
+  if (client_.ended && (engine_.at_rest() || engine_.polling())) return close();
   if (draining_ && engine_.at_rest()) return close();
   engine_.from_client.release();
   const bool more = (client_.socket.readable() && wants_client()) || (backend_.socket.readable() && wants_backend());

@@ -108,7 +108,8 @@ class redis_session final : public session,
   std::string connect_problem_;
   bool closed_ = false;
   bool draining_ = false;
-  time_point began_;  // or when the last whole command was read
+  bool backend_told_ = false;  // that the client has ended
+  time_point began_;           // or when the last whole command was read
   time_point last_heard_;
   time_point bytes_read_at_{};
   time_point client_ended_{};

@@ -5,8 +5,10 @@ Each place has a Redis of its own, so that all three servers pass through the sa
 own."""
 
 import re
+import socket
 import sys
 import threading
+import time
 import unittest
 
 from support import Gate, LiveTest, RedisServer, Resp, encode, eventually, main
@@ -372,6 +374,34 @@ class Protocol(LiveTest):
                 self.assertEqual(new.named, b"OK")
                 self.assert_error(old.reply(), "FENCED")
             self.assertEqual(old.call("PING"), b"PONG")
+
+    def test_a_client_that_half_closes_behind_a_blocking_pop(self):
+        pop, write = "BLPOP half:l 0", "SET half:w 1"
+        for commands in ((pop,), (pop, write), (write, pop, write), (pop, "MULTI", write, "EXEC"),
+                         ("XREAD BLOCK 0 STREAMS half:s $", write), ("WAIT 9 0", write)):
+            def story(play, commands=commands):
+                play.say("DEL half:l half:m half:w", who="b")
+                client = play.client("a")
+                client.send(b"".join(encode(*command.split()) for command in commands))
+                client.sock.shutdown(socket.SHUT_WR)
+                began = time.monotonic()
+                play.hear(commands.index(pop) if pop in commands else 0)
+                play.hear_close()
+                self.assertLess(time.monotonic() - began, 4)  # the session's limit for such clients is 5 s
+                play.say("RPUSH half:l job", "LRANGE half:l 0 -1", "GET half:w", who="b")
+            with self.subTest(commands=commands):
+                self.same(story, protos=(2,))
+
+    def test_a_client_that_half_closes_behind_a_pop_that_finds_something(self):
+        def story(play):
+            play.say("DEL half:l half:w", "RPUSH half:l x y z", who="b")
+            client = play.client("a")
+            client.send(b"".join(encode(*c.split()) for c in ("BLPOP half:l 0", "SET half:w 1", "BLPOP half:l 0")))
+            client.sock.shutdown(socket.SHUT_WR)
+            play.hear(3)
+            play.hear_close()
+            play.say("LRANGE half:l 0 -1", "GET half:w", who="b")
+        self.same(story, protos=(2,))
 
     def test_a_client_that_leaves_while_it_blocks_pops_nothing(self):
         port, _ = self.places["fenced"]

@@ -153,6 +153,9 @@ class Differential(LiveTest):
     def test_monitor_mode_without_a_tag(self):
         self.same(self.monitor)
 
+    def test_monitor_mode_with_guard_transaction(self):
+        self.same(self.start(PgGate(self.server, guard="transaction", policy={"mode": "monitor"})))
+
     def test_monitor_mode_in_pieces(self):
         self.same(self.monitor, piece=3)
 

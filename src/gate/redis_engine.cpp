@@ -158,7 +158,6 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
   raise_tried_ = false;
   keys_asked_ = false;
   if (!poll_batch_) poll_since_.reset();
-  may_block_ = spec.role == command_role::blocking_read || spec.role == command_role::blocking_write;
   return p;
 }
 

@@ -56,9 +56,9 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] bool at_rest() const;
   // The client waits for something of its own making (a blocking command, a subscription): not idle.
   [[nodiscard]] bool waits_on_purpose() const;
-  // The last command may wait for somebody else: nothing to finish for a client that has gone.
+  // It waits for somebody else, and nothing was sent: there is nothing to finish for a client that has gone.
   [[nodiscard]] bool may_block() const {
-    return may_block_ || phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0;
+    return phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0;
   }
   // A bare command may be waiting in the server, whatever was sent behind it.
   [[nodiscard]] bool may_block_in_server() const;
@@ -223,8 +223,7 @@ class redis_engine : private redis_engine_parts {
   const backend::command_spec* last_spec_ = nullptr;
   std::size_t consumed_ = 0;  // bytes of the command at hand
   bool again_ = false;        // something was answered while the pump ran
-  bool may_block_ = false;
-  bool input_over_ = false;  // nothing of the client is read any more
+  bool input_over_ = false;   // nothing of the client is read any more
   phase phase_before_wait_ = phase::open;
 
   // The connection as the server sees it.

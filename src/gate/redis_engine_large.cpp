@@ -200,7 +200,11 @@ void redis_engine::finish_large() {
       else
         reply_local(done->answer);
       break;
-    case large::route::bare: expectations_.push_back({awaits::relay, muted_}); break;
+    case large::route::bare:
+      expectations_.push_back({awaits::relay, muted_});
+      expectations_.back().may_block =
+          done->spec->role == command_role::blocking_read || done->spec->role == command_role::blocking_write;
+      break;
     case large::route::transaction:
       ++tx_.commands;
       expectations_.push_back({awaits::tx_queued, muted_});

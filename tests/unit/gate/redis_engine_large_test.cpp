@@ -228,7 +228,11 @@ TEST(EngineLarge, AnUnfencedBlockingReadGoesBare) {
   rig.arm();
   rig.client("XREAD BLOCK 0 STREAMS s $");
   EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "XREAD BLOCK 0 STREAMS s $"));
-  EXPECT_TRUE(rig.engine.may_block());
+  EXPECT_TRUE(rig.engine.may_block_in_server());
+  rig.client("PING");
+  EXPECT_TRUE(rig.engine.may_block_in_server());
+  rig.backend("+OK", "*-1");
+  EXPECT_FALSE(rig.engine.may_block_in_server());
 }
 
 }  // namespace

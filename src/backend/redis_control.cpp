@@ -125,6 +125,7 @@ void redis_control::lose(std::string why) {
   ++connection_;
   const bool was_up = up_;
   up_ = connected_ = inspecting_ = writing_ = false;
+  problem_ = "the backend is down: " + why;
   boost::system::error_code ignored;
   socket_.close(ignored);
   in_ = byte_queue{};
@@ -133,7 +134,7 @@ void redis_control::lose(std::string why) {
   if (!stopped_) {
     if (was_up || failures_ == 1)
       log::write(log::level::warn, "backend lost", {{"gate", state_->gate.name}, {"detail", why}});
-    unfit("the backend is down: " + why);
+    unfit(problem_);
   }
   auto orphans = std::exchange(pending_, {});
   for (auto& one : orphans) one.done(nullptr);
@@ -155,9 +156,10 @@ void redis_control::unfit(std::string problem) {
 
 void redis_control::not_ready(std::string problem) {
   up_ = false;
-  state_->change([&](redis_state::picture& p) {
+  problem_ = std::move(problem);
+  state_->change([this](redis_state::picture& p) {
     p.ready = false;
-    p.problem = problem;
+    p.problem = problem_;
   });
 }
 
@@ -349,6 +351,7 @@ void redis_control::settle_epoch() {
 void redis_control::healthy(std::string epoch) {
   if (!up_) log::write(log::level::info, "backend up", {{"gate", state_->gate.name}});
   up_ = true;
+  problem_.clear();
   failures_ = 0;
   const auto now = state_->look();
   if (!now.ready || now.epoch != epoch)

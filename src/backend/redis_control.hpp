@@ -58,12 +58,16 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   // Callbacks run on this link's thread, later or (when the answer is known) at once.
   void raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step, raise_callback done);
 
+  // Why this connection proves nothing now; "" = it does. It is not for another thread's to say: that one may be down, or
+  // lead to another server.
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
   // Reads the mark; puts right a regression that it sees.
   void read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done);
 
   // Runs a command in database 0 where these marks are at these tokens (backend/redis_scripts.hpp: checked_command,
-  // whose errors are told as they come). False: not sent, and `done` is not called. nullptr: the connection was lost
-  // with it.
+  // whose errors are told as they come). False: not sent, as there is a problem(), and `done` is not called. nullptr: the
+  // connection was lost with it.
   [[nodiscard]] bool run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
                                  std::function<void(const wire::reply_value*)> done);
 
@@ -132,8 +136,9 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   bool flushing_ = false;  // will be sent before the loop waits again
   std::deque<sent> pending_;
   std::vector<std::function<void()>> rechecks_;
-  std::uint64_t connection_ = 0;  // counts connections: callbacks of an older one are void
-  bool up_ = false;               // greeted and fit
+  std::uint64_t connection_ = 0;                              // counts connections: callbacks of an older one are void
+  bool up_ = false;                                           // greeted and fit
+  std::string problem_ = "the backend has not answered yet";  // why it is not up
   bool connected_ = false;
   bool may_ask_marks_ = true;  // until the next inspection, when it was refused
   bool inspecting_ = false;    // or putting marks back

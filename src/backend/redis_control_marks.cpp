@@ -134,15 +134,15 @@ void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<v
 
 bool redis_control::run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
                                 std::function<void(const wire::reply_value*)> done) {
-  const auto backend = state_->look();
-  if (!connected_ || !backend.ready || backend.epoch.empty()) return false;
+  const auto epoch = state_->look().epoch;
+  if (!up_ || epoch.empty()) return false;
   std::vector<std::string> keys, values;
   for (const auto& one : claims) {
     keys.push_back(state_->marks.cell(one.resource)->key);
     values.push_back(one.presented.to_string());
   }
   keys.emplace_back(epoch_key);
-  values.push_back(backend.epoch);
+  values.push_back(epoch);
   const std::string count = std::to_string(keys.size());
   std::vector<std::string_view> words{"EVAL", checked_command, "0", "2", "0", count};
   words.insert(words.end(), keys.begin(), keys.end());
@@ -154,8 +154,8 @@ bool redis_control::run_checked(const std::vector<fence::claim>& claims, const s
 
 bool redis_control::run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
                                 std::function<void(const wire::reply_value*)> done) {
-  const auto backend = state_->look();
-  if (!connected_ || !backend.ready || backend.epoch.empty()) return false;
+  const auto epoch = state_->look().epoch;
+  if (!up_ || epoch.empty()) return false;
   std::vector<std::string> keys, tokens, least, seen;
   for (const auto& [resource, presented] : wanted.claims) {
     const bool from_any = wanted.max_step <= 0 || presented.value() <= wanted.max_step;
@@ -169,7 +169,7 @@ bool redis_control::run_raising(const presented_claims& wanted, const std::vecto
   const std::string count = std::to_string(keys.size());
   std::vector<std::string_view> words{"EVAL", raise_marks, count};
   words.insert(words.end(), keys.begin(), keys.end());
-  words.insert(words.end(), {backend.epoch, wanted.spends ? "spend" : "raise"});
+  words.insert(words.end(), {epoch, wanted.spends ? "spend" : "raise"});
   for (const auto* part : std::initializer_list<const std::vector<std::string>*>{&tokens, &least, &seen, &command})
     words.insert(words.end(), part->begin(), part->end());
   send(words, std::move(done));
@@ -177,8 +177,8 @@ bool redis_control::run_raising(const presented_claims& wanted, const std::vecto
 }
 
 bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::function<void(std::optional<bool>)> done) {
-  const auto backend = state_->look();
-  if (!connected_ || !backend.ready || backend.epoch.empty()) return false;
+  const auto epoch = state_->look().epoch;
+  if (!up_ || epoch.empty()) return false;
   std::vector<std::shared_ptr<mark_cell>> cells;
   for (const auto& one : claims) cells.push_back(state_->marks.cell(one.resource));
   const auto stay = std::make_shared<bool>(true);
@@ -188,8 +188,7 @@ bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::func
   std::vector<std::string_view> words{"MGET"};
   for (const auto& one : cells) words.emplace_back(one->key);
   words.emplace_back(epoch_key);
-  send(words, [self = shared_from_this(), stay, claims, epoch = backend.epoch,
-               done = std::move(done)](const wire::reply_value* reply) {
+  send(words, [self = shared_from_this(), stay, claims, epoch, done = std::move(done)](const wire::reply_value* reply) {
     if (reply == nullptr) return done(std::nullopt);
     if (is_error(reply)) self->may_ask_marks_ = false;
     done(*stay && detail::proves(reply, claims, epoch));

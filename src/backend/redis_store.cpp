@@ -161,10 +161,9 @@ void redis_store::run(store_caller from, presented_claims wanted, std::vector<st
 void redis_store::try_run(const std::shared_ptr<attempt>& a) {
   if (++a->tries > attempts_max) return a->reject(unavailable("its mark is raised by others all the time"));
   if (clock::now() >= a->deadline) return a->reject(unavailable("there was no answer in time"));
-  const auto backend = state_->look();
-  if (!backend.ready) return a->reject(unavailable(backend.problem));
+  if (const auto& problem = a->by->problem(); !problem.empty()) return a->reject(unavailable(problem));
   const auto unfit =
-      a->only_raises() ? std::string_view{} : unfit_command(*backend.commands, a->command, a->wanted.read_only);
+      a->only_raises() ? std::string_view{} : unfit_command(*state_->look().commands, a->command, a->wanted.read_only);
   if (!unfit.empty()) return a->reject({fence::reason::refused, {}, {}, {}, std::string(unfit)});
   if (a->wanted.read_only && !a->wanted.claims.empty()) return look_first(a);
   if (a->only_raises())

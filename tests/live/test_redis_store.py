@@ -5,18 +5,9 @@ import re
 
 import support
 from store_probe import RedisProbe
-from support import CutProxy, LiveTest, RedisServer, Resp, eventually
+from support import CutProxy, LiveTest, RedisServer, Resp, eventually, unread_bytes
 
 MARK, MARK_OF_PAYMENTS = "fencegate:mark:{orders}", "fencegate:mark:{payments}"
-
-
-def unread_bytes(port):
-    """What has arrived on connections to the port and was not read yet."""
-    with open("/proc/net/tcp") as file:
-        rows = [line.split() for line in file.readlines()[1:]]
-    established = "01"
-    return sum(int(row[4].split(":")[1], 16) for row in rows
-               if row[1].endswith(f":{port:04X}") and row[3] == established)
 
 
 class StoreTest(LiveTest):

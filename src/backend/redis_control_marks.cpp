@@ -4,6 +4,7 @@
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "wire/resp_request.hpp"
 
 namespace fencegate::backend {
 
@@ -196,10 +197,25 @@ bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::func
   return true;
 }
 
+namespace {
+
+// Redis keeps the passwords of MIGRATE out of SLOWLOG and MONITOR, but not those of a question about it.
+void hide_passwords(std::vector<std::string_view>& migrate) {
+  constexpr std::size_t options = 6;  // MIGRATE host port key database timeout
+  for (std::size_t i = options; i < migrate.size() && !wire::iequals(migrate[i], "KEYS"); ++i) {
+    const std::size_t words = wire::iequals(migrate[i], "AUTH") ? 1 : wire::iequals(migrate[i], "AUTH2") ? 2 : 0;
+    for (std::size_t word = 0; word < words && i + 1 < migrate.size(); ++word) migrate[++i] = "(redacted)";
+  }
+}
+
+}  // namespace
+
 void redis_control::keys_of(const std::vector<std::string>& arguments,
                             std::function<void(std::optional<std::vector<std::string>>)> done) {
+  std::vector<std::string_view> words(arguments.begin(), arguments.end());
+  if (!words.empty() && wire::iequals(words[0], "MIGRATE")) hide_passwords(words);
   std::vector<std::string_view> command{"COMMAND", "GETKEYS"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
+  command.insert(command.end(), words.begin(), words.end());
   send(command, [done = std::move(done)](const wire::reply_value* reply) {
     if (is_error(reply) || reply->type != '*') {
       // "The command has no key arguments" is an answer, too.

@@ -169,6 +169,21 @@ class Escapes(LiveTest):
             self.assert_error(client.call("FLUSHALL"), "FENCEDENY")
             self.assertEqual(client.call("SET", "k", "v"), b"OK")
 
+    def test_passwords_of_migrate_are_not_shown(self):
+        with RedisServer() as redis, RedisServer(requirepass="hunter2") as other, Gate(redis, allow_commands=["migrate"]) as gate, \
+                Resp(gate.port, name="fence:orders=1") as client, Resp(redis.port) as direct:
+            direct.call("CONFIG", "SET", "slowlog-log-slower-than", "0")
+            self.assertEqual(client.call("SET", "k", "v"), b"OK")
+            for options in (["AUTH", "hunter2"], ["REPLACE", "auth2", "default", "hunter2"]):
+                client.call("MIGRATE", "127.0.0.1", str(other.port), "", "0", "1000", *options, "KEYS", "k")
+                with Resp(other.port) as there:
+                    there.call("AUTH", "hunter2")
+                    self.assertEqual(there.call("GET", "k"), b"v")
+                self.assertEqual(client.call("SET", "k", "v"), b"OK")
+            shown = str(direct.call("SLOWLOG", "GET", "100"))
+            self.assertIn("MIGRATE", shown)
+            self.assertNotIn("hunter2", shown)
+
     def test_commands_near_the_refused_ones_pass(self):
         client = self.writer()
         for command in ("CONFIG GET maxmemory", "SCRIPT EXISTS abc", "FUNCTION LIST", "FUNCTION STATS", "CLIENT LIST",

@@ -125,6 +125,7 @@ struct pg_store::attempt {
   pg_statement statement;  // of run
   run_callback ran;
   const run_shape* shape = &in_block;
+  std::chrono::steady_clock::time_point sent{};
 };
 
 std::string_view unfit_statement(std::string_view sql) { return unfitness(wire::scan_sql(sql)); }
@@ -171,6 +172,7 @@ void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
   auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
     const auto wait = time_left(a->from.deadline);
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_hold(a, link, outcome); };
+    a->sent = clock::now();
     link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + allowance, any_rows,
                    std::move(on_answer));
   };
@@ -191,6 +193,7 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
 }
 
 void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent& link) {
+  figures_.check_duration_seconds.observe(clock::now() - a->sent);
   saw(a->wanted.claims);
   if (a->from.session.expired()) return end_transaction(link, "COMMIT");
   const auto state = std::make_shared<held_marks::session_state>(link->socket());
@@ -259,6 +262,7 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     steps.push_back(a->statement);
     if (a->shape == &in_block) steps.push_back(in_text("COMMIT", {}));
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
+    a->sent = clock::now();
     link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
                    std::move(on_answer));
   };
@@ -292,6 +296,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
   const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
   if (committed && is_proven(a->wanted, outcome, shape)) {
+    if (!a->wanted.claims.empty()) figures_.check_duration_seconds.observe(clock::now() - a->sent);
     if (at_sync || is_committed(outcome, shape.steps))
       pool_->give_back(link);
     else if (outcome.lost.empty())

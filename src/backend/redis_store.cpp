@@ -63,6 +63,7 @@ struct redis_store::attempt {
   run_callback done;                 // on the link's thread
   int tries = 0;
   bool asked = false;  // whether all is there already, and it was not
+  clock::time_point sent{};
 
   [[nodiscard]] bool only_raises() const { return command.empty(); }
   void reject(fence::rejection why) const { done({command_outcome::kind::rejected, {}, std::move(why), {}}); }
@@ -181,6 +182,7 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
 }
 
 void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks) {
+  a->sent = clock::now();
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
   if (!a->by->run_checked(marks, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
@@ -197,12 +199,14 @@ bool redis_store::expects_no_rise(const presented_claims& wanted) const {
 // It has the word in every other case: it raises, makes marks stay that would expire, and notices what went back.
 void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
   a->asked = true;
+  a->sent = clock::now();
   auto on_answer = [self = shared_from_this(), a](std::optional<bool> proven) {
     if (!proven) return self->on_reply(a, nullptr);
     if (!*proven) {
       --a->tries;
       return self->try_run(a);
     }
+    self->state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
     redis_reply marks{'*', {}, false, {}};
     for (const auto& one : a->wanted.claims) marks.elements.push_back({'$', one.presented.to_string(), false, {}});
     a->done({command_outcome::kind::done, std::move(marks), {}, {}});
@@ -213,6 +217,7 @@ void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
 
 // All in one script: of those who bring the same tokens at the same time, one is first.
 void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
+  a->sent = clock::now();
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
   if (!a->by->run_raising(a->wanted, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
@@ -258,6 +263,7 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
   if (reply->type != '-' && reply->type != '!') {
     if (a->only_raises() && (reply->type != '*' || reply->elements.size() != a->wanted.claims.size()))
       return a->reject(unavailable("an unexpected reply"));
+    if (!a->wanted.claims.empty()) state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
     if (!a->wanted.read_only)
       for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
     if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());

@@ -316,6 +316,14 @@ class Atomic(HttpTest):
                     self.assertEqual(gate.request("GET", read, token=token)[0], 200)
                 self.assertEqual(gate.request(write, target, body, token=35)[1]["Fencing-Mark"], "35")
 
+    def test_each_check_is_measured(self):
+        for target in ("/orders/timed", "/checked/timed", "/kv/timed", "/blobs/timed"):
+            self.assertEqual(self.gate.request("PUT", target, b"x", token=1)[0], 200)  # raises
+            before = self.gate.metric("check_duration_seconds_count")
+            again = {"/blobs/timed": "/blobs/again"}.get(target, target)
+            self.assertEqual(self.gate.request("PUT", again, b"x", token=1)[0], 200)
+            self.assertEqual(self.gate.metric("check_duration_seconds_count") - before, 1, target)
+
     def test_marks(self):
         self.assert_problem(self.gate.request("GET", "/.fencegate/marks/orders"), 404)
         answer = self.gate.request("PUT", "/.fencegate/marks/orders", token=34)

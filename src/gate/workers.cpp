@@ -9,13 +9,16 @@ namespace fencegate::gate {
 workers::workers(unsigned threads) {
   if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
   for (unsigned i = 0; i < threads; ++i) {
-    contexts_.push_back(std::make_unique<boost::asio::io_context>(1));
+    contexts_.push_back(std::make_unique<context_of_thread>(1));
     poller::of(*contexts_.back());  // before all others that wait
     guards_.push_back(boost::asio::make_work_guard(*contexts_.back()));
   }
 }
 
-workers::~workers() { stop(); }
+workers::~workers() {
+  stop();
+  for (auto& context : contexts_) context->shutdown();
+}
 
 void workers::start() {
   for (auto& context : contexts_) threads_.emplace_back([&context] { context->run(); });

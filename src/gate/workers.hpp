@@ -15,6 +15,7 @@ class workers {
  public:
   // 0 = one per core.
   explicit workers(unsigned threads);
+  // What still waits on one thread may own sockets of another: all is dropped before the first context goes.
   ~workers();
 
   workers(const workers&) = delete;
@@ -28,7 +29,12 @@ class workers {
   [[nodiscard]] boost::asio::io_context& context(std::size_t i) { return *contexts_[i]; }
 
  private:
-  std::vector<std::unique_ptr<boost::asio::io_context>> contexts_;
+  struct context_of_thread : boost::asio::io_context {
+    using execution_context::shutdown;
+    using io_context::io_context;
+  };
+
+  std::vector<std::unique_ptr<context_of_thread>> contexts_;
   std::vector<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> guards_;
   std::vector<std::thread> threads_;
 };

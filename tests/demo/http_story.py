@@ -62,6 +62,11 @@ def is_stale(resource):
     return lambda answer: answer.startswith(wanted)
 
 
+def database_is_up(sidecar):
+    """It is ready when Redis has answered, too; connections to PostgreSQL come when they come."""
+    return any('"msg":"backend up"' in line and '"store":"ledger"' in line for line in sidecar.log.read_text().splitlines())
+
+
 class HttpStory(Story):
     def put(self, who, port, target, token, body, answer):
         request = Curl(self.stage, port, "PUT", target, token, body)
@@ -80,7 +85,7 @@ class HttpStory(Story):
         sidecars = [stage.start_sidecar(name, "http", f"http://127.0.0.1:{port}", more)
                     for name in ("http sidecar A", "http sidecar B")]
         for process, *_ in sidecars:
-            process.wait_until(lambda p: p.log.read_text().count('"msg":"backend up"') == 2)
+            process.wait_until(database_is_up)
         return port, sidecars
 
     def fenced(self, title, target, resource, read):

@@ -1,6 +1,7 @@
 // uses: wire
 // Bytes of a server: the scanner, whole and in pieces, and the tree reader must agree where each reply ends.
 // Input: size of the pieces (1 byte), the stream.
+#include "base/limits.hpp"
 #include "wire/resp_reply.hpp"
 
 #include <algorithm>
@@ -63,6 +64,13 @@ std::pair<head_status, std::size_t> follow(std::string_view stream, std::size_t 
   }
 }
 
+// At most.
+std::size_t heads_of_aggregates(std::string_view stream) {
+  return static_cast<std::size_t>(std::count_if(stream.begin(), stream.end(), [](char c) {
+    return std::string_view("*%~>|").find(c) != std::string_view::npos;
+  }));
+}
+
 // Every text of the tree lies inside of the input.
 void require_inside(const reply_value& value, std::string_view input) {
   require(value.text.empty() ||
@@ -84,6 +92,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto tree = parse_value(stream);
     const auto whole = follow(stream, stream.size() + 1);
     require(whole == follow(stream, piece));
+    // The tree has a lower limit of levels; there are not more than heads of aggregates.
+    if (!tree && heads_of_aggregates(stream) > fencegate::limits::resp_depth_max) {
+      return 0;
+    }
     const head_status expected = !tree   ? head_status::malformed
                                  : *tree ? head_status::complete
                                          : head_status::need_more;

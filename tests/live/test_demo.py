@@ -200,7 +200,7 @@ HTTP_GATE_WITHOUT_A_FENCE = f"""\
 
     pages, gate = (http.server.ThreadingHTTPServer(("127.0.0.1", port), Gate) for port in (admin, listen))
     threading.Thread(target=pages.serve_forever, daemon=True).start()
-    print('"msg":"backend up" "msg":"backend up"', flush=True)
+    print('"msg":"backend up" "store":"ledger"', flush=True)
     gate.serve_forever()
 """
 

@@ -88,6 +88,15 @@ class Guarded(GuardTest):
         self.assertEqual([line["resource"], line["token"], line["mark"], line["applied"]],
                          [self.resource, "34", "35", "no"])
 
+    def raised_at_last(self, gate, token):
+        """What lifts a limit of 1 ms has to fit into it itself, once in a few times; a raise never does."""
+        for last in (False, False, False, False, True):
+            try:
+                return gate.connect(f"{self.resource}={token}", user="alice").close()
+            except psycopg2.OperationalError as error:
+                if last or "statement timeout" not in str(error):
+                    raise
+
     def test_settings_that_a_client_left_in_a_pooled_session_stop_no_raise(self):
         self.server.sql("CREATE ROLE nobody; GRANT nobody TO alice")
         self.addCleanup(self.server.sql, "DROP ROLE nobody")
@@ -100,7 +109,7 @@ class Guarded(GuardTest):
                 client = gate.connect(f"{self.resource}={10 * token}", user="alice")
                 self.addCleanup(client.close)
                 run_sql(client, f"SET {setting}")
-                gate.connect(f"{self.resource}={10 * token + 1}", user="alice").close()
+                self.raised_at_last(gate, 10 * token + 1)
                 self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s",
                                                    self.resource), 10 * token + 1)
 

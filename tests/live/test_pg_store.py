@@ -3,6 +3,7 @@ what happens when the gate, the server or the connection freezes or goes away in
 
 import contextlib
 import itertools
+import os
 import socket
 
 import pg_wire
@@ -413,7 +414,8 @@ class Statements(StoreTest):
         before = probe.rss_bytes()
         for _ in range(10):
             self.assertEqual(probe.run("orders=33", text, "t:1000"), ["done", "1000"])
-        self.assertLess(probe.rss_bytes() - before, 40_000_000)
+        if "FENCEGATE_SANITIZED" not in os.environ:  # a sanitizer keeps what was freed
+            self.assertLess(probe.rss_bytes() - before, 40_000_000)
 
     def test_nothing_stays_in_the_session_that_could_stand_in_for_the_check(self):
         """A trigger could put another statement under the name of a prepared one; and what is prepared keeps the types

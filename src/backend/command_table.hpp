@@ -43,6 +43,11 @@ enum class command_role : std::uint8_t {
   fence,  // the gate's own FENCE command; unknown to the server
 };
 
+// Its answer may take until somebody else has acted.
+[[nodiscard]] constexpr bool may_block(command_role role) {
+  return role == command_role::blocking_read || role == command_role::blocking_write;
+}
+
 // Where the server says that a command's keys are (https://redis.io/docs/reference/key-specs/).
 struct key_spec {
   enum class begin : std::uint8_t { index, keyword } search = begin::index;

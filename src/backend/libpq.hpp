@@ -11,11 +11,11 @@
 #define FENCEGATE_LIBPQ(each) \
   each(PQclear) each(PQcmdStatus) each(PQcmdTuples) each(PQconnectPoll) each(PQconnectStartParams) \
   each(PQconnectdbParams) each(PQconsumeInput) each(PQenterPipelineMode) each(PQerrorMessage) each(PQexec) \
-  each(PQfinish) each(PQflush) each(PQfname) each(PQfreemem) each(PQftype) each(PQgetResult) each(PQgetisnull) each(PQgetlength) \
-  each(PQgetvalue) each(PQisBusy) each(PQnfields) each(PQnotifies) each(PQntuples) each(PQpipelineSync) each(PQresultErrorField) \
-  each(PQresultErrorMessage) each(PQresultStatus) each(PQsendQueryParams) each(PQsetNoticeProcessor) \
-  each(PQsetNoticeReceiver) each(PQsetSingleRowMode) each(PQsetnonblocking) each(PQsocket) each(PQstatus) \
-  each(PQtransactionStatus) each(PQuser)
+  each(PQfinish) each(PQflush) each(PQfname) each(PQfreemem) each(PQftype) each(PQgetResult) each(PQgetisnull) \
+  each(PQgetlength) each(PQgetvalue) each(PQisBusy) each(PQnfields) each(PQnotifies) each(PQntuples) \
+  each(PQpipelineSync) each(PQresultErrorField) each(PQresultErrorMessage) each(PQresultStatus) \
+  each(PQsendQueryParams) each(PQsetNoticeProcessor) each(PQsetNoticeReceiver) each(PQsetSingleRowMode) \
+  each(PQsetnonblocking) each(PQsocket) each(PQstatus) each(PQtransactionStatus) each(PQuser)
 // clang-format on
 
 namespace fencegate::backend {

@@ -202,8 +202,7 @@ void redis_engine::finish_large() {
       break;
     case large::route::bare:
       expectations_.push_back({awaits::relay, muted_});
-      expectations_.back().may_block =
-          done->spec->role == command_role::blocking_read || done->spec->role == command_role::blocking_write;
+      expectations_.back().may_block = backend::may_block(done->spec->role);
       break;
     case large::route::transaction:
       ++tx_.commands;

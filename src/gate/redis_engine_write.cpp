@@ -132,8 +132,7 @@ redis_engine::progress redis_engine::step_unfenced(const wire::request& r, const
     leave_armed();
   }
   forward_raw(r);
-  expectations_.back().may_block =
-      spec.role == command_role::blocking_read || spec.role == command_role::blocking_write;
+  expectations_.back().may_block = backend::may_block(spec.role);
   return progress::taken;
 }
 

@@ -30,9 +30,9 @@ enum class head_status : std::uint8_t { complete, need_more, malformed };
 
 // Reads one head from the start of `input`. Malformed: an unknown type byte, a simple string or error over
 // simple_line_bytes_max, a bare CR or LF, a number that is not canonical or out of range, a null of any other type than
-// `$-1` and `*-1`, a verbatim string without its format. A big number may be any text: Redis passes on what a script calls one. RESP3 streamed types (`$?`, `*?`) are never sent by Redis and
-// are malformed. Lengths and counts go up to reply_count_max, since replies can exceed any request (DUMP of a large
-// hash): never allocate from them.
+// `$-1` and `*-1`, a verbatim string without its format. A big number may be any text: Redis passes on what a script calls
+// one. RESP3 streamed types (`$?`, `*?`) are never sent by Redis and are malformed. Lengths and counts go up to
+// reply_count_max, since replies can exceed any request (DUMP of a large hash): never allocate from them.
 [[nodiscard]] head_status read_head(std::string_view input, reply_head& out);
 
 inline constexpr std::size_t simple_line_bytes_max = 1024 * 1024;

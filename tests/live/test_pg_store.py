@@ -86,6 +86,13 @@ class StoreTest(FenceTest):
         self.assertEqual(asked.answer(), ["held"])
         return asked
 
+    def raising(self, base):
+        """A session that raises the mark to 34, and does not commit yet."""
+        other = base.writer("bob")
+        other.begin()
+        other.arm(34)
+        return other
+
     def behind_a_lock(self, base, probe, tag, note):
         """(a session that has locked the table until it commits, an INSERT that is asked for and waits for that)"""
         other = base.writer("bob")
@@ -223,9 +230,7 @@ class Statements(StoreTest):
         base = self.base()
         probe = self.probe(base)
         self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])
-        raising = base.writer("bob")
-        raising.begin()
-        raising.arm(34)
+        raising = self.raising(base)
         late = probe.ask("run", "orders=33", INSERT, "t:late", deadline_ms=300)
         self.assertEqual(late.answer()[:2], ["rejected", "unavailable"])
         raising.run("COMMIT")
@@ -250,9 +255,7 @@ class Statements(StoreTest):
         base.sql(f"ALTER DATABASE {base.name} SET statement_timeout = 300")
         probe = self.probe(base)
         self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])
-        raising = base.writer("bob")
-        raising.begin()
-        raising.arm(34)
+        raising = self.raising(base)
         asked = probe.ask("run", "orders=33", INSERT, "t:late", deadline_ms=60_000)
         # The first try has ended, the second waits.
         eventually(lambda: base.value("SELECT count(*) FROM pg_stat_activity WHERE usename = 'gate' AND datname = %s AND "

@@ -6,14 +6,25 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace fencegate::backend {
 
+// What has to be in the backend for a mark to be touched: the value of a key that is lost when marks are.
+struct epoch_guard {
+  std::string_view key;  // epoch_key, or while there is no epoch healing_key (backend/redis_scripts.hpp)
+  std::string value;
+};
+
 class mark_healing {
  public:
-  explicit mark_healing(std::vector<std::shared_ptr<mark_cell>> remembered) : cells_(std::move(remembered)) {}
+  mark_healing(epoch_guard guard, std::vector<std::shared_ptr<mark_cell>> remembered)
+      : guard_(std::move(guard)), cells_(std::move(remembered)) {}
+
+  [[nodiscard]] const epoch_guard& guard() const { return guard_; }
 
   // The next mark to be raised, now under way; nullptr: enough are under way, or none is left.
   [[nodiscard]] std::shared_ptr<mark_cell> begin_next() {
@@ -33,6 +44,7 @@ class mark_healing {
   [[nodiscard]] std::size_t lost() const { return lost_; }
 
  private:
+  epoch_guard guard_;
   std::vector<std::shared_ptr<mark_cell>> cells_;
   std::size_t next_ = 0;
   std::size_t under_way_ = 0;

@@ -48,6 +48,9 @@ std::string info_field(std::string_view info, std::string_view name) {
 // It begins, but it says so in the epoch: gates that knew another one stay closed.
 constexpr std::string_view epoch_of_empty = "empty-", epoch_beside_data = "first-";
 
+// How long marks are waited for that a process began to put back. Long enough for all that it may remember.
+constexpr std::chrono::minutes healing_stays{1};
+
 std::string random_text() {
   static constexpr std::string_view digits = "0123456789abcdef";
   std::random_device random;
@@ -150,6 +153,7 @@ void redis_control::lose(std::string why) {
 
 // Writes are rejected from here on, and whoever waited for a look at the server learns it.
 void redis_control::unfit(std::string problem) {
+  inspecting_ = false;
   not_ready(std::move(problem));
   answer_rechecks();
 }
@@ -284,10 +288,8 @@ void redis_control::greet() {
 void redis_control::inspect() {
   inspecting_ = true;
   next_inspection_ = clock::now() + inspection_interval;
-  may_ask_marks_ = true;
   send({"INFO"}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
-    self->inspecting_ = false;
     std::string problem;
     if (is_error(reply))
       problem = "INFO failed: " + words_of(reply);
@@ -316,16 +318,19 @@ void redis_control::inspect() {
 // database 0, a partial restore), what this process never saw is lost all the same: that stays closed until an operator
 // has looked and writes an epoch.
 void redis_control::check_epoch() {
-  send({"GET", epoch_key}, [self = shared_from_this(), asked = state_->look().epoch](const wire::reply_value* reply) {
+  auto on_keys = [self = shared_from_this(), asked = state_->look().epoch](const wire::reply_value* reply) {
     if (reply == nullptr) return;
-    if (is_error(reply)) return self->unfit("the epoch could not be read: " + words_of(reply));
-    const std::string found = reply->null ? std::string() : std::string(reply->text);
+    if (reply->type != '*' || reply->elements.size() != 2)
+      return self->unfit("the epoch could not be read: " + words_of(reply));
+    const std::string found(reply->elements[0].text);
+    const bool healing = !reply->elements[1].null;
     const std::string known = self->state_->look().epoch;
     // Another thread has created or renewed the epoch meanwhile; this answer may be from before that.
     if (known != asked) return self->check_epoch();
     if (!found.empty() && (known.empty() || known == found)) return self->healthy(found);
-    if (known.empty()) return self->settle_epoch();
-    if (found.empty() ? !self->server_empty_ : found.starts_with(epoch_beside_data))
+    if (known.empty() && healing) return self->unfit("the backend lost its marks; another fencegate puts them back");
+    if (known.empty()) return self->settle_epoch({});
+    if (found.empty() ? !self->server_empty_ && !healing : found.starts_with(epoch_beside_data))
       return self->unfit(
           "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then "
           "SET "
@@ -333,23 +338,42 @@ void redis_control::check_epoch() {
     self->not_ready("the backend lost its marks; they are being put back");
     log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
     self->state_->figures.regressions_total.add();
-    self->heal_all(found);
-  });
+    if (found.empty()) return self->begin_healing();
+    self->heal_all({epoch_key, found});
+  };
+  send({"MGET", epoch_key, healing_key}, std::move(on_keys));
 }
 
-void redis_control::settle_epoch() {
-  const std::string fresh = std::string(server_empty_ ? epoch_of_empty : epoch_beside_data) + random_text();
-  send({"SET", epoch_key, fresh, "NX"}, [](const wire::reply_value*) {});
-  send({"GET", epoch_key}, [self = shared_from_this()](const wire::reply_value* reply) {
-    if (reply == nullptr) return;
-    if (is_error(reply) || reply->null || reply->text.empty())
-      return self->unfit("the epoch could not be written: " + words_of(reply));
-    self->healthy(std::string(reply->text));
-  });
+// There is no epoch: marks are put back under a text of their own, which all share who remember some. A second loss takes
+// that away, too, and then nothing of this healing counts. A process that has just started waits for their end.
+void redis_control::begin_healing() {
+  const std::string stays = std::to_string(std::chrono::milliseconds(healing_stays).count());
+  send({"EVAL", join_healing, "2", epoch_key, healing_key, random_text(), stays},
+       [self = shared_from_this()](const wire::reply_value* reply) {
+         if (reply == nullptr) return;
+         if (is_error(reply)) return self->unfit("marks cannot be put back: " + words_of(reply));
+         if (reply->null) return self->check_epoch();
+         self->heal_all({healing_key, std::string(reply->text)});
+       });
+}
+
+// `healing`: the text under which marks were put back; "" = none were lost.
+void redis_control::settle_epoch(const std::string& healing) {
+  const bool of_empty = server_empty_ || !healing.empty();
+  const std::string fresh = std::string(of_empty ? epoch_of_empty : epoch_beside_data) + random_text();
+  send({"EVAL", write_epoch, "2", epoch_key, healing_key, fresh, healing},
+       [self = shared_from_this()](const wire::reply_value* reply) {
+         if (reply == nullptr) return;
+         if (is_error(reply) || (!reply->null && reply->text.empty()))
+           return self->unfit("the epoch could not be written: " + words_of(reply));
+         if (reply->null) return self->check_epoch();
+         self->healthy(std::string(reply->text));
+       });
 }
 
 void redis_control::healthy(std::string epoch) {
   if (!up_) log::write(log::level::info, "backend up", {{"gate", state_->gate.name}});
+  inspecting_ = false;
   up_ = true;
   problem_.clear();
   failures_ = 0;

@@ -76,10 +76,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   [[nodiscard]] bool run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
                                  std::function<void(const wire::reply_value*)> done);
 
-  // Asks, in one unit, whether these marks are at these tokens, none of them with an expiry, and the epoch is the known
-  // one. `true` is proven; false: something else, or it could not be told. The rest as above.
-  // REQUIRES: may_ask_marks(), which is false for a while when Redis has refused this to the gate's user.
-  [[nodiscard]] bool may_ask_marks() const { return may_ask_marks_; }
+  // Asks whether these marks are at these tokens on a server that would let them rise, and the epoch is the known one
+  // behind that. `true` is proven; false: something else, or it could not be told. The rest as above.
   [[nodiscard]] bool ask_marks(const std::vector<fence::claim>& claims, std::function<void(std::optional<bool>)> done);
 
   // The keys of a command by COMMAND GETKEYS; nullopt when the server could not tell.
@@ -102,10 +100,11 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void greet();
   void inspect();
   void check_epoch();
-  void heal_all(const std::string& found);
-  void heal_more(const std::shared_ptr<mark_healing>& healing, const std::string& found);
-  void healed(const mark_healing& healing, const std::string& found);
-  void settle_epoch();
+  void begin_healing();
+  void heal_all(epoch_guard guard);
+  void heal_more(const std::shared_ptr<mark_healing>& healing);
+  void healed(const mark_healing& healing);
+  void settle_epoch(const std::string& healing);
   void healthy(std::string epoch);
   void unfit(std::string problem);
   void not_ready(std::string problem);
@@ -140,8 +139,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   bool up_ = false;                                           // greeted and fit
   std::string problem_ = "the backend has not answered yet";  // why it is not up
   bool connected_ = false;
-  bool may_ask_marks_ = true;  // until the next inspection, when it was refused
-  bool inspecting_ = false;    // or putting marks back
+  bool inspecting_ = false;    // until healthy() or unfit(), be it that marks are put back first
   bool server_empty_ = false;  // no key in any database, as INFO said last
   bool stopped_ = false;
   int failures_ = 0;

@@ -21,7 +21,6 @@ struct redis_control::attempt {
   enum class expects : std::uint8_t { nothing_known, no_mark, this_mark } expected = expects::nothing_known;
   fence::token expected_mark;
   fence::token target;  // what it writes: `wanted`, or what was seen before when the backend forgot it
-  bool check_epoch = true;
   std::shared_ptr<mark_healing> healing;  // of which it is a part
   int tries = 0;
   clock::time_point started = clock::now();
@@ -52,8 +51,8 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
   const bool look = a->expected == attempt::expects::nothing_known;
   const std::string expected = a->expected == attempt::expects::this_mark ? a->expected_mark.to_string() : "";
   const std::string target = look ? "" : a->target.to_string();
-  const std::string epoch = a->check_epoch ? state_->look().epoch : std::string();
-  send({"EVAL", compare_and_set_mark, "2", a->cell->key, epoch_key, expected, target, epoch},
+  const epoch_guard guard = a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, state_->look().epoch};
+  send({"EVAL", compare_and_set_mark, "2", a->cell->key, guard.key, expected, target, guard.value},
        [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
 }
 
@@ -182,17 +181,15 @@ bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::func
   if (!up_ || epoch.empty()) return false;
   std::vector<std::shared_ptr<mark_cell>> cells;
   for (const auto& one : claims) cells.push_back(state_->marks.cell(one.resource));
-  const auto stay = std::make_shared<bool>(true);
-  for (const auto& one : cells)
-    send({"PTTL", one->key},
-         [stay](const wire::reply_value* reply) { *stay = *stay && detail::is_without_expiry(reply); });
-  std::vector<std::string_view> words{"MGET"};
-  for (const auto& one : cells) words.emplace_back(one->key);
-  words.emplace_back(epoch_key);
-  send(words, [self = shared_from_this(), stay, claims, epoch, done = std::move(done)](const wire::reply_value* reply) {
+  const auto all = std::make_shared<bool>(true);
+  for (std::size_t i = 0; i < claims.size(); ++i)
+    send({"GETEX", cells[i]->key, "PERSIST"},
+         [all, token = claims[i].presented.to_string()](const wire::reply_value* reply) {
+           *all = *all && detail::is_value(reply, token);
+         });
+  send({"GET", epoch_key}, [all, epoch, done = std::move(done)](const wire::reply_value* reply) {
     if (reply == nullptr) return done(std::nullopt);
-    if (is_error(reply)) self->may_ask_marks_ = false;
-    done(*stay && detail::proves(reply, claims, epoch));
+    done(*all && detail::is_value(reply, epoch));
   });
   return true;
 }
@@ -231,38 +228,35 @@ void redis_control::keys_of(const std::vector<std::string>& arguments,
 
 // ── marks that the backend lost ─────────────────────────────────────────────────────────────────────────────────────────
 
-void redis_control::heal_all(const std::string& found) {
-  inspecting_ = true;
+void redis_control::heal_all(epoch_guard guard) {
   auto remembered = state_->marks.all();
   std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
-  heal_more(std::make_shared<mark_healing>(std::move(remembered)), found);
+  heal_more(std::make_shared<mark_healing>(std::move(guard), std::move(remembered)));
 }
 
-void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing, const std::string& found) {
+void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing) {
   while (auto cell = healing->begin_next()) {
     auto a = std::make_shared<attempt>();
     a->cell = std::move(cell);
     a->wanted = a->target = *a->cell->seen();
-    a->check_epoch = false;
     a->healing = healing;
-    a->done = [self = shared_from_this(), healing, found, mine = connection_](const raise_outcome& outcome) {
+    a->done = [self = shared_from_this(), healing, mine = connection_](const raise_outcome& outcome) {
       healing->one_done(outcome.what != raise_outcome::kind::unavailable);
       // A lost connection begins anew with everything.
-      if (mine == self->connection_) self->heal_more(healing, found);
+      if (mine == self->connection_) self->heal_more(healing);
     };
     try_raise(a);
   }
-  if (healing->over()) healed(*healing, found);
+  if (healing->over()) healed(*healing);
 }
 
-void redis_control::healed(const mark_healing& healing, const std::string& found) {
-  inspecting_ = false;
+void redis_control::healed(const mark_healing& healing) {
   if (healing.lost() > limits::lost_marks_logged_max)
     log::write(log::level::error, "marks went back",
                {{"gate", state_->gate.name}, {"marks", static_cast<std::int64_t>(healing.lost())}});
   if (healing.failed()) return unfit("marks that the backend lost could not be put back");
-  if (found.empty()) return settle_epoch();
-  healthy(found);
+  if (healing.guard().key == healing_key) return settle_epoch(healing.guard().value);
+  healthy(healing.guard().value);
 }
 
 }  // namespace fencegate::backend

@@ -1,11 +1,8 @@
 // What a reply to the gate itself says.
 #pragma once
 
-#include "fence/tag.hpp"
 #include "wire/resp_reply.hpp"
 
-#include <algorithm>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,22 +18,9 @@ namespace fencegate::backend::detail {
   return is_error(reply) ? std::string(reply->text) : "an unexpected reply";
 }
 
-// A mark that stays until it is changed, by its PTTL.
-[[nodiscard]] inline bool is_without_expiry(const wire::reply_value* reply) {
-  return reply != nullptr && reply->type == ':' && reply->text == "-1";
-}
-
-// MGET of the claims' marks, then of the epoch: each is there, byte for byte, and there is nothing else.
-[[nodiscard]] inline bool proves(const wire::reply_value* reply, std::span<const fence::claim> claims,
-                                 std::string_view epoch) {
-  if (reply == nullptr || reply->type != '*' || reply->null || epoch.empty()) return false;
-  const auto is = [](const wire::reply_value& one, std::string_view text) {
-    return one.type == '$' && !one.null && one.text == text;
-  };
-  const auto& found = reply->elements;
-  if (found.size() != claims.size() + 1 || !is(found.back(), epoch)) return false;
-  return std::equal(claims.begin(), claims.end(), found.begin(),
-                    [&is](const auto& claim, const auto& mark) { return is(mark, claim.presented.to_string()); });
+// A key that is there, byte for byte.
+[[nodiscard]] inline bool is_value(const wire::reply_value* reply, std::string_view value) {
+  return reply != nullptr && reply->type == '$' && !reply->null && reply->text == value;
 }
 
 }  // namespace fencegate::backend::detail

@@ -9,10 +9,19 @@ namespace fencegate::backend {
 // The epoch: a random text written once into an empty Redis. If it is gone or another one, marks were lost.
 inline constexpr std::string_view epoch_key = "fencegate:epoch";
 
-// Compare-and-set of a mark. KEYS: mark, epoch. ARGV: the expected mark ("" = none), the new mark ("" = only look at it),
-// the expected epoch ("" = any). Answers {'set'}, {'is', mark}, {'none'} or {'epoch'}; anything else changed nothing.
+// Stands in for the epoch while marks that were lost with it are put back: who puts them back shares this text, and when
+// it is gone, all were lost again. Ends by itself when nobody is at work any more.
+inline constexpr std::string_view healing_key = "fencegate:healing";
+
+// A mark that is not to be changed is touched by GETEX … PERSIST. Redis takes that for a write, and refuses it where it
+// would refuse a raise (a replica, NOREPLICAS, MISCONF, missing rights); and a mark that was about to expire stays. It
+// comes behind what Redis may refuse for want of memory: once a script has written, Redis does not look at that any more.
+
+// Compare-and-set of a mark. KEYS: mark, epoch (or healing_key). ARGV: the expected mark ("" = none), the new mark
+// ("" = only look at it), the expected epoch. Answers {'set'}, {'is', mark}, {'none'} or {'epoch'}; anything else changed
+// nothing.
 inline constexpr std::string_view compare_and_set_mark = R"lua(
-if ARGV[3] ~= '' and redis.call('GET', KEYS[2]) ~= ARGV[3] then return {'epoch'} end
+if redis.call('GET', KEYS[2]) ~= ARGV[3] then return {'epoch'} end
 local is = redis.call('GET', KEYS[1])
 if is == false then
   if ARGV[1] ~= '' or ARGV[2] == '' then return {'none'} end
@@ -21,10 +30,28 @@ elseif ARGV[1] == '' or is ~= ARGV[1] or ARGV[2] == '' then
 end
 if is ~= ARGV[2] then
   redis.call('SET', KEYS[1], ARGV[2])
-elseif redis.call('PTTL', KEYS[1]) >= 0 then
-  redis.call('PERSIST', KEYS[1])
+else
+  redis.call('GETEX', KEYS[1], 'PERSIST')
 end
 return {'set'}
+)lua";
+
+// Begins to put marks back, or joins who has begun. KEYS: epoch, healing_key. ARGV: a text for the latter, how long it
+// stays, in milliseconds. Answers the text that is in force; nil: there is an epoch.
+inline constexpr std::string_view join_healing = R"lua(
+if redis.call('GET', KEYS[1]) then return false end
+local text = redis.call('GET', KEYS[2]) or ARGV[1]
+redis.call('SET', KEYS[2], text, 'PX', ARGV[2])
+return text
+)lua";
+
+// Writes an epoch unless there is one. KEYS: epoch, healing_key. ARGV: the epoch, the expected text of healing_key
+// ("" = none). Answers the epoch that is there now; nil: another text, and nothing was changed.
+inline constexpr std::string_view write_epoch = R"lua(
+if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] then return false end
+redis.call('SET', KEYS[1], ARGV[1], 'NX')
+redis.call('DEL', KEYS[2])
+return redis.call('GET', KEYS[1])
 )lua";
 
 // One command behind its check. No KEYS: Redis asks for write access to those, and clients need none to the marks. ARGV:
@@ -77,14 +104,14 @@ for i = 1, n do
     return redis.error_reply('FENCEGATEMARK it is not below the token')
   end
   was[i] = mark or ''
-  moves[i] = not stays or redis.call('PTTL', KEYS[i]) >= 0
+  moves[i] = not stays
 end
 for i = 1, n do
   if moves[i] then redis.call('SET', KEYS[i], ARGV[2 + i], was[i] == '' and 'XX' or 'NX') end
   if was[i] == '' and #ARGV >= command then redis.call('DEL', KEYS[i]) end
 end
 for i = 1, n do
-  if moves[i] then redis.call('SET', KEYS[i], ARGV[2 + i]) end
+  if moves[i] then redis.call('SET', KEYS[i], ARGV[2 + i]) else redis.call('GETEX', KEYS[i], 'PERSIST') end
 end
 if #ARGV < command then return was end
 local ran, r = pcall(function() return redis.pcall(unpack(ARGV, command)) end)

@@ -168,7 +168,7 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
   if (!unfit.empty()) return a->reject({fence::reason::refused, {}, {}, {}, std::string(unfit)});
   if (a->wanted.read_only && !a->wanted.claims.empty()) return look_first(a);
   if (a->only_raises())
-    return !a->asked && a->by->may_ask_marks() && expects_no_rise(a->wanted) ? ask_first(a) : send_raising(a);
+    return !a->asked && expects_no_rise(a->wanted) ? ask_first(a) : send_raising(a);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the mark is raised, or found equal, and nothing keeps it where it was.
   auto send_unchecked = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
@@ -196,7 +196,7 @@ bool redis_store::expects_no_rise(const presented_claims& wanted) const {
 }
 
 // Then the marks and the epoch themselves are proof enough, and cost Redis less than the script, which answers the same.
-// It has the word in every other case: it raises, makes marks stay that would expire, and notices what went back.
+// It has the word in every other case: it raises, notices what went back, and says what Redis refuses.
 void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
   a->asked = true;
   a->sent = clock::now();

@@ -5,7 +5,7 @@ from fault_table import (CLIENT_ACL, GATE_ACL, Bench, Fault, FaultTest, LiveGate
 from support import main
 
 OF_THE_CLIENT = ("multi", "exec", "watch", "mget", "select", "discard", "unwatch", "eval")
-OF_THE_GATE = ("eval", "get", "set", "setnx", "config", "info", "role", "command", "ping", "mget")
+OF_THE_GATE = ("eval", "get", "getex", "set", "setnx", "del", "config", "info", "role", "command", "ping", "mget")
 
 
 def acl(name, user, *change):

@@ -184,22 +184,89 @@ class Regressions(MarksTest):
     def test_a_flushed_database_gets_its_marks_back(self):
         self.regression(lambda redis: redis.call("FLUSHDB"))
 
-    def test_very_many_lost_marks_are_put_back_without_a_line_for_each(self):
-        redis = self.start(RedisServer())
-        gate = self.start(Gate(redis, threads=2))
-        names, at_once = [f"r{number}" for number in range(1600)], 32
+    def raise_many(self, gate, count):
+        """The keys of their marks, each of them at 34."""
+        names, at_once = [f"r{number}" for number in range(count)], 32
         client = self.start(Resp(gate.address))
         for first in range(0, len(names), at_once):
             pairs = [word for name in names[first : first + at_once] for word in (name, 34)]
             self.assertEqual(client.call("FENCE", "SET", *pairs), b"OK")
             self.assertEqual(client.call("FENCE", "CLEAR"), b"OK")
+        return [mark_key(name) for name in names]
+
+    def lose_all(self, redis, keys):
+        """Ends in the middle of their healing."""
+        def begun():
+            present = redis.cli.call("EXISTS", *keys)
+            if present >= len(keys) // 2:
+                redis.cli.call("FLUSHALL")  # it was over before it was looked at
+            return 0 < present < len(keys) // 2
         redis.cli.call("FLUSHALL")
-        keys = [mark_key(name) for name in names]
-        eventually(lambda: redis.cli.call("MGET", *keys) == [b"34"] * len(names), 30)
+        eventually(begun, 30)
+
+    def test_a_server_on_which_marks_cannot_rise_binds_nobody(self):
+        redis, gate = self.servers()
+        self.holder(gate, "orders=34")
+        redis.cli.call("CONFIG", "SET", "min-replicas-to-write", "1")
+        self.assert_error(self.client(gate, "orders=34").named, "FENCEDOWN")
+        redis.cli.call("CONFIG", "SET", "min-replicas-to-write", "0")
+        self.holder(gate, "orders=34")
+
+    def test_marks_lost_again_in_the_middle_of_their_healing(self):
+        redis, gate = self.servers()
+        keys = self.raise_many(gate, 12_800)
+        self.lose_all(redis, keys)
+        redis.cli.call("FLUSHALL")
+
+        def settled():
+            epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
+            return epoch and marks
+        marks = eventually(settled, 30)
+        self.assertEqual(marks.count(b"34"), len(keys), "an epoch stands for marks that were lost")
+        eventually(lambda: self.answered(gate, "orders=35", "SET", "k", "v") == b"OK")
+        self.assertEqual(redis.cli.call("EXISTS", "fencegate:healing"), 0)
+
+    def test_who_puts_marks_back_dies_half_way(self):
+        """Others go on; who starts meanwhile waits for them."""
+        redis, gate = self.servers()
+        other = self.start(Gate(redis))
+        self.holder(other, "orders=34")
+        keys = self.raise_many(gate, 12_800)
+        other.stop_process()
+        self.lose_all(redis, keys)
+        gate.kill()
+        late = Gate(redis)
+        late.needs_backend = False
+        self.start(late)
+        # Not a moment at which it may find an epoch, nor one at which it may write one.
+        eventually(lambda: "another fencegate puts them back" in str(self.client(late, "orders=33").named))
+        self.assertIsNone(redis.cli.call("GET", "fencegate:epoch"))
+        other.continue_process()
+        for one in (late, other):
+            self.assertEqual(eventually(lambda g=one: self.answered(g, "orders=34", "SET", "k", "v")), b"OK")
+        self.assert_stale(self.client(late, "orders=33").named)
+
+    def test_nobody_is_waited_for_forever(self):
+        redis = self.start(RedisServer())
+        redis.cli.call("SET", "fencegate:healing", "by one that died", "PX", 3000)
+        gate = Gate(redis)
+        gate.needs_backend = False
+        self.start(gate)
+        reply = self.client(gate, "orders=33").named
+        if redis.cli.call("EXISTS", "fencegate:healing"):
+            self.assert_error(reply, "FENCEDOWN")
+        self.assertEqual(eventually(lambda: self.answered(gate, "orders=33", "SET", "k", "v")), b"OK")
+
+    def test_very_many_lost_marks_are_put_back_without_a_line_for_each(self):
+        redis = self.start(RedisServer())
+        gate = self.start(Gate(redis, threads=2))
+        keys = self.raise_many(gate, 1600)
+        redis.cli.call("FLUSHALL")
+        eventually(lambda: redis.cli.call("MGET", *keys) == [b"34"] * len(keys), 30)
         eventually(lambda: any(line["msg"] == "marks went back" for line in gate.log_lines()))
         serious = [line for line in gate.log_lines() if line["level"] in ("warn", "error")]
         self.assertLess(len(serious), 40, gate.log())
-        self.assertGreaterEqual(gate.metric("regressions_total"), len(names))
+        self.assertGreaterEqual(gate.metric("regressions_total"), len(keys))
 
     def test_a_restored_backup_gets_its_marks_back(self):
         redis = self.start(RedisServer(appendonly="no"))

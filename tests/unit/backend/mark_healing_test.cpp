@@ -15,7 +15,7 @@ std::vector<std::shared_ptr<mark_cell>> cells(std::size_t count) {
 }
 
 TEST(MarkHealing, NothingToDoIsOverAtOnce) {
-  mark_healing healing({});
+  mark_healing healing({}, {});
   EXPECT_TRUE(healing.over());
   EXPECT_EQ(healing.begin_next(), nullptr);
   EXPECT_FALSE(healing.failed());
@@ -23,7 +23,7 @@ TEST(MarkHealing, NothingToDoIsOverAtOnce) {
 
 TEST(MarkHealing, EachMarkOnceAndNeverTooManyUnderWay) {
   constexpr std::size_t count = 60'000;
-  mark_healing healing(cells(count));
+  mark_healing healing({}, cells(count));
   std::deque<std::string> under_way;
   std::size_t begun = 0;
   while (!healing.over()) {
@@ -41,7 +41,7 @@ TEST(MarkHealing, EachMarkOnceAndNeverTooManyUnderWay) {
 }
 
 TEST(MarkHealing, OneThatFailedFailsItButNotTheOthers) {
-  mark_healing healing(cells(3));
+  mark_healing healing({}, cells(3));
   for (const bool ok : {true, false, true}) {
     ASSERT_NE(healing.begin_next(), nullptr);
     healing.one_done(ok);
@@ -51,7 +51,7 @@ TEST(MarkHealing, OneThatFailedFailsItButNotTheOthers) {
 }
 
 TEST(MarkHealing, OnlyTheFirstLostMarksAreNamed) {
-  mark_healing healing({});
+  mark_healing healing({}, {});
   std::size_t named = 0;
   for (int i = 0; i < 1000; ++i) named += healing.note_lost() ? 1 : 0;
   EXPECT_EQ(named, limits::lost_marks_logged_max);

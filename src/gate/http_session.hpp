@@ -1,17 +1,12 @@
 // One client connection of an HTTP gate and its link to the upstream: moves bytes between the sockets and the engine, with
 // limits in both directions, and brings the engine's questions to the stores. It decides nothing about requests.
-//
-// All of it runs on its shard's thread.
 #pragma once
 
 #include "backend/upstream_address.hpp"
 #include "gate/http_engine.hpp"
 #include "gate/http_stores.hpp"
-#include "gate/peer.hpp"
 #include "gate/rejection_log.hpp"
-#include "gate/session.hpp"
-
-#include <boost/asio/io_context.hpp>
+#include "gate/relay_session.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -34,20 +29,14 @@ struct http_shard {
   poller& sockets;
 };
 
-class http_session final : public session,
-                           public http_host,
-                           public poller::owner,
-                           public std::enable_shared_from_this<http_session> {
+class http_session final : public relay_session, public http_host {
  public:
   http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended);
 
-  void start() override;
-  void on_tick(std::chrono::steady_clock::time_point now) override;
+  void on_tick(time_point now) override;
   void drain() override;
-  void close() override;
 
  private:
-  using time_point = std::chrono::steady_clock::time_point;
   enum class link : std::uint8_t { none, connecting, open };
   // Whose turn it is, by the clock.
   enum class waiting : std::uint8_t {
@@ -78,32 +67,25 @@ class http_session final : public session,
   [[nodiscard]] time_point now() const override { return std::chrono::steady_clock::now(); }
   void report(const fence::rejection& why, std::string_view method, bool monitor) override;
 
-  // poller::owner
-  void on_ready() override;
+  // relay_session
+  void on_started() override { after_event(); }
+  void on_client_bytes(std::string_view bytes) override;
+  void on_backend_bytes(std::string_view bytes) override;
+  void on_end(peer& of, const boost::system::error_code& why) override;
+  void after_event() override;
+  [[nodiscard]] bool wants_client() const override;
+  [[nodiscard]] bool wants_backend() const override;
+  void on_close() override { hold_.reset(); }
 
-  void on_connected(std::uint64_t attempt, boost::system::error_code failed);
-  void read(peer& from);
-  void on_end(peer& of);
-  void after_event();
+  void on_unreachable(const std::string& why);
   void linger();
   void enforce(time_point at);
   [[nodiscard]] waiting turn() const;
-  [[nodiscard]] bool wants_client() const;
-  [[nodiscard]] bool wants_backend() const;
-  template <class Call>
-  auto later(Call call);
 
   http_shard& shard_;
   http_engine engine_;
-  stream::socket accepted_;    // until start()
-  stream::socket connecting_;  // until it is connected
-  peer client_, backend_;
-  const std::string client_address_;
-  session_ended ended_;
   link link_ = link::none;
-  std::uint64_t attempt_ = 0;  // to connect; an answer to an older one is void
   std::unique_ptr<hold_lease> hold_;
-  bool closed_ = false;
   bool lingering_ = false;
   time_point connecting_since_{};
   waiting waits_for_ = waiting::nobody;

@@ -192,18 +192,24 @@ bool pg_engine::step_starting_client() {
   return true;
 }
 
-bool pg_engine::step_starting_backend() {
+std::optional<std::string> pg_engine::take_from_backend() {
   const auto head = wire::decode_pg_head(from_backend.view());
   if (!head || (*head && (*head)->body_bytes > limits::pg_inspected_bytes_max)) {
     protocol_error(metrics::side::backend, head ? "a message is too long" : head.error().message);
-    return false;
+    return std::nullopt;
   }
-  if (!*head || from_backend.size() < wire::pg_head_bytes + (*head)->body_bytes) return false;
+  if (!*head || from_backend.size() < wire::pg_head_bytes + (*head)->body_bytes) return std::nullopt;
   const std::size_t bytes = wire::pg_head_bytes + (*head)->body_bytes;
-  const std::string message(from_backend.view().substr(0, bytes));
-  const auto body = std::string_view(message).substr(wire::pg_head_bytes);
+  std::string message(from_backend.view().substr(0, bytes));
   from_backend.consume(bytes);
-  switch ((*head)->type) {
+  return message;
+}
+
+bool pg_engine::step_starting_backend() {
+  const auto message = take_from_backend();
+  if (!message) return false;
+  const auto body = std::string_view(*message).substr(wire::pg_head_bytes);
+  switch (message->front()) {
     case 'R':
       if (body == std::string_view("\0\0\0\0", 4)) authenticated_ = true;
       break;
@@ -231,10 +237,10 @@ bool pg_engine::step_starting_backend() {
       break;
     case 'N':
     case 'v': break;
-    case 'Z': on_first_ready(message); return true;
+    case 'Z': on_first_ready(*message); return true;
     default: protocol_error(metrics::side::backend, "an unexpected message during authentication"); return false;
   }
-  to_client += message;
+  to_client += *message;
   return true;
 }
 

@@ -112,6 +112,8 @@ class pg_engine {
   bool step_opening();
   void open(const wire::pg_opening& opening);
   bool step_starting_client();
+  // Its next message, head and body, when all of it is there. One that is none, or too long, ends the session.
+  std::optional<std::string> take_from_backend();
   bool step_starting_backend();
   void on_first_ready(std::string_view message);
   void serve();

@@ -93,21 +93,14 @@ void pg_engine::raise_ahead() {
 }
 
 bool pg_engine::step_arming() {
-  const auto head = wire::decode_pg_head(from_backend.view());
-  if (!head || (*head && (*head)->body_bytes > limits::pg_inspected_bytes_max)) {
-    protocol_error(metrics::side::backend, head ? "a message is too long" : head.error().message);
-    return false;
-  }
-  if (!*head || from_backend.size() < wire::pg_head_bytes + (*head)->body_bytes) return false;
-  const std::size_t bytes = wire::pg_head_bytes + (*head)->body_bytes;
-  const std::string message(from_backend.view().substr(0, bytes));
-  from_backend.consume(bytes);
-  const char type = (*head)->type;
+  const auto message = take_from_backend();
+  if (!message) return false;
+  const char type = message->front();
   if (type == 'S' || type == 'A') {
-    to_client += message;  // may come at any time, and belongs to the client
+    to_client += *message;  // may come at any time, and belongs to the client
     return true;
   }
-  if (type == 'N' || !arm_.take(type, std::string_view(message).substr(wire::pg_head_bytes))) return true;
+  if (type == 'N' || !arm_.take(type, std::string_view(*message).substr(wire::pg_head_bytes))) return true;
   const auto outcome = arm_.judge();
   figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
   if (!outcome.armed) {

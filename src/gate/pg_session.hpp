@@ -1,16 +1,12 @@
 // One client connection of a PostgreSQL gate and its link to the server: moves bytes between the sockets and the engine,
 // with limits in both directions. It decides nothing about messages.
-//
-// All of it runs on its shard's thread.
 #pragma once
 
 #include "backend/pg_control.hpp"
-#include "gate/peer.hpp"
 #include "gate/pg_engine.hpp"
 #include "gate/rejection_log.hpp"
-#include "gate/session.hpp"
+#include "gate/relay_session.hpp"
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
@@ -30,20 +26,14 @@ struct pg_shard {
   poller& sockets;
 };
 
-class pg_session final : public session,
-                         public pg_host,
-                         public poller::owner,
-                         public std::enable_shared_from_this<pg_session> {
+class pg_session final : public relay_session, public pg_host {
  public:
   pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended);
 
-  void start() override;
-  void on_tick(std::chrono::steady_clock::time_point now) override;
+  void on_tick(time_point now) override;
   void drain() override;
-  void close() override;
 
  private:
-  using time_point = std::chrono::steady_clock::time_point;
   enum class link : std::uint8_t { none, connecting, open };
 
   // pg_host
@@ -63,30 +53,22 @@ class pg_session final : public session,
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
   void report_cut(const fence::rejection& why, applied certain) override;
 
-  // poller::owner
-  void on_ready() override;
+  // relay_session
+  void on_client_bytes(std::string_view bytes) override;
+  void on_backend_bytes(std::string_view bytes) override;
+  void on_end(peer& of, const boost::system::error_code& why) override;
+  void after_event() override;
+  [[nodiscard]] bool wants_client() const override;
+  [[nodiscard]] bool wants_backend() const override;
+  void on_close() override;
 
-  void on_connected(boost::system::error_code failed);
   void on_connect_failed(const std::string& why);
   void drop_link();
-  void read(peer& from);
-  void on_end(peer& of);
-  void after_event();
-  [[nodiscard]] bool wants_client() const;
-  [[nodiscard]] bool wants_backend() const;
-  template <class Call>
-  auto later(Call call);
 
   pg_shard& shard_;
   pg_engine engine_;
-  stream::socket accepted_;    // until start()
-  stream::socket connecting_;  // until it is connected
-  peer client_, backend_;
-  const std::string client_address_;
-  session_ended ended_;
   boost::asio::steady_timer timer_;
   link link_ = link::none;
-  bool closed_ = false;
   time_point began_;
   time_point last_heard_;
 };

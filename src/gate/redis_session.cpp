@@ -3,8 +3,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/error.hpp>
 
 #include <utility>
 
@@ -21,50 +20,29 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 }  // namespace
 
-redis_session::redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address,
-                             session_ended ended)
-    : shard_(shard),
+redis_session::redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended)
+    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended)),
+      shard_(shard),
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
-      accepted_(std::move(client)),
-      connecting_(shard.context),
-      client_(shard.sockets, *this),
-      backend_(shard.sockets, *this),
-      client_address_(std::move(client_address)),
-      ended_(std::move(ended)),
       began_(std::chrono::steady_clock::now()),
       last_heard_(began_) {}
 
-void redis_session::start() {
-  boost::system::error_code failed;
-  accepted_.set_option(asio::ip::tcp::no_delay(true), failed);  // a unix socket knows no such thing
-  client_.socket.take(std::move(accepted_), failed);
-  if (failed) return close();
+void redis_session::on_started() {
   shard_.refresh();
   if (shard_.picture.endpoints.empty()) return on_connect_failed(shard_.picture.problem);
-  connect();
-}
-
-void redis_session::connect() {
-  auto on_connected = [self = shared_from_this()](boost::system::error_code failed, const stream::endpoint&) {
-    if (self->closed_ || !self->connect_problem_.empty()) return;
-    self->shard_.refresh();
-    if (!failed) {
-      boost::system::error_code tcp_only;
-      self->connecting_.set_option(asio::ip::tcp::no_delay(true), tcp_only);
-      self->backend_.socket.take(std::move(self->connecting_), failed);
-    }
-    if (failed) return self->on_connect_failed("cannot connect to Redis: " + failed.message());
-    self->connected_ = true;
-    self->after_event();
+  auto on_connected = [this](const boost::system::error_code& failed) {
+    shard_.refresh();
+    if (failed) return on_connect_failed("cannot connect to Redis: " + failed.message());
+    connected_ = true;
+    after_event();
   };
-  asio::async_connect(connecting_, shard_.picture.endpoints, on_connected);
+  dial(shard_.picture.endpoints, std::move(on_connected));
 }
 
 // The client's first commands are answered, so that it learns why; then it may try anew.
 void redis_session::on_connect_failed(const std::string& why) {
   connect_problem_ = why.empty() ? "the backend cannot be reached" : why;
-  boost::system::error_code ignored;
-  connecting_.close(ignored);
+  hang_up();
   shard_.state->figures.rejected(metrics::connection_rejection::backend).add();
   after_event();
 }
@@ -92,24 +70,8 @@ bool redis_session::wants_backend() const {
   return piles_up && waiting <= limits::output_hard_bytes;
 }
 
-void redis_session::on_ready() {
-  if (closed_) return;
-  const auto self = shared_from_this();
-  shard_.refresh();
-  if (client_.socket.readable() && wants_client()) read(client_);
-  if (!closed_ && backend_.socket.readable() && wants_backend()) read(backend_);
-  after_event();
-}
-
-// One read at a time, so that nobody's flood holds up the others.
-void redis_session::read(peer& from) {
-  boost::system::error_code failed;
-  const std::span<char> room = shard_.sockets.scratch();
-  const std::size_t bytes = from.socket.receive(room, failed);
-  if (failed == asio::error::would_block) return;
-  if (failed) return on_end(from, failed);
-  if (&from == &client_) return on_client_bytes({room.data(), bytes});
-  engine_.from_backend.append({room.data(), bytes});
+void redis_session::on_backend_bytes(std::string_view bytes) {
+  engine_.from_backend.append(bytes);
   engine_.on_backend_bytes();
   engine_.from_backend.release();
 }
@@ -127,7 +89,6 @@ void redis_session::on_client_bytes(std::string_view bytes) {
 }
 
 void redis_session::on_end(peer& of, const boost::system::error_code& why) {
-  of.ended = true;
   if (&of == &backend_) {
     if (engine_.write_in_flight())
       log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
@@ -146,11 +107,7 @@ void redis_session::after_event() {
   if (closed_) return;
   if (connected_ && !backend_.ended) {
     const bool anything = backend_.unsent(engine_.to_backend) != 0;
-    if (backend_.send(engine_.to_backend)) {
-      // A backend that has closed may have said why: its last bytes are read before the end.
-      backend_.forget(engine_.to_backend);
-      backend_.socket.suspect();
-    }
+    send_to_backend(engine_.to_backend);
     // A command that waits must not take an element for a client that has gone. The server hears of the end, too: it
     // answers what it can answer at once, and closes.
     if (client_.ended && !backend_told_ && backend_.unsent(engine_.to_backend) == 0 && engine_.may_block_in_server()) {
@@ -167,23 +124,21 @@ void redis_session::after_event() {
   if (client_.ended && (engine_.at_rest() || engine_.polling())) return close();
   if (draining_ && engine_.at_rest()) return close();
   engine_.from_client.release();
-  const bool more = (client_.socket.readable() && wants_client()) || (backend_.socket.readable() && wants_backend());
-  if (more) client_.socket.again();
+  read_on();
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void redis_session::on_tick(time_point now) {
+void redis_session::on_tick(time_point at) {
   if (closed_) return;
   const auto& times = shard_.state->gate.limits_time;
-  const auto over = [&](time_point since, milliseconds limit) { return limit.count() != 0 && now - since > limit; };
-  if (!connected_ && connect_problem_.empty() && over(began_, times.connect))
+  if (!connected_ && connect_problem_.empty() && over(began_, times.connect, at))
     return on_connect_failed("connecting to Redis took too long");
-  if (client_.stalled() && over(client_.stalled_since, times.write)) return close();
-  if (backend_.stalled() && over(backend_.stalled_since, times.write)) return close();
-  if (engine_.half_read() && !engine_.streaming() && over(began_, times.head)) return close();
-  if (!engine_.waits_on_purpose() && over(last_heard_, times.idle)) return close();
-  if (client_.ended && over(client_ended_, finish_after_end)) return close();
+  if (client_.stalled() && over(client_.stalled_since, times.write, at)) return close();
+  if (backend_.stalled() && over(backend_.stalled_since, times.write, at)) return close();
+  if (engine_.half_read() && !engine_.streaming() && over(began_, times.head, at)) return close();
+  if (!engine_.waits_on_purpose() && over(last_heard_, times.idle, at)) return close();
+  if (client_.ended && over(client_ended_, finish_after_end, at)) return close();
 }
 
 void redis_session::drain() {
@@ -191,31 +146,11 @@ void redis_session::drain() {
   if (!closed_ && engine_.at_rest()) close();
 }
 
-void redis_session::close() {
-  if (closed_) return;
-  closed_ = true;
-  boost::system::error_code ignored;
-  accepted_.close(ignored);
-  connecting_.close(ignored);
-  client_.socket.shutdown();
-  client_.socket.close();
-  backend_.socket.close();
+void redis_session::on_close() {
   if (timer_ != nullptr) timer_->cancel();
-  ended_(shared_from_this());
 }
 
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
-
-// Answers reach the engine only while the session lives, and what they make it say is sent.
-template <class Call>
-auto redis_session::later(Call call) {
-  return [self = shared_from_this(), call = std::move(call)](auto&&... answer) {
-    if (self->closed_) return;
-    self->shard_.refresh();
-    call(std::forward<decltype(answer)>(answer)...);
-    self->after_event();
-  };
-}
 
 void redis_session::raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
                           backend::raise_callback done) {
@@ -237,13 +172,10 @@ void redis_session::recheck(std::function<void()> done) { shard_.control->rechec
 void redis_session::set_timer(milliseconds delay) {
   if (timer_ == nullptr) timer_ = std::make_unique<asio::steady_timer>(shard_.context);
   timer_->expires_after(delay);
-  auto on_time = [self = shared_from_this()](const boost::system::error_code& failed) {
-    if (failed || self->closed_) return;
-    self->shard_.refresh();
-    self->engine_.on_timer();
-    self->after_event();
+  auto on_time = [wake = later([this] { engine_.on_timer(); })](const boost::system::error_code& cancelled) {
+    if (!cancelled) wake();
   };
-  timer_->async_wait(on_time);
+  timer_->async_wait(std::move(on_time));
 }
 
 void redis_session::report(const fence::rejection& why, std::string_view command, bool monitor) {

@@ -1,17 +1,13 @@
 // One client connection of a Redis gate and its backend link: moves bytes between the sockets and the engine, with limits
 // in both directions. It decides nothing about commands.
-//
-// All of it runs on its shard's thread.
 #pragma once
 
 #include "backend/redis_control.hpp"
 #include "backend/redis_state.hpp"
-#include "gate/peer.hpp"
 #include "gate/redis_engine.hpp"
 #include "gate/rejection_log.hpp"
-#include "gate/session.hpp"
+#include "gate/relay_session.hpp"
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
@@ -54,21 +50,14 @@ struct redis_shard {
   }
 };
 
-class redis_session final : public session,
-                            public engine_host,
-                            public poller::owner,
-                            public std::enable_shared_from_this<redis_session> {
+class redis_session final : public relay_session, public engine_host {
  public:
-  redis_session(redis_shard& shard, backend::stream::socket client, std::string client_address, session_ended ended);
+  redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended);
 
-  void start() override;
-  void on_tick(std::chrono::steady_clock::time_point now) override;
+  void on_tick(time_point now) override;
   void drain() override;
-  void close() override;
 
  private:
-  using time_point = std::chrono::steady_clock::time_point;
-
   // engine_host
   const backend::redis_state::picture& picture() const override { return shard_.picture; }
   void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
@@ -82,31 +71,24 @@ class redis_session final : public session,
   time_point now() const override { return std::chrono::steady_clock::now(); }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
 
-  // poller::owner
-  void on_ready() override;
+  // relay_session
+  void on_started() override;
+  void before_event() override { shard_.refresh(); }
+  void on_client_bytes(std::string_view bytes) override;
+  void on_backend_bytes(std::string_view bytes) override;
+  void on_end(peer& of, const boost::system::error_code& why) override;
+  void after_event() override;
+  [[nodiscard]] bool wants_client() const override;
+  [[nodiscard]] bool wants_backend() const override;
+  void on_close() override;
 
-  void connect();
   void on_connect_failed(const std::string& why);
-  void read(peer& from);
-  void on_client_bytes(std::string_view bytes);
-  void on_end(peer& of, const boost::system::error_code& why);
-  void after_event();
-  [[nodiscard]] bool wants_client() const;
-  [[nodiscard]] bool wants_backend() const;
-  template <class Call>
-  auto later(Call call);
 
   redis_shard& shard_;
   redis_engine engine_;
-  backend::stream::socket accepted_;    // until start()
-  backend::stream::socket connecting_;  // until it is connected
-  peer client_, backend_;
-  const std::string client_address_;
-  session_ended ended_;
   std::unique_ptr<boost::asio::steady_timer> timer_;
   bool connected_ = false;
   std::string connect_problem_;
-  bool closed_ = false;
   bool draining_ = false;
   bool backend_told_ = false;  // that the client has ended
   time_point began_;           // or when the last whole command was read

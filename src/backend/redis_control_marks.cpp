@@ -114,6 +114,7 @@ void redis_control::note_regression(const attempt& a, std::string_view found) {
 }
 
 void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
+  if (!up_) return done({{}, problem_});
   send({"GET", cell->key}, [self = shared_from_this(), cell, done = std::move(done)](const wire::reply_value* reply) {
     if (is_error(reply)) return done({{}, words_of(reply)});
     const auto seen = cell->seen();

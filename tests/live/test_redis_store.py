@@ -45,6 +45,11 @@ class Marks(StoreTest):
         self.assertEqual(probe.run("orders=32", "SET", "k", "v")[:5], ["rejected", "stale", "orders", "32", "33"])
         self.assertIsNone(self.get("k"))
 
+    def test_a_server_that_is_not_fit_is_not_asked(self):
+        probe = self.probe()
+        self.redis.cli.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        eventually(lambda: probe.look("orders")[:2] == ["rejected", "unavailable"])
+        self.assertIn("can evict marks", probe.look("orders")[-1])
 
     def test_all_or_none(self):
         probe = self.probe()

@@ -17,6 +17,7 @@ namespace fencegate::backend {
 struct epoch_guard {
   std::string_view key;  // epoch_key, or while there is no epoch healing_key (backend/redis_scripts.hpp)
   std::string value;
+  std::string known;  // the epoch that this process knew when it began
 };
 
 class mark_healing {
@@ -26,18 +27,20 @@ class mark_healing {
 
   [[nodiscard]] const epoch_guard& guard() const { return guard_; }
 
-  // The next mark to be raised, now under way; nullptr: enough are under way, or none is left.
+  // The next mark to be raised, now under way; nullptr: enough are under way, none is left, or one has failed.
   [[nodiscard]] std::shared_ptr<mark_cell> begin_next() {
-    if (under_way_ == limits::marks_healed_at_once_max || next_ == cells_.size()) return nullptr;
+    if (under_way_ == limits::marks_healed_at_once_max || next_ == cells_.size() || !problem_.empty()) return nullptr;
     ++under_way_;
     return std::move(cells_[next_++]);
   }
-  void one_done(bool put_back) {
+  // problem: why it could not be put back; "" = it was.
+  void one_done(std::string problem) {
     --under_way_;
-    failed_ = failed_ || !put_back;
+    if (problem_.empty()) problem_ = std::move(problem);
   }
-  [[nodiscard]] bool over() const { return under_way_ == 0 && next_ == cells_.size(); }
-  [[nodiscard]] bool failed() const { return failed_; }
+  [[nodiscard]] bool over() const { return under_way_ == 0 && (next_ == cells_.size() || !problem_.empty()); }
+  // The first one's; "" = all were put back.
+  [[nodiscard]] const std::string& problem() const { return problem_; }
 
   // A mark was found gone or lower. True: it gets a line of its own; the others are a number in the last line.
   [[nodiscard]] bool note_lost() { return ++lost_ <= limits::lost_marks_logged_max; }
@@ -49,7 +52,7 @@ class mark_healing {
   std::size_t next_ = 0;
   std::size_t under_way_ = 0;
   std::size_t lost_ = 0;
-  bool failed_ = false;
+  std::string problem_;
 };
 
 }  // namespace fencegate::backend

@@ -48,8 +48,9 @@ std::string info_field(std::string_view info, std::string_view name) {
 // It begins, but it says so in the epoch: gates that knew another one stay closed.
 constexpr std::string_view epoch_of_empty = "empty-", epoch_beside_data = "first-";
 
-// How long marks are waited for that a process began to put back. Long enough for all that it may remember.
-constexpr std::chrono::minutes healing_stays{1};
+// How long a process that has just started waits for others to put marks back. One that is later than this puts the rest
+// back under the new epoch.
+constexpr std::chrono::seconds healing_wait{15};
 
 std::string random_text() {
   static constexpr std::string_view digits = "0123456789abcdef";
@@ -309,6 +310,7 @@ void redis_control::inspect() {
       return self->unfit(problem);
     }
     self->server_empty_ = reply->text.find("\r\ndb") == std::string_view::npos;
+    self->inspected_ = info_field(reply->text, "run_id") + ":" + info_field(reply->text, "master_replid");
     self->check_epoch();
   });
 }
@@ -316,30 +318,39 @@ void redis_control::inspect() {
 // The epoch is gone or new: the marks were lost with it. Everything that this process remembers is put back before a
 // write is admitted again, and only then is the new epoch taken over. Where data survived the marks (SWAPDB, FLUSHDB of
 // database 0, a partial restore), what this process never saw is lost all the same: that stays closed until an operator
-// has looked and writes an epoch.
+// has looked and writes an epoch. A server that was started anew or promoted may have the old epoch and older marks.
 void redis_control::check_epoch() {
   auto on_keys = [self = shared_from_this(), asked = state_->look().epoch](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     if (reply->type != '*' || reply->elements.size() != 2)
       return self->unfit("the epoch could not be read: " + words_of(reply));
     const std::string found(reply->elements[0].text);
-    const bool healing = !reply->elements[1].null;
+    const std::string healing(reply->elements[1].text);
     const std::string known = self->state_->look().epoch;
     // Another thread has created or renewed the epoch meanwhile; this answer may be from before that.
     if (known != asked) return self->check_epoch();
-    if (!found.empty() && (known.empty() || known == found)) return self->healthy(found);
-    if (known.empty() && healing) return self->unfit("the backend lost its marks; another fencegate puts them back");
-    if (known.empty()) return self->settle_epoch({});
-    if (found.empty() ? !self->server_empty_ && !healing : found.starts_with(epoch_beside_data))
+    // An operator wrote the epoch: nobody needs this any more.
+    if (!found.empty() && !healing.empty()) self->send({"DEL", healing_key}, [](const wire::reply_value*) {});
+    if (!found.empty() && (known.empty() || known == found)) {
+      if (self->proven_.empty() || self->proven_ == self->inspected_) return self->healthy(found);
+      return self->heal_all({epoch_key, found, known});
+    }
+    if (known.empty())
+      return healing.empty() || self->waited_for(healing)
+                 ? self->settle_epoch(healing)
+                 : self->unfit("the backend lost its marks; another fencegate puts them back");
+    if (found.empty() ? !self->server_empty_ && healing.empty() : found.starts_with(epoch_beside_data))
       return self->unfit(
           "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then "
           "SET "
           "fencegate:epoch to any new text");
     self->not_ready("the backend lost its marks; they are being put back");
-    log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
-    self->state_->figures.regressions_total.add();
+    if (!std::exchange(self->loss_told_, true)) {
+      log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
+      self->state_->figures.regressions_total.add();
+    }
     if (found.empty()) return self->begin_healing();
-    self->heal_all({epoch_key, found});
+    self->heal_all({epoch_key, found, known});
   };
   send({"MGET", epoch_key, healing_key}, std::move(on_keys));
 }
@@ -347,14 +358,18 @@ void redis_control::check_epoch() {
 // There is no epoch: marks are put back under a text of their own, which all share who remember some. A second loss takes
 // that away, too, and then nothing of this healing counts. A process that has just started waits for their end.
 void redis_control::begin_healing() {
-  const std::string stays = std::to_string(std::chrono::milliseconds(healing_stays).count());
-  send({"EVAL", join_healing, "2", epoch_key, healing_key, random_text(), stays},
+  send({"EVAL", join_healing, "2", epoch_key, healing_key, random_text()},
        [self = shared_from_this()](const wire::reply_value* reply) {
          if (reply == nullptr) return;
          if (is_error(reply)) return self->unfit("marks cannot be put back: " + words_of(reply));
-         if (reply->null) return self->check_epoch();
-         self->heal_all({healing_key, std::string(reply->text)});
+         if (reply->null) return self->unfit("another fencegate has written an epoch");
+         self->heal_all({healing_key, std::string(reply->text), self->state_->look().epoch});
        });
+}
+
+bool redis_control::waited_for(const std::string& healing) {
+  if (std::exchange(waits_for_, healing) != healing) waits_since_ = clock::now();
+  return clock::now() - waits_since_ > healing_wait;
 }
 
 // `healing`: the text under which marks were put back; "" = none were lost.
@@ -366,7 +381,7 @@ void redis_control::settle_epoch(const std::string& healing) {
          if (reply == nullptr) return;
          if (is_error(reply) || (!reply->null && reply->text.empty()))
            return self->unfit("the epoch could not be written: " + words_of(reply));
-         if (reply->null) return self->check_epoch();
+         if (reply->null) return self->unfit("marks were lost again while they were put back");
          self->healthy(std::string(reply->text));
        });
 }
@@ -376,6 +391,8 @@ void redis_control::healthy(std::string epoch) {
   inspecting_ = false;
   up_ = true;
   problem_.clear();
+  proven_ = inspected_;
+  loss_told_ = false;
   failures_ = 0;
   const auto now = state_->look();
   if (!now.ready || now.epoch != epoch)

@@ -101,6 +101,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void inspect();
   void check_epoch();
   void begin_healing();
+  [[nodiscard]] bool waited_for(const std::string& healing);
   void heal_all(epoch_guard guard);
   void heal_more(const std::shared_ptr<mark_healing>& healing);
   void healed(const mark_healing& healing);
@@ -141,6 +142,11 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   bool connected_ = false;
   bool inspecting_ = false;    // until healthy() or unfit(), be it that marks are put back first
   bool server_empty_ = false;  // no key in any database, as INFO said last
+  std::string inspected_;      // which server it is, and which history of its data, as INFO said last
+  std::string proven_;         // and when it was healthy last
+  bool loss_told_ = false;     // of the marks; until it is healthy
+  std::string waits_for_;      // another process, that puts marks back under this text
+  std::chrono::steady_clock::time_point waits_since_{};
   bool stopped_ = false;
   int failures_ = 0;
   std::chrono::steady_clock::time_point connect_deadline_{};

@@ -23,6 +23,7 @@ struct redis_control::attempt {
   fence::token target;  // what it writes: `wanted`, or what was seen before when the backend forgot it
   std::shared_ptr<mark_healing> healing;  // of which it is a part
   int tries = 0;
+  std::uint64_t losses = 0;  // of which it knew when it was sent
   clock::time_point started = clock::now();
 };
 
@@ -51,7 +52,9 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
   const bool look = a->expected == attempt::expects::nothing_known;
   const std::string expected = a->expected == attempt::expects::this_mark ? a->expected_mark.to_string() : "";
   const std::string target = look ? "" : a->target.to_string();
-  const epoch_guard guard = a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, state_->look().epoch};
+  const epoch_guard guard =
+      a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, state_->look().epoch, {}};
+  a->losses = state_->losses;
   send({"EVAL", compare_and_set_mark, "2", a->cell->key, guard.key, expected, target, guard.value},
        [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
 }
@@ -64,6 +67,12 @@ void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire
   if (word == "set") {
     state_->figures.check_duration_seconds.observe(clock::now() - a->started);
     a->cell->saw(a->target);
+    if (a->healing == nullptr && a->losses != state_->losses) {
+      // It was lost meanwhile, and too late for those that were put back.
+      a->expected = attempt::expects::this_mark;
+      a->expected_mark = a->target;
+      return try_raise(a);
+    }
     const bool raised = a->expected != attempt::expects::this_mark || a->expected_mark != a->target;
     if (raised) state_->figures.raises_total.add();
     if (a->target > a->wanted) return a->done({raise_outcome::kind::stale, false, a->target, {}});
@@ -230,6 +239,7 @@ void redis_control::keys_of(const std::vector<std::string>& arguments,
 // ── marks that the backend lost ─────────────────────────────────────────────────────────────────────────────────────────
 
 void redis_control::heal_all(epoch_guard guard) {
+  ++state_->losses;
   auto remembered = state_->marks.all();
   std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
   heal_more(std::make_shared<mark_healing>(std::move(guard), std::move(remembered)));
@@ -241,8 +251,10 @@ void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing) {
     a->cell = std::move(cell);
     a->wanted = a->target = *a->cell->seen();
     a->healing = healing;
-    a->done = [self = shared_from_this(), healing, mine = connection_](const raise_outcome& outcome) {
-      healing->one_done(outcome.what != raise_outcome::kind::unavailable);
+    a->done = [self = shared_from_this(), healing, mine = connection_,
+               resource = a->cell->resource](const raise_outcome& outcome) {
+      const bool failed = outcome.what == raise_outcome::kind::unavailable;
+      healing->one_done(failed ? resource + ": " + outcome.detail : std::string());
       // A lost connection begins anew with everything.
       if (mine == self->connection_) self->heal_more(healing);
     };
@@ -255,7 +267,11 @@ void redis_control::healed(const mark_healing& healing) {
   if (healing.lost() > limits::lost_marks_logged_max)
     log::write(log::level::error, "marks went back",
                {{"gate", state_->gate.name}, {"marks", static_cast<std::int64_t>(healing.lost())}});
-  if (healing.failed()) return unfit("marks that the backend lost could not be put back");
+  if (!healing.problem().empty()) {
+    // Another thread of this process was first to settle it.
+    if (state_->look().epoch != healing.guard().known) return inspect();
+    return unfit("marks that the backend lost could not be put back: " + healing.problem());
+  }
   if (healing.guard().key == healing_key) return settle_epoch(healing.guard().value);
   healthy(healing.guard().value);
 }

@@ -10,7 +10,7 @@ namespace fencegate::backend {
 inline constexpr std::string_view epoch_key = "fencegate:epoch";
 
 // Stands in for the epoch while marks that were lost with it are put back: who puts them back shares this text, and when
-// it is gone, all were lost again. Ends by itself when nobody is at work any more.
+// it is gone, all were lost again.
 inline constexpr std::string_view healing_key = "fencegate:healing";
 
 // A mark that is not to be changed is touched by GETEX … PERSIST. Redis takes that for a write, and refuses it where it
@@ -36,13 +36,12 @@ end
 return {'set'}
 )lua";
 
-// Begins to put marks back, or joins who has begun. KEYS: epoch, healing_key. ARGV: a text for the latter, how long it
-// stays, in milliseconds. Answers the text that is in force; nil: there is an epoch.
+// Begins to put marks back, or joins who has begun. KEYS: epoch, healing_key. ARGV: a text for the latter. Answers the text
+// that is in force; nil: there is an epoch.
 inline constexpr std::string_view join_healing = R"lua(
-if redis.call('GET', KEYS[1]) then return false end
-local text = redis.call('GET', KEYS[2]) or ARGV[1]
-redis.call('SET', KEYS[2], text, 'PX', ARGV[2])
-return text
+if (redis.call('GET', KEYS[1]) or '') ~= '' then return false end
+redis.call('SET', KEYS[2], ARGV[1], 'NX')
+return redis.call('GET', KEYS[2])
 )lua";
 
 // Writes an epoch unless there is one. KEYS: epoch, healing_key. ARGV: the epoch, the expected text of healing_key
@@ -111,7 +110,10 @@ for i = 1, n do
   if was[i] == '' and #ARGV >= command then redis.call('DEL', KEYS[i]) end
 end
 for i = 1, n do
-  if moves[i] then redis.call('SET', KEYS[i], ARGV[2 + i]) else redis.call('GETEX', KEYS[i], 'PERSIST') end
+  if not moves[i] then redis.call('GETEX', KEYS[i], 'PERSIST') end
+end
+for i = 1, n do
+  if moves[i] then redis.call('SET', KEYS[i], ARGV[2 + i]) end
 end
 if #ARGV < command then return was end
 local ran, r = pcall(function() return redis.pcall(unpack(ARGV, command)) end)

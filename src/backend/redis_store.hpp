@@ -86,6 +86,7 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   [[nodiscard]] bool expects_no_rise(const presented_claims& wanted) const;
   void ask_first(const std::shared_ptr<attempt>& a);
   void send_raising(const std::shared_ptr<attempt>& a);
+  void raised_too_early(const std::shared_ptr<attempt>& a);
   void explain(const std::shared_ptr<attempt>& a);
   void look_first(const std::shared_ptr<attempt>& a);
   void send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks);

@@ -18,7 +18,7 @@ TEST(MarkHealing, NothingToDoIsOverAtOnce) {
   mark_healing healing({}, {});
   EXPECT_TRUE(healing.over());
   EXPECT_EQ(healing.begin_next(), nullptr);
-  EXPECT_FALSE(healing.failed());
+  EXPECT_EQ(healing.problem(), "");
 }
 
 TEST(MarkHealing, EachMarkOnceAndNeverTooManyUnderWay) {
@@ -34,20 +34,24 @@ TEST(MarkHealing, EachMarkOnceAndNeverTooManyUnderWay) {
     ASSERT_LE(under_way.size(), limits::marks_healed_at_once_max);
     ASSERT_FALSE(under_way.empty());
     under_way.pop_front();
-    healing.one_done(true);
+    healing.one_done({});
   }
   EXPECT_EQ(begun, count);
-  EXPECT_FALSE(healing.failed());
+  EXPECT_EQ(healing.problem(), "");
 }
 
-TEST(MarkHealing, OneThatFailedFailsItButNotTheOthers) {
-  mark_healing healing({}, cells(3));
-  for (const bool ok : {true, false, true}) {
-    ASSERT_NE(healing.begin_next(), nullptr);
-    healing.one_done(ok);
-  }
+TEST(MarkHealing, OneThatFailedEndsItWhenThoseUnderWayAreDone) {
+  mark_healing healing({}, cells(1000));
+  std::size_t begun = 0;
+  while (healing.begin_next() != nullptr) ++begun;
+  healing.one_done({});
+  healing.one_done("r1: why");
+  healing.one_done("r2: why");
+  EXPECT_EQ(healing.begin_next(), nullptr);
+  EXPECT_FALSE(healing.over());
+  for (std::size_t i = 3; i < begun; ++i) healing.one_done({});
   EXPECT_TRUE(healing.over());
-  EXPECT_TRUE(healing.failed());
+  EXPECT_EQ(healing.problem(), "r1: why");
 }
 
 TEST(MarkHealing, OnlyTheFirstLostMarksAreNamed) {

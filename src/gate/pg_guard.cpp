@@ -38,6 +38,11 @@ pg_guard::effect pg_guard::effect_of(const std::vector<std::string>& words) {
   if (!words.empty() && std::find(enders.begin(), enders.end(), words[0]) != enders.end() && !has(words, "TO"))
     return {.ends = true};
   if (is(words, 0, "SET") && is(words, 1, "TRANSACTION")) return {};  // must come before any query, hence the guard
+  // They write nothing, and the server takes no snapshot for them. With a guard in front SET TRANSACTION would come too
+  // late behind them, and a transaction that is not READ COMMITTED would not see what it waited for in LOCK.
+  constexpr std::array<std::string_view, 6> quiet{"SET", "RESET", "SHOW", "LOCK", "LISTEN", "UNLISTEN"};
+  if (!words.empty() && std::find(quiet.begin(), quiet.end(), words[0]) != quiet.end() && !is(words, 1, "CONSTRAINTS"))
+    return {.works = true, .quiet = true};
   if (is(words, 0, "CALL") || is(words, 0, "DO")) return {.commits_inside = true, .works = true};
   return {.works = true};
 }
@@ -77,7 +82,7 @@ bool pg_guard::in_block(const pg_flight& flight) const { return begun_ || (fligh
 
 pg_guard::advice pg_guard::before(const effect& e, const pg_flight& flight) {
   if (e.commits_inside && !in_block(flight)) return {advice::kind::refuse, inner_commits};
-  if (!e.works || guarded_) return {};
+  if (!e.works || guarded_ || (e.quiet && in_block(flight))) return {};
   // In a failed transaction nothing works but its end, which a guard would keep from being reached.
   if (flight.status() == 'E' && !ended_) return {};
   guarded_ = true;
@@ -90,7 +95,10 @@ pg_guard::advice pg_guard::on_query(const wire::sql_scanner::findings& text, con
   if (!flight.idle()) return {flight.unsynced() ? advice::kind::refuse : advice::kind::wait, uncovered};
   in_stretch_ = begun_ = ended_ = false;
   effect e = effect_of(text);
-  if (!whole) e.works = true;
+  if (!whole) {
+    e.works = true;
+    e.quiet = false;
+  }
   const auto out = before(e, flight);
   if (e.ends) guarded_ = false;  // whatever the server says of it
   return out;
@@ -101,13 +109,17 @@ pg_guard::advice pg_guard::on_parse(std::string_view name, const wire::sql_scann
   if (const auto why = unfit(text); !why.empty()) return {advice::kind::refuse, why};
   if (!begin_stretch(flight)) return {advice::kind::wait};
   effect e = effect_of(text);
-  if (!whole) e.works = true;
+  if (!whole) {
+    e.works = true;
+    e.quiet = false;
+  }
   if (name.empty()) unnamed_parsed_ = true;
   const auto known = statements_.find(name);
   if (known != statements_.end() && !name.empty()) {
     // The server may refuse this Parse, and keep what the name meant.
     known->second = {known->second.begins && e.begins, known->second.ends || e.ends,
-                     known->second.commits_inside || e.commits_inside, known->second.works || e.works};
+                     known->second.commits_inside || e.commits_inside, known->second.works || e.works,
+                     known->second.quiet && e.quiet};
   } else if (known != statements_.end() || statements_.size() < names_max) {
     statements_.insert_or_assign(std::string(name), e);
   }

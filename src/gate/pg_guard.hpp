@@ -54,6 +54,7 @@ class pg_guard {
     bool ends = false;
     bool commits_inside = false;  // CALL, DO: unless in a transaction block
     bool works = false;           // anything else: needs a guard
+    bool quiet = false;           // … unless in a transaction block, whose first statement to do more gets it
   };
   [[nodiscard]] static effect effect_of(const std::vector<std::string>& words);
   [[nodiscard]] static effect effect_of(const wire::sql_scanner::findings& text);

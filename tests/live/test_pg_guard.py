@@ -166,6 +166,22 @@ class Guarded(GuardTest):
         run_sql(client, "COMMIT")
         self.assertEqual(self.written(), ["34"])
 
+    def test_who_waited_for_a_table_sees_what_it_waited_for(self):
+        for level in ("REPEATABLE READ", "SERIALIZABLE"):
+            with self.subTest(level):
+                first, second = self.connect(34), self.connect(34)
+                for client in (first, second):
+                    run_sql(client, f"BEGIN ISOLATION LEVEL {level}")
+                run_sql(first, "LOCK TABLE writes IN EXCLUSIVE MODE")
+                waits = threading.Thread(target=run_sql, args=(second, "LOCK TABLE writes IN EXCLUSIVE MODE"))
+                waits.start()
+                eventually(lambda: self.server.value("SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+                self.write(first, level)
+                run_sql(first, "COMMIT")
+                waits.join()
+                self.assertEqual(run_sql(second, "SELECT who FROM writes WHERE who = %s", level), [(level,)])
+                run_sql(second, "COMMIT")
+
     def test_a_guard_leaves_nothing_in_the_transaction_but_its_lock(self):
         client = self.connect(34, autocommit=False)
         # These would see the guard's own names; the second statement runs in a transaction that has its guard.

@@ -81,6 +81,29 @@ TEST_F(GuardTest, WhatSetsATransactionUpGoesFirst) {
   EXPECT_EQ(run("SAVEPOINT a", "SAVEPOINT", 'T'), kind::guard) << "the guard is older than any savepoint";
 }
 
+// Behind a guard SET TRANSACTION would be refused, and what waits in LOCK would see what was there before.
+TEST_F(GuardTest, WhatTakesNoSnapshotInABlockGoesBeforeTheGuard) {
+  for (const std::string_view sql : {"SHOW x", "SET LOCAL TRANSACTION ISOLATION LEVEL SERIALIZABLE", "LOCK TABLE t",
+                                     "SET transaction_isolation = serializable", "RESET x", "LISTEN x", "UNLISTEN x"}) {
+    EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+    EXPECT_EQ(run(sql, "x", 'T'), kind::bare) << sql;
+    EXPECT_EQ(run("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET", 'T'), kind::bare);
+    EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard) << sql;
+    EXPECT_EQ(run(sql, "x", 'T'), kind::bare) << sql;
+    EXPECT_EQ(run("COMMIT", "COMMIT", 'I'), kind::bare);
+    EXPECT_EQ(run(sql, "x", 'I'), kind::guard) << "a transaction of its own: " << sql;
+    EXPECT_EQ(step("BEGIN"), kind::bare);
+    EXPECT_EQ(step(sql), kind::bare) << sql;
+    EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard) << sql;
+    EXPECT_EQ(step("COMMIT"), kind::bare);
+    EXPECT_EQ(step(sql), kind::guard) << sql;
+    EXPECT_EQ(sync(), kind::bare);
+    ready('I');
+  }
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(run("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS", 'T'), kind::guard) << "triggers may write";
+}
+
 TEST_F(GuardTest, AChainedTransactionIsGuardedAnew) {
   EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
   EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard);

@@ -18,6 +18,9 @@ struct epoch_guard {
   std::string_view key;  // epoch_key, or while there is no epoch healing_key (backend/redis_scripts.hpp)
   std::string value;
   std::string known;  // the epoch that this process knew when it began
+
+  // All is in order but these marks.
+  [[nodiscard]] bool of_late() const { return value == known; }
 };
 
 class mark_healing {
@@ -32,6 +35,12 @@ class mark_healing {
     if (under_way_ == limits::marks_healed_at_once_max || next_ == cells_.size() || !problem_.empty()) return nullptr;
     ++under_way_;
     return std::move(cells_[next_++]);
+  }
+  // Those that have not begun; they never will.
+  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> take_rest() {
+    std::vector<std::shared_ptr<mark_cell>> rest(cells_.begin() + static_cast<std::ptrdiff_t>(next_), cells_.end());
+    next_ = cells_.size();
+    return rest;
   }
   // problem: why it could not be put back; "" = it was.
   void one_done(std::string problem) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace fencegate::backend {
@@ -27,13 +28,13 @@ class mark_cell {
   const std::string key;  // where the mark is kept in Redis
 
   [[nodiscard]] std::optional<fence::token> seen() const {
-    const std::int64_t value = seen_.load(std::memory_order_acquire);
+    const std::int64_t value = seen_.load();
     if (value < 0) return std::nullopt;
     return fence::token(value);
   }
   void saw(fence::token mark) {
-    std::int64_t known = seen_.load(std::memory_order_relaxed);
-    while (known < mark.value() && !seen_.compare_exchange_weak(known, mark.value(), std::memory_order_acq_rel)) {
+    std::int64_t known = seen_.load();
+    while (known < mark.value() && !seen_.compare_exchange_weak(known, mark.value())) {
     }
   }
 
@@ -62,6 +63,20 @@ class mark_memory {
     return at == cells_.end() ? std::nullopt : at->second->seen();
   }
 
+  // Marks that the backend lost are put back from all(), behind note_loss(). So when losses() has moved, between what was
+  // sent to raise a mark and the time when its answer is in the cell, it may have come too late for that.
+  [[nodiscard]] std::uint64_t losses() const { return losses_; }
+  void note_loss() { ++losses_; }
+  // Then it is to be put back, too.
+  void came_late(std::shared_ptr<mark_cell> cell) {
+    const std::lock_guard lock(mutex_);
+    late_.push_back(std::move(cell));
+  }
+  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> take_late() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(late_, {});
+  }
+
   [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> all() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<mark_cell>> out;
@@ -82,6 +97,8 @@ class mark_memory {
 
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<mark_cell>> cells_;
+  std::vector<std::shared_ptr<mark_cell>> late_;
+  std::atomic<std::uint64_t> losses_{0};
 };
 
 }  // namespace fencegate::backend

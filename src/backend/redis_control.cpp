@@ -12,7 +12,6 @@
 #include <boost/asio/local/stream_protocol.hpp>
 
 #include <algorithm>
-#include <random>
 
 namespace fencegate::backend {
 
@@ -42,22 +41,6 @@ std::string info_field(std::string_view info, std::string_view name) {
     at = end + 2;
   }
   return {};
-}
-
-// A gate that starts and finds data but no epoch cannot know whether this is its first day or the morning after a loss.
-// It begins, but it says so in the epoch: gates that knew another one stay closed.
-constexpr std::string_view epoch_of_empty = "empty-", epoch_beside_data = "first-";
-
-// How long a process that has just started waits for others to put marks back. One that is later than this puts the rest
-// back under the new epoch.
-constexpr std::chrono::seconds healing_wait{15};
-
-std::string random_text() {
-  static constexpr std::string_view digits = "0123456789abcdef";
-  std::random_device random;
-  std::string text;
-  for (int i = 0; i < 24; ++i) text += digits[random() % digits.size()];
-  return text;
 }
 
 }  // namespace
@@ -315,77 +298,6 @@ void redis_control::inspect() {
   });
 }
 
-// The epoch is gone or new: the marks were lost with it. Everything that this process remembers is put back before a
-// write is admitted again, and only then is the new epoch taken over. Where data survived the marks (SWAPDB, FLUSHDB of
-// database 0, a partial restore), what this process never saw is lost all the same: that stays closed until an operator
-// has looked and writes an epoch. A server that was started anew or promoted may have the old epoch and older marks.
-void redis_control::check_epoch() {
-  auto on_keys = [self = shared_from_this(), asked = state_->look().epoch](const wire::reply_value* reply) {
-    if (reply == nullptr) return;
-    if (reply->type != '*' || reply->elements.size() != 2)
-      return self->unfit("the epoch could not be read: " + words_of(reply));
-    const std::string found(reply->elements[0].text);
-    const std::string healing(reply->elements[1].text);
-    const std::string known = self->state_->look().epoch;
-    // Another thread has created or renewed the epoch meanwhile; this answer may be from before that.
-    if (known != asked) return self->check_epoch();
-    // An operator wrote the epoch: nobody needs this any more.
-    if (!found.empty() && !healing.empty()) self->send({"DEL", healing_key}, [](const wire::reply_value*) {});
-    if (!found.empty() && (known.empty() || known == found)) {
-      if (self->proven_.empty() || self->proven_ == self->inspected_) return self->healthy(found);
-      return self->heal_all({epoch_key, found, known});
-    }
-    if (known.empty())
-      return healing.empty() || self->waited_for(healing)
-                 ? self->settle_epoch(healing)
-                 : self->unfit("the backend lost its marks; another fencegate puts them back");
-    if (found.empty() ? !self->server_empty_ && healing.empty() : found.starts_with(epoch_beside_data))
-      return self->unfit(
-          "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then "
-          "SET "
-          "fencegate:epoch to any new text");
-    self->not_ready("the backend lost its marks; they are being put back");
-    if (!std::exchange(self->loss_told_, true)) {
-      log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
-      self->state_->figures.regressions_total.add();
-    }
-    if (found.empty()) return self->begin_healing();
-    self->heal_all({epoch_key, found, known});
-  };
-  send({"MGET", epoch_key, healing_key}, std::move(on_keys));
-}
-
-// There is no epoch: marks are put back under a text of their own, which all share who remember some. A second loss takes
-// that away, too, and then nothing of this healing counts. A process that has just started waits for their end.
-void redis_control::begin_healing() {
-  send({"EVAL", join_healing, "2", epoch_key, healing_key, random_text()},
-       [self = shared_from_this()](const wire::reply_value* reply) {
-         if (reply == nullptr) return;
-         if (is_error(reply)) return self->unfit("marks cannot be put back: " + words_of(reply));
-         if (reply->null) return self->unfit("another fencegate has written an epoch");
-         self->heal_all({healing_key, std::string(reply->text), self->state_->look().epoch});
-       });
-}
-
-bool redis_control::waited_for(const std::string& healing) {
-  if (std::exchange(waits_for_, healing) != healing) waits_since_ = clock::now();
-  return clock::now() - waits_since_ > healing_wait;
-}
-
-// `healing`: the text under which marks were put back; "" = none were lost.
-void redis_control::settle_epoch(const std::string& healing) {
-  const bool of_empty = server_empty_ || !healing.empty();
-  const std::string fresh = std::string(of_empty ? epoch_of_empty : epoch_beside_data) + random_text();
-  send({"EVAL", write_epoch, "2", epoch_key, healing_key, fresh, healing},
-       [self = shared_from_this()](const wire::reply_value* reply) {
-         if (reply == nullptr) return;
-         if (is_error(reply) || (!reply->null && reply->text.empty()))
-           return self->unfit("the epoch could not be written: " + words_of(reply));
-         if (reply->null) return self->unfit("marks were lost again while they were put back");
-         self->healthy(std::string(reply->text));
-       });
-}
-
 void redis_control::healthy(std::string epoch) {
   if (!up_) log::write(log::level::info, "backend up", {{"gate", state_->gate.name}});
   inspecting_ = false;
@@ -402,6 +314,7 @@ void redis_control::healthy(std::string epoch) {
       p.epoch = epoch;
     });
   answer_rechecks();
+  heal_late();
 }
 
 void redis_control::recheck(std::function<void()> done) {

@@ -94,6 +94,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
     std::chrono::steady_clock::time_point deadline;
   };
   struct attempt;
+  struct comparison;
 
   void connect();
   void connect_to(std::vector<stream::endpoint> endpoints);
@@ -102,7 +103,10 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void check_epoch();
   void begin_healing();
   [[nodiscard]] bool waited_for(const std::string& healing);
+  void compare_all(const std::string& epoch);
+  void compare_more(const std::shared_ptr<comparison>& c);
   void heal_all(epoch_guard guard);
+  void heal_late();
   void heal_more(const std::shared_ptr<mark_healing>& healing);
   void healed(const mark_healing& healing);
   void settle_epoch(const std::string& healing);

@@ -6,6 +6,10 @@
 #include "base/log.hpp"
 #include "wire/resp_request.hpp"
 
+#include <algorithm>
+#include <span>
+#include <utility>
+
 namespace fencegate::backend {
 
 using detail::is_error;
@@ -23,7 +27,9 @@ struct redis_control::attempt {
   fence::token target;  // what it writes: `wanted`, or what was seen before when the backend forgot it
   std::shared_ptr<mark_healing> healing;  // of which it is a part
   int tries = 0;
-  std::uint64_t losses = 0;  // of which it knew when it was sent
+  // When it was sent:
+  std::uint64_t losses = 0;
+  std::optional<fence::token> seen;
   clock::time_point started = clock::now();
 };
 
@@ -54,7 +60,8 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
   const std::string target = look ? "" : a->target.to_string();
   const epoch_guard guard =
       a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, state_->look().epoch, {}};
-  a->losses = state_->losses;
+  a->losses = state_->marks.losses();
+  a->seen = a->cell->seen();
   send({"EVAL", compare_and_set_mark, "2", a->cell->key, guard.key, expected, target, guard.value},
        [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
 }
@@ -67,7 +74,7 @@ void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire
   if (word == "set") {
     state_->figures.check_duration_seconds.observe(clock::now() - a->started);
     a->cell->saw(a->target);
-    if (a->healing == nullptr && a->losses != state_->losses) {
+    if (a->healing == nullptr && a->losses != state_->marks.losses()) {
       // It was lost meanwhile, and too late for those that were put back.
       a->expected = attempt::expects::this_mark;
       a->expected_mark = a->target;
@@ -92,7 +99,7 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   const auto seen = a->cell->seen();
   a->target = seen ? std::max(a->wanted, *seen) : a->wanted;
   if (!found) {
-    if (seen) note_regression(*a, "none");
+    if (a->seen) note_regression(*a, "none");
     a->expected = attempt::expects::no_mark;
     // No mark yet: there is nothing to measure a step against.
     return try_raise(a);
@@ -100,7 +107,7 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   const auto mark = fence::token::parse(*found);
   if (mark.has_error())
     return a->done({raise_outcome::kind::unavailable, false, {}, "the mark in Redis is not a canonical integer"});
-  if (seen && *mark < *seen) note_regression(*a, *found);
+  if (a->seen && *mark < *a->seen) note_regression(*a, *found);
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
   if (*mark >= a->target) {
     a->cell->saw(*mark);
@@ -190,6 +197,7 @@ bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::func
   const auto epoch = state_->look().epoch;
   if (!up_ || epoch.empty()) return false;
   std::vector<std::shared_ptr<mark_cell>> cells;
+  cells.reserve(claims.size());
   for (const auto& one : claims) cells.push_back(state_->marks.cell(one.resource));
   const auto all = std::make_shared<bool>(true);
   for (std::size_t i = 0; i < claims.size(); ++i)
@@ -238,8 +246,15 @@ void redis_control::keys_of(const std::vector<std::string>& arguments,
 
 // ── marks that the backend lost ─────────────────────────────────────────────────────────────────────────────────────────
 
+void redis_control::heal_late() {
+  auto late = state_->marks.take_late();
+  std::erase_if(late, [](const auto& cell) { return !cell->seen(); });
+  const std::string epoch = state_->look().epoch;
+  if (!late.empty()) heal_more(std::make_shared<mark_healing>(epoch_guard{epoch_key, epoch, epoch}, std::move(late)));
+}
+
 void redis_control::heal_all(epoch_guard guard) {
-  ++state_->losses;
+  state_->marks.note_loss();
   auto remembered = state_->marks.all();
   std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
   heal_more(std::make_shared<mark_healing>(std::move(guard), std::move(remembered)));
@@ -252,9 +267,14 @@ void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing) {
     a->wanted = a->target = *a->cell->seen();
     a->healing = healing;
     a->done = [self = shared_from_this(), healing, mine = connection_,
-               resource = a->cell->resource](const raise_outcome& outcome) {
+               put_back = a->cell](const raise_outcome& outcome) {
+      auto& marks = self->state_->marks;
       const bool failed = outcome.what == raise_outcome::kind::unavailable;
-      healing->one_done(failed ? resource + ": " + outcome.detail : std::string());
+      const bool of_late = healing->guard().of_late();
+      if (failed && of_late) marks.came_late(put_back);
+      healing->one_done(failed && !of_late ? put_back->resource + ": " + outcome.detail : std::string());
+      if (of_late && mine != self->connection_)
+        for (auto& one : healing->take_rest()) marks.came_late(std::move(one));
       // A lost connection begins anew with everything.
       if (mine == self->connection_) self->heal_more(healing);
     };
@@ -267,6 +287,7 @@ void redis_control::healed(const mark_healing& healing) {
   if (healing.lost() > limits::lost_marks_logged_max)
     log::write(log::level::error, "marks went back",
                {{"gate", state_->gate.name}, {"marks", static_cast<std::int64_t>(healing.lost())}});
+  if (healing.guard().of_late()) return;
   if (!healing.problem().empty()) {
     // Another thread of this process was first to settle it.
     if (state_->look().epoch != healing.guard().known) return inspect();

@@ -70,6 +70,11 @@ if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' ..
 return r
 )lua";
 
+// An epoch was written by an operator. KEYS: epoch, healing_key. ARGV: what they are, for the latter to be deleted.
+inline constexpr std::string_view end_healing = R"lua(
+if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('GET', KEYS[2]) == ARGV[2] then redis.call('DEL', KEYS[2]) end
+)lua";
+
 // Raises marks, all or none, and runs one command behind that, if there is one. KEYS: marks, then the epoch. ARGV: the
 // expected epoch, "spend" (equal_token: reject: each mark is below its token) or "raise" (none is above it), n tokens,
 // n least marks that they may follow on, n marks that were seen before ("" = none), then the command. Digits are

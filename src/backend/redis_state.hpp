@@ -47,8 +47,6 @@ struct redis_state {
     figures.backend_up.set(picture_.ready ? 1 : 0);
   }
   std::atomic<std::uint64_t> version{1};
-  // Counts, before marks are listed that are to be put back. An answer to what was sent before that came too late for it.
-  std::atomic<std::uint64_t> losses{0};
 
  private:
   mutable std::mutex mutex_;

@@ -144,7 +144,8 @@ void redis_store::seal_now(const link& by, clock::time_point deadline, const pre
 
 // ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void redis_store::run(store_caller from, presented_claims wanted, std::vector<std::string> command, run_callback done) {
+void redis_store::run(const store_caller& from, presented_claims wanted, std::vector<std::string> command,
+                      run_callback done) {
   using kind = command_outcome::kind;
   if (auto why = known_rejected(state_->marks, wanted))
     return answer(from, done, command_outcome{kind::rejected, {}, *why, {}});
@@ -218,7 +219,7 @@ void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
 // All in one script: of those who bring the same tokens at the same time, one is first.
 void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
   a->sent = clock::now();
-  a->losses = state_->losses;
+  a->losses = state_->marks.losses();
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
   if (!a->by->run_raising(a->wanted, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
@@ -226,8 +227,7 @@ void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
 
 // Redis raised them, and lost them before that was read: too late for those that were put back.
 void redis_store::raised_too_early(const std::shared_ptr<attempt>& a) {
-  for (const auto& one : a->wanted.claims)
-    a->by->raise(state_->marks.cell(one.resource), one.presented, 0, [](const raise_outcome&) {});
+  for (const auto& one : a->wanted.claims) state_->marks.came_late(state_->marks.cell(one.resource));
   if (!a->wanted.spends) return try_run(a);
   a->done({command_outcome::kind::unknown, {}, {}, "Redis lost its marks meanwhile, and perhaps this"});
 }
@@ -275,7 +275,7 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
     if (!a->wanted.claims.empty()) state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
     if (!a->wanted.read_only)
       for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
-    if ((a->wanted.spends || a->only_raises()) && a->losses != state_->losses) return raised_too_early(a);
+    if ((a->wanted.spends || a->only_raises()) && a->losses != state_->marks.losses()) return raised_too_early(a);
     if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());
     return a->done({kind::done, owned(*reply), {}, {}});
   }

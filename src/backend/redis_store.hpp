@@ -60,7 +60,7 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   void seal(store_caller from, presented_claims wanted, seal_callback done);
   // Runs one command behind its check; raises the marks first where it has to, or in the same script where tokens are
   // spent: one that was used has been used by what was applied. Keys of the fence are refused.
-  void run(store_caller from, presented_claims wanted, std::vector<std::string> command, run_callback done);
+  void run(const store_caller& from, presented_claims wanted, std::vector<std::string> command, run_callback done);
 
   // Any thread. What this process has seen of a mark: reason to reject, never to admit.
   [[nodiscard]] std::optional<fence::token> seen(std::string_view resource) const {

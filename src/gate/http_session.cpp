@@ -30,9 +30,9 @@ std::string without_port(const std::string& address) {
 }  // namespace
 
 http_session::http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended)
-    : relay_session(shard.context, shard.sockets, std::move(client), client_address, std::move(ended)),
+    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended)),
       shard_(shard),
-      engine_(*this, shard.gate, shard.plan, shard.figures, without_port(client_address)) {}
+      engine_(*this, shard.gate, shard.plan, shard.figures, without_port(client_address_)) {}
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

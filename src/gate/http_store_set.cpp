@@ -136,7 +136,7 @@ atomic_answer answer_of(const backend::command_outcome& ran, const claims_list& 
       out.what = atomic_answer::outcome::rejected;
       out.why = ran.why;
       break;
-    case kind::unknown: out.detail = "Redis went away before it had answered: " + ran.detail; break;
+    case kind::unknown: out.detail = "Redis may have run it: " + ran.detail; break;
   }
   return out;
 }

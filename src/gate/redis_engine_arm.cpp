@@ -44,6 +44,7 @@ void redis_engine::start_arm() {
 void redis_engine::append_arm_tail(claim_mask mask) {
   arm_mask_ = mask;
   arm_epoch_ = host_.picture().epoch;
+  losses_ = marks_.losses();
   arm_error_.clear();
   arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
   arm_gone_back_.clear();
@@ -275,6 +276,7 @@ void redis_engine::mark_used(claim_mask required) {
     one.status = claim_status::used;
     one.mark = one.presented;
     one.cell->saw(one.presented);
+    if (losses_ != marks_.losses()) marks_.came_late(one.cell);
   }
 }
 

@@ -50,6 +50,27 @@ class LateAnswers(CutProxy):
         self._cut(pair)
 
 
+class LateExec(CutProxy):
+    """Holds back the answer to the first EXEC behind a SET, until `go`."""
+
+    def __init__(self, target_port):
+        super().__init__(target_port)
+        self.go, self._held = threading.Event(), None
+
+    def _pump(self, pair, source, sink):
+        """In place of CutProxy's."""
+        try:
+            while data := source.recv(65536):
+                if self._held is None and source is pair[0] and b"EXEC" in data and b"SET" in data:
+                    self._held = pair
+                if source is pair[1] and pair is self._held:
+                    self.go.wait()
+                sink.sendall(data)
+        except OSError:
+            pass
+        self._cut(pair)
+
+
 class MarksTest(LiveTest):
     def servers(self, **gate):
         redis = self.start(RedisServer())
@@ -314,6 +335,36 @@ class Regressions(MarksTest):
         go.set()
         if client.reply() == b"OK":
             eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"%d" % token, 6)
+
+    def test_a_token_that_was_used_when_its_mark_was_lost(self):
+        redis = self.start(RedisServer())
+        proxy = self.start(LateExec(redis.port))
+        gate = self.start(Gate(proxy, threads=1, policy={"equal_token": "reject"}))
+        client = self.holder(gate, "orders=34")
+        client.send_command("SET", "k", "v")
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34")
+        lost = redis.cli.call("GET", "fencegate:epoch")
+        redis.cli.call("FLUSHALL")
+        eventually(lambda: redis.cli.call("GET", "fencegate:epoch") not in (None, lost))
+        self.assertIsNone(redis.cli.call("GET", mark_key("orders")))
+        proxy.go.set()
+        self.assertEqual(client.reply(), b"OK")
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34")
+
+    def test_a_new_history_of_the_same_data(self):
+        """The first replica makes a primary begin one. Marks are compared; one that is none closes nothing else."""
+        redis, gate = self.servers()
+        self.holder(gate, "orders=34")
+        other = self.holder(gate, "other=5")
+        redis.cli.call("SET", mark_key("orders"), "thirty")
+        replica = self.start(RedisServer())
+        replica.cli.call("REPLICAOF", support.LOOPBACK, redis.port)
+        eventually(lambda: replica.info("replication")["master_link_status"] == "up")
+        looked = self.looks(redis)
+        eventually(lambda: self.looks(redis) > looked + 5)
+        self.assertEqual(other.call("SET", "k", "v"), b"OK")
+        self.assertEqual(self.answered(gate, "third=1", "SET", "k", "v"), b"OK")
+        self.assertEqual(gate.metric("regressions_total"), 0)
 
     def test_nobody_is_waited_for_forever(self):
         redis = self.start(RedisServer())

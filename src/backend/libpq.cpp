@@ -1,27 +1,19 @@
 #include "backend/libpq.hpp"
 
-#include <dlfcn.h>
+#include "backend/shared_library.hpp"
 
 namespace fencegate::backend {
 namespace {
 
-constexpr const char* library = "libpq.so.5";
-
 libpq functions;
 
 result<void> load() {
-  void* const loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (loaded == nullptr)  // NOLINTNEXTLINE(concurrency-mt-unsafe): what dlerror() tells is this thread's
-    return error{std::string("PostgreSQL needs ") + library + " (Debian: apt-get install libpq5): " + dlerror()};
-  const char* missing = nullptr;
-#define FENCEGATE_LIBPQ_FIND(name)                                                   \
-  functions.name = reinterpret_cast<decltype(functions.name)>(dlsym(loaded, #name)); \
-  if (functions.name == nullptr) missing = #name;
+  auto library = shared_library::load("libpq.so.5", "libpq5");
+  if (!library) return error{"PostgreSQL needs libpq of version 14 or newer: " + library.error().message};
+#define FENCEGATE_LIBPQ_FIND(name) library->find(#name, functions.name);
   FENCEGATE_LIBPQ(FENCEGATE_LIBPQ_FIND)
 #undef FENCEGATE_LIBPQ_FIND
-  if (missing != nullptr)
-    return error{std::string(library) + " has no " + missing + ": install that of PostgreSQL 14 or newer"};
-  return {};
+  return library->complete();
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ void pg_control::keep_connected(looked_after& to, connection& by) {
     tcp.resize(known[0].size());
     addresses.push_back(tcp.address());
   }
-  const auto how = parameters_of({gate_.upstream, gate_.control, to.name}, addresses);
+  const auto how = parameters_of({gate_.upstream, gate_.control, to.name, gate_.secured}, addresses);
   auto done = [self = shared_from_this(), &to, &by](const result<void>& outcome) {
     by.connecting = false;
     if (outcome) {

@@ -8,12 +8,36 @@ namespace fencegate::backend {
 
 using tcp = boost::asio::ip::tcp;
 
+namespace {
+
+const char* sslmode_of(settings::tls::check checks) {
+  switch (checks) {
+    case settings::tls::check::none: return "disable";
+    case settings::tls::check::nothing: return "require";
+    case settings::tls::check::authority: return "verify-ca";
+    case settings::tls::check::name: return "verify-full";
+  }
+  return "verify-full";
+}
+
+void add_tls(pg_link::parameters& how, const settings::tls& secured) {
+  how.emplace_back("sslmode", sslmode_of(secured.checks));
+  const auto add = [&](const char* name, const std::string& path) {
+    if (!path.empty()) how.emplace_back(name, path);
+  };
+  add("sslrootcert", secured.authorities);
+  add("sslcert", secured.certificate);
+  add("sslkey", secured.key);
+}
+
+}  // namespace
+
 pg_link::parameters parameters_of(const pg_target& to, const std::vector<boost::asio::ip::address>& addresses) {
   pg_link::parameters how{{"dbname", to.database},
                           {"application_name", "fencegate"},
-                          {"sslmode", "disable"},
                           {"gssencmode", "disable"},
                           {"client_encoding", "UTF8"}};
+  add_tls(how, to.secured);
   if (!to.login.user.empty()) how.emplace_back("user", to.login.user);
   if (!to.login.password.empty()) how.emplace_back("password", to.login.password);
   if (to.where.is_unix()) {
@@ -23,9 +47,13 @@ pg_link::parameters parameters_of(const pg_target& to, const std::vector<boost::
     how.emplace_back("port", path.substr(path.rfind('.') + 1));
     return how;
   }
-  std::string list;  // libpq tries one after the other
-  for (const auto& one : addresses) list += (list.empty() ? "" : ",") + one.to_string();
-  how.emplace_back("hostaddr", list);
+  std::string list, names;  // libpq tries one after the other; a certificate is for the name
+  for (const auto& one : addresses) {
+    list += (list.empty() ? "" : ",") + one.to_string();
+    names += (names.empty() ? "" : ",") + to.where.host;
+  }
+  how.emplace_back("host", addresses.empty() ? to.where.host : names);
+  if (!addresses.empty()) how.emplace_back("hostaddr", list);
   how.emplace_back("port", std::to_string(to.where.port));
   // A server that vanishes without a word is noticed within half a minute.
   how.emplace_back("keepalives_idle", "10");

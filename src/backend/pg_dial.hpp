@@ -17,9 +17,11 @@ struct pg_target {
   settings::address where;  // a unix socket's path is that of the socket itself
   settings::credentials login;
   std::string database;
+  settings::tls secured;
 };
 
-// For pg_link::connect. `addresses`: those of the host; none for a unix socket.
+// For pg_link::connect. `addresses`: those of the host, which libpq would otherwise resolve, and block; none for a unix
+// socket.
 [[nodiscard]] pg_link::parameters parameters_of(const pg_target& to,
                                                 const std::vector<boost::asio::ip::address>& addresses);
 

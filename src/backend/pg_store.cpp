@@ -36,7 +36,7 @@ void pg_store::start() {
     else
       self->note_problem(self->named(problem));
   };
-  const pg_target target{store_.where, store_.login, store_.database};
+  const pg_target target{store_.where, store_.login, store_.database, store_.secured};
   pool_ = std::make_shared<pg_pool>(context_, target, store_.pool, store_.connect, std::move(tell));
   pool_->start();
 }

@@ -41,31 +41,28 @@ std::string words_of(const PGconn* server, const PGresult* failed) {
 }
 
 connection connect(const postgres_place& place) {
-  const bool local = place.server.is_unix();
-  // Libpq takes a socket's folder, and the port its name ends with.
-  const auto slash = place.server.path.rfind('/');
-  const auto dot = place.server.path.rfind('.');
-  const std::string host = local ? place.server.path.substr(0, std::max<std::size_t>(slash, 1)) : place.server.host;
-  const std::string port = local ? place.server.path.substr(dot + 1) : std::to_string(place.server.port);
-  const std::string seconds = std::to_string(std::chrono::ceil<std::chrono::seconds>(place.connect_timeout).count());
-  const std::array<const char*, 9> names{
-      "host", "port", "dbname", "connect_timeout", "application_name", "client_encoding", "user", "password", nullptr};
-  std::array<const char*, 9> values{
-      host.c_str(), port.c_str(), place.database.c_str(), seconds.c_str(), "fencegate install", "UTF8", nullptr,
-      nullptr,      nullptr};
-  if (!place.login.user.empty()) values[6] = place.login.user.c_str();
-  if (!place.login.password.empty()) values[7] = place.login.password.c_str();
+  auto how = parameters_of(place.at, {});
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(place.connect_timeout).count();
+  how.emplace_back("connect_timeout", std::to_string(seconds));
+  how.emplace_back("application_name", "fencegate install");  // in place of the other
+  std::vector<const char*> names, values;
+  for (const auto& [name, value] : how) {
+    names.push_back(name.c_str());
+    values.push_back(value.c_str());
+  }
+  names.push_back(nullptr);
+  values.push_back(nullptr);
   return {pq().PQconnectdbParams(names.data(), values.data(), 0), pq().PQfinish};
 }
 
 }  // namespace
 
 std::string to_string(const postgres_place& place) {
-  const auto& at = place.server;
+  const auto& at = place.at.where;
   const bool ipv6 = at.host.find(':') != std::string::npos;
   const std::string host = ipv6 ? "[" + at.host + "]" : at.host;
   const std::string server = at.is_unix() ? at.path : host + ":" + std::to_string(at.port);
-  return fence::printable(server + "/" + place.database, message_bytes_max);
+  return fence::printable(server + "/" + place.at.database, message_bytes_max);
 }
 
 std::string install_script(const postgres_installation& what) {

@@ -2,8 +2,8 @@
 // serving thread. src/backend/schema/ is the SQL; src/backend/schema/1_roles.sql begins with how it works.
 #pragma once
 
+#include "backend/pg_dial.hpp"
 #include "base/result.hpp"
-#include "fence/gate_settings.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -19,9 +19,7 @@ namespace fencegate::backend {
 
 // One database, and as whom.
 struct postgres_place {
-  settings::address server;
-  settings::credentials login;
-  std::string database;
+  pg_target at;
   std::chrono::milliseconds connect_timeout{5'000};
 };
 

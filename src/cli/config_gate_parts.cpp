@@ -58,6 +58,17 @@ std::optional<upstream> read_upstream(report& to, section& gate, url_parser* par
   return std::move(*url);
 }
 
+void check_files(report& to, section& in, std::string_view key, const settings::tls& secured) {
+  const auto check = [&](std::string_view parameter, const std::string& path) {
+    if (path.empty()) return;
+    if (const auto found = to.from.file(path); !found)
+      in.complain(key, std::string(key) + ": cannot read " + std::string(parameter) + ": " + found.error().message);
+  };
+  check("sslrootcert", secured.authorities);
+  check("sslcert", secured.certificate);
+  check("sslkey", secured.key);
+}
+
 bool is_list(report& to, const YAML::Node& node, std::string_view what) {
   if (node.IsSequence()) return true;
   to.add(node.Mark(), std::string(what) + " must be a list");

@@ -31,6 +31,9 @@ void read_limits(report& to, section& gate, Gate& out) {
   gate.count("connections_max", out.connections_max, 1, connections_max_most);
 }
 
+// Complains, at the key of the URL that names them, about files that cannot be read.
+void check_files(report& to, section& in, std::string_view key, const settings::tls& secured);
+
 // Complains when `node` is not a list.
 [[nodiscard]] bool is_list(report& to, const YAML::Node& node, std::string_view what);
 

@@ -41,6 +41,8 @@ void read_server(report& to, section& gate, settings::postgres_gate& out) {
   if (!url) return;
   out.upstream = std::move(url->where);
   out.control = std::move(url->control);
+  check_files(to, gate, "upstream", url->secured);
+  out.secured = std::move(url->secured);
   out.control_database = std::move(url->database);
   if (out.control.user.empty() && !out.control.password.empty())
     gate.complain("upstream", "upstream has a password without a user: add the user");

@@ -6,6 +6,8 @@
 #include <boost/url/src.hpp>
 #include <boost/url/url_view.hpp>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <string>
@@ -42,9 +44,23 @@ result<std::string> host_of(const boost::urls::url_view& url, std::string_view s
   return {boost::system::in_place_value, std::move(host)};
 }
 
+// Libpq and the protocol take what stands in front of a NUL for the whole.
+bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
 // What may stand behind the "?" of a postgres URL.
 struct postgres_parameters {
-  std::optional<std::string> host, port, sslmode;
+  std::optional<std::string> host, port, sslmode, sslrootcert, sslcert, sslkey;
+
+  std::optional<std::string>* find(std::string_view key) {
+    const std::array<std::pair<std::string_view, std::optional<std::string>*>, 6> all{{{"host", &host},
+                                                                                       {"port", &port},
+                                                                                       {"sslmode", &sslmode},
+                                                                                       {"sslrootcert", &sslrootcert},
+                                                                                       {"sslcert", &sslcert},
+                                                                                       {"sslkey", &sslkey}}};
+    const auto at = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.first == key; });
+    return at == all.end() ? nullptr : at->second;
+  }
 };
 
 result<postgres_parameters> parameters_of(const boost::urls::url_view& url) {
@@ -52,21 +68,49 @@ result<postgres_parameters> parameters_of(const boost::urls::url_view& url) {
   boost::urls::encoding_opts plus_is_plus;
   plus_is_plus.space_as_plus = false;
   for (const auto& one : url.params(plus_is_plus)) {
-    auto* place = one.key == "host" ? &out.host : one.key == "port" ? &out.port : nullptr;
-    if (one.key == "sslmode") place = &out.sslmode;
-    if (place == nullptr) return error{"only host, port and sslmode may stand behind the question mark"};
+    auto* const place = out.find(one.key);
+    if (place == nullptr)
+      return error{"only host, port, sslmode, sslrootcert, sslcert and sslkey may stand behind the question mark"};
     if (place->has_value()) return error{"a parameter was given twice"};
     *place = one.value;
   }
-  if (out.sslmode && *out.sslmode != "disable")
-    return error{
-        "only sslmode=disable is served: there is no TLS between gate and server yet, so they must share a host or a "
-        "private network"};
   return out;
 }
 
-// Libpq and the protocol take what stands in front of a NUL for the whole.
-bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+result<settings::tls> tls_of(const postgres_parameters& given) {
+  using check = settings::tls::check;
+  settings::tls out;
+  const std::string mode = given.sslmode.value_or("disable");
+  if (mode == "require")
+    out.checks = check::nothing;
+  else if (mode == "verify-ca")
+    out.checks = check::authority;
+  else if (mode == "verify-full")
+    out.checks = check::name;
+  else if (mode == "allow" || mode == "prefer")
+    return error{"sslmode=" + mode +
+                 " may end in plain text without a word: choose disable, require, verify-ca or verify-full"};
+  else if (mode != "disable")
+    return error{"sslmode is one of disable, require, verify-ca and verify-full"};
+  out.authorities = given.sslrootcert.value_or("");
+  out.certificate = given.sslcert.value_or("");
+  out.key = given.sslkey.value_or("");
+  if (!out.wanted() && (given.sslrootcert || given.sslcert || given.sslkey))
+    return error{"sslrootcert, sslcert and sslkey need an sslmode: there is no TLS without one"};
+  if (out.wanted() && given.host) return error{"there is no TLS on a unix socket: leave sslmode out"};
+  for (const auto* path : {&out.authorities, &out.certificate, &out.key})
+    if (!path->empty() && (!path->starts_with('/') || has_nul(*path)))
+      return error{"sslrootcert, sslcert and sslkey are absolute paths of PEM files"};
+  const bool verifies = out.checks == check::authority || out.checks == check::name;
+  if (verifies && out.authorities.empty())
+    return error{"sslmode=" + mode + " needs sslrootcert, such as /etc/ssl/certs/ca-certificates.crt"};
+  if (!verifies && !out.authorities.empty())
+    return error{
+        "sslmode=require does not look at the server's certificate: choose verify-ca or verify-full, or leave "
+        "sslrootcert out"};
+  if (out.certificate.empty() != out.key.empty()) return error{"sslcert and sslkey belong together"};
+  return out;
+}
 
 result<std::string> database_of(const boost::urls::url_view& url, const std::string& user) {
   constexpr std::size_t name_bytes_max = 63;  // the server cuts what is longer
@@ -151,8 +195,10 @@ result<upstream> parse_postgres_url(std::string_view text) {
   const std::string scheme = url->scheme();
   if (scheme != "postgres" && scheme != "postgresql") return error{"the scheme must be postgres://"};
   if (url->has_fragment()) return error{"a fragment has no meaning here; " + std::string(postgres_shape)};
-  const auto given = parameters_of(*url);
+  auto given = parameters_of(*url);
   if (!given) return given.error();
+  auto secured = tls_of(*given);
+  if (!secured) return secured.error();
   upstream out;
   out.control = {url->user(), url->password()};
   if (has_nul(out.control.user) || has_nul(out.control.password))
@@ -163,6 +209,7 @@ result<upstream> parse_postgres_url(std::string_view text) {
   if (!database) return database.error();
   out.where = std::move(*where);
   out.database = std::move(*database);
+  out.secured = std::move(*secured);
   return out;
 }
 

@@ -14,7 +14,8 @@ namespace fencegate::cli {
 struct upstream {
   settings::address where;
   settings::credentials control;
-  std::string database;  // "" for redis
+  std::string database;   // "" for redis
+  settings::tls secured;  // postgres only
 };
 
 // "redis://[[user]:password@]host[:port]" (port 6379 when left out) or "unix://[[user]:password@]/path". A user without
@@ -24,8 +25,9 @@ struct upstream {
 // "postgres://[user[:password]@]host[:port][/database]", or for a unix socket
 // "postgres://[user[:password]@]/[database]?host=/directory[&port=…]", whose path is then that of the socket itself,
 // "/directory/.s.PGSQL.5432". Port 5432 when left out; the database is by default named as the user, or "postgres"
-// where there is none. `sslmode=disable` may be said. A user without a password is fine: the server decides what it
-// asks for.
+// where there is none. A user without a password is fine: the server decides what it asks for. TLS is asked for by
+// `sslmode=require`, `verify-ca` or `verify-full`, with libpq's `sslrootcert`, `sslcert` and `sslkey`; there is none by
+// default. What may end up in plain text (`allow`, `prefer`) is an error.
 [[nodiscard]] result<upstream> parse_postgres_url(std::string_view text);
 
 // "http://host[:port]" (port 80 when left out) or "unix:///path": where requests are forwarded to.

@@ -19,7 +19,7 @@ struct target {
 using targets = std::vector<target>;
 
 bool same_place(const backend::postgres_place& a, const backend::postgres_place& b) {
-  return a.server == b.server && a.database == b.database && a.login.user == b.login.user;
+  return a.at.where == b.at.where && a.at.database == b.at.database && a.at.login.user == b.at.login.user;
 }
 
 // Two gates in front of one database: it keeps the wider limits, and each gate its own.
@@ -49,9 +49,9 @@ std::optional<backend::postgres_limits> limits_of_store(const settings::process&
 }
 
 void add(targets& to, target one, const std::vector<std::string>& databases) {
-  std::vector<std::string> all = databases.empty() ? std::vector{one.place.database} : databases;
+  std::vector<std::string> all = databases.empty() ? std::vector{one.place.at.database} : databases;
   for (auto& database : all) {
-    one.place.database = std::move(database);
+    one.place.at.database = std::move(database);
     const auto known =
         std::find_if(to.begin(), to.end(), [&](const target& t) { return same_place(t.place, one.place); });
     if (known == to.end()) {
@@ -78,7 +78,9 @@ result<targets> find_targets(const settings::process& config, const install_requ
     what.gate_user = gate.control.user;
     what.limits = backend::postgres_limits{gate.policy.max_step, gate.cut_timeout};
     add(found,
-        {"gate " + gate.name, {gate.upstream, gate.control, gate.control_database, gate.limits_time.connect}, what},
+        {"gate " + gate.name,
+         {{gate.upstream, gate.control, gate.control_database, gate.secured}, gate.limits_time.connect},
+         what},
         request.databases);
   }
   if (!request.gate.empty() && found.empty()) return error{"there is no postgres gate named " + request.gate};
@@ -92,7 +94,8 @@ result<targets> find_targets(const settings::process& config, const install_requ
     const auto url = parse_store_url(store);
     what.gate_user = url->control.user;
     what.limits = limits_of_store(config, store.name);
-    add(found, {"store " + store.name, {url->where, url->control, url->database}, what}, request.databases);
+    add(found, {"store " + store.name, {{url->where, url->control, url->database, url->secured}}, what},
+        request.databases);
   }
   if (!request.store.empty() && found.size() == gates)
     return error{"there is no postgres store named " + request.store};

@@ -20,6 +20,21 @@ struct credentials {
   std::string password;  // "" = do not authenticate
 };
 
+// TLS to a PostgreSQL server, as libpq means it (https://www.postgresql.org/docs/15/libpq-ssl.html).
+struct tls {
+  enum class check : std::uint8_t {
+    none,       // no TLS at all
+    nothing,    // sslmode=require: what is sent is encrypted, for whoever has answered
+    authority,  // sslmode=verify-ca: it has a certificate of these authorities
+    name        // sslmode=verify-full: and the certificate is for the host that was asked for
+  } checks = check::none;
+  std::string authorities;  // path of a PEM file; "" unless the certificate is checked
+  std::string certificate;  // the gate's own, and its key: paths of PEM files; "" = none
+  std::string key;
+
+  [[nodiscard]] bool wanted() const { return checks != check::none; }
+};
+
 struct timeouts {
   std::chrono::milliseconds connect{5'000};  // to the backend; never 0
   std::chrono::milliseconds head{10'000};    // from accept, or from its first byte, to a whole command's head; 0 = none
@@ -50,6 +65,7 @@ struct postgres_gate {
   std::string name;
   address listen;
   address upstream;              // a unix socket's path is that of the socket itself, "/…/.s.PGSQL.5432"
+  tls secured;                   // from the upstream URL: to the server, for clients' links and the gate's own
   credentials control;           // from the upstream URL: for the gate's own connections
   std::string control_database;  // where the gate's own connection looks after the server; marks live in each database
   fence::policy policy;          // equal is always `accept`, read always `pass`
@@ -97,6 +113,7 @@ struct mark_store {
   address where;  // a unix socket's path is that of the socket itself
   credentials login;
   std::string database;   // postgres only
+  tls secured;            // postgres only
   std::size_t pool = 10;  // postgres only: connections at the same time, of all threads together; at least 2
   std::chrono::milliseconds connect{5'000};
 };

@@ -44,8 +44,8 @@ void http_session::connect() {
     if (closed_ || mine != attempt()) return;
     const auto targets = shard_.upstream->endpoints();
     if (targets.empty()) return on_unreachable(shard_.upstream->why_unresolved());
-    auto on_connected = [this](const boost::system::error_code& failed) {
-      if (failed) return on_unreachable(failed.message());
+    auto on_connected = [this](const result<void>& linked) {
+      if (!linked) return on_unreachable(linked.error().message);
       link_ = link::open;
       engine_.on_connected();
       after_event();

@@ -206,12 +206,15 @@ std::optional<std::string> pg_engine::take_from_backend() {
 }
 
 bool pg_engine::step_starting_backend() {
-  const auto message = take_from_backend();
+  auto message = take_from_backend();
   if (!message) return false;
   const auto body = std::string_view(*message).substr(wire::pg_head_bytes);
   switch (message->front()) {
     case 'R':
       if (body == std::string_view("\0\0\0\0", 4)) authenticated_ = true;
+      // The client's side has no TLS to which it could bind.
+      if (const auto left = wire::without_sasl_mechanism(body, "SCRAM-SHA-256-PLUS"))
+        message = wire::encode_pg_message('R', *left);
       break;
     case 'K':
       if (body.size() >= 4) {

@@ -33,9 +33,12 @@ class pg_protocol final : public protocol {
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     const bool leads = control_ == nullptr;
-    if (leads) control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
-    return std::make_unique<pg_sessions>(pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context)},
-                                         leads);
+    if (leads) {
+      control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
+      if (gate_.secured.wanted()) tls_ = std::make_shared<backend::tls_context>(gate_.secured, gate_.upstream.host);
+    }
+    return std::make_unique<pg_sessions>(
+        pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_}, leads);
   }
   std::string too_many_clients() const override {
     return wire::encode_pg_error(
@@ -47,6 +50,7 @@ class pg_protocol final : public protocol {
   metrics::gate& figures_;
   rejection_log& rejections_;
   std::shared_ptr<backend::pg_control> control_;
+  std::shared_ptr<backend::tls_context> tls_;
 };
 
 }  // namespace

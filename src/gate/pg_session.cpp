@@ -1,5 +1,6 @@
 #include "gate/pg_session.hpp"
 
+#include "backend/pg_tls.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -35,8 +36,8 @@ void pg_session::connect() {
     if (closed_ || mine != attempt()) return;
     const auto targets = shard_.control->endpoints();
     if (targets.empty()) return on_connect_failed(shard_.control->why_unresolved());
-    auto on_connected = [this](const boost::system::error_code& failed) {
-      if (failed) return on_connect_failed(failed.message());
+    auto on_connected = [this](const result<void>& linked) {
+      if (!linked) return on_connect_failed(linked.error().message);
       link_ = link::open;
       engine_.on_connected();
       after_event();
@@ -44,6 +45,11 @@ void pg_session::connect() {
     dial(targets, std::move(on_connected));
   };
   asio::post(shard_.context, std::move(begin));
+}
+
+void pg_session::secure(const std::shared_ptr<stream::socket>& fresh, const secured& done) {
+  if (shard_.tls == nullptr) return relay_session::secure(fresh, done);
+  backend::start_pg_tls(fresh, *shard_.tls, done);
 }
 
 void pg_session::on_connect_failed(const std::string& why) {
@@ -87,8 +93,12 @@ void pg_session::on_backend_bytes(std::string_view bytes) {
   if (busy) last_heard_ = now();  // a client that waited for an answer was not idle
 }
 
-void pg_session::on_end(peer& of, const boost::system::error_code&) {
-  if (&of == &backend_) return engine_.on_backend_end();
+void pg_session::on_end(peer& of, const boost::system::error_code& why) {
+  if (&of == &backend_) {
+    if (why.category() == backend::tls_category())
+      log::write(log::level::warn, "link to the server broke", {{"gate", shard_.gate.name}, {"error", why.message()}});
+    return engine_.on_backend_end();
+  }
   // A client that has gone takes its session with it, as on the server itself: an open transaction is rolled back.
   // But one that asked for a cancel and did not wait has asked.
   if (!engine_.cancels()) close();

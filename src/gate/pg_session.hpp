@@ -24,6 +24,7 @@ struct pg_shard {
   rejection_log& rejections;
   std::shared_ptr<backend::pg_control> control;
   poller& sockets;
+  std::shared_ptr<backend::tls_context> tls;  // of the links to the server; nullptr: they are plain text
 };
 
 class pg_session final : public relay_session, public pg_host {
@@ -61,6 +62,8 @@ class pg_session final : public relay_session, public pg_host {
   [[nodiscard]] bool wants_client() const override;
   [[nodiscard]] bool wants_backend() const override;
   void on_close() override;
+
+  void secure(const std::shared_ptr<stream::socket>& fresh, const secured& done) override;
 
   void on_connect_failed(const std::string& why);
   void drop_link();

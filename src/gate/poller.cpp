@@ -139,7 +139,8 @@ void poller::take_again() {
 
 // ── a socket ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void polled_socket::take(asio::generic::stream_protocol::socket from, error_code& failed) {
+void polled_socket::take(asio::generic::stream_protocol::socket from, std::unique_ptr<backend::tls_stream> secured,
+                         error_code& failed) {
   from.native_non_blocking(true, failed);
   if (failed) return;
   // A unix socket's read may end early between messages that carry credentials or descriptors.
@@ -151,6 +152,7 @@ void polled_socket::take(asio::generic::stream_protocol::socket from, error_code
     descriptor_ = -1;
     return;
   }
+  tls_ = std::move(secured);
   readable_ = ended_ = again_ = false;
   writable_ = true;
   interest_ = always;
@@ -163,13 +165,17 @@ void polled_socket::take(asio::generic::stream_protocol::socket from, error_code
 void polled_socket::on_event(std::uint32_t events) {
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) ended_ = true;
   if ((events & (EPOLLIN | EPOLLPRI)) != 0 || ended_) readable_ = true;
-  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) writable_ = true;
+  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) {
+    writable_ = true;
+    if (tls_ != nullptr && tls_->receive_waits_to_write()) readable_ = true;
+  }
   // A read ends early at urgent data.
   if ((events & EPOLLPRI) != 0) short_read_drains_ = false;
 }
 
 std::size_t polled_socket::receive(std::span<char> room, error_code& failed) {
   failed = {};
+  if (tls_ != nullptr) return receive_secured(room, failed);
   ssize_t got = 0;
   do {
     got = ::recv(descriptor_, room.data(), room.size(), MSG_DONTWAIT);
@@ -187,8 +193,22 @@ std::size_t polled_socket::receive(std::span<char> room, error_code& failed) {
   return 0;
 }
 
+// TLS may hold bytes of which the kernel has told already.
+std::size_t polled_socket::receive_secured(std::span<char> room, error_code& failed) {
+  const std::size_t got = tls_->receive(room, failed);
+  if (got != 0) return got;
+  readable_ = false;
+  if (failed == asio::error::would_block && tls_->receive_waits_to_write()) wait_for_room(failed);
+  return 0;
+}
+
 std::size_t polled_socket::send(std::string_view bytes, error_code& failed) {
   failed = {};
+  if (tls_ != nullptr) {
+    const std::size_t gone = tls_->send(bytes, failed);
+    if (failed == asio::error::would_block) wait_for_room(failed);
+    return gone;
+  }
   ssize_t gone = 0;
   do {
     gone = ::send(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -199,12 +219,16 @@ std::size_t polled_socket::send(std::string_view bytes, error_code& failed) {
     return 0;
   }
   failed = asio::error::would_block;
+  wait_for_room(failed);
+  return 0;
+}
+
+void polled_socket::wait_for_room(error_code& failed) {
   writable_ = false;
-  if ((interest_ & EPOLLOUT) != 0) return 0;
+  if ((interest_ & EPOLLOUT) != 0) return;
   // Room is asked for by those who once had none; all others would be woken by each reader of a unix socket.
   interest_ |= EPOLLOUT;
   if (poller_.control(EPOLL_CTL_MOD, descriptor_, interest_, ticket_) != 0) failed = last_error();
-  return 0;
 }
 
 void polled_socket::again() {
@@ -225,6 +249,8 @@ void polled_socket::close() {
   if (!is_open()) return;
   static_cast<void>(poller_.control(EPOLL_CTL_DEL, descriptor_, 0, ticket_));
   poller_.leave(ticket_);
+  if (tls_ != nullptr) tls_->say_goodbye();
+  tls_.reset();
   ::close(descriptor_);
   descriptor_ = -1;
   readable_ = writable_ = again_ = false;

@@ -2,12 +2,13 @@
 //
 // Asio tries to read before it waits, so that each read that finds bytes comes with one that finds none. Here a socket is
 // registered once, edge-triggered, and what the kernel has told is remembered until a call uses it up; a read that comes
-// back short has used it up. Nobody who stops reading for a while is called in vain. Timers, listeners and the gate's own
+// back short has used it up; with TLS, one that finds nothing has. Nobody who stops reading for a while is called in vain. Timers, listeners and the gate's own
 // links stay with Asio, whose reactor waits here instead of in its own epoll.
 //
 // There is one poller per io_context. It and its sockets are used by the thread that runs the io_context.
 #pragma once
 
+#include "backend/tls.hpp"
 #include "base/limits.hpp"
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -85,8 +86,9 @@ class polled_socket {
   polled_socket(const polled_socket&) = delete;
   polled_socket& operator=(const polled_socket&) = delete;
 
-  // Takes an open socket over from Asio. REQUIRES: not open yet.
-  void take(boost::asio::generic::stream_protocol::socket from, boost::system::error_code& failed);
+  // Takes an open socket over from Asio, with the TLS that was put on it; nullptr: it has none. REQUIRES: not open yet.
+  void take(boost::asio::generic::stream_protocol::socket from, std::unique_ptr<backend::tls_stream> secured,
+            boost::system::error_code& failed);
   [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
 
   // A read, or a write, may succeed: the owner is called when this turns true.
@@ -108,6 +110,8 @@ class polled_socket {
  private:
   friend class poller;
   void on_event(std::uint32_t events);
+  [[nodiscard]] std::size_t receive_secured(std::span<char> room, boost::system::error_code& failed);
+  void wait_for_room(boost::system::error_code& failed);
 
   poller& poller_;
   poller::owner& owner_;
@@ -119,6 +123,7 @@ class polled_socket {
   bool ended_ = false;             // the peer has closed its side, behind what is still to be read
   bool short_read_drains_ = true;  // fewer bytes than asked for: there are no more
   bool again_ = false;             // stands in the poller's list
+  std::unique_ptr<backend::tls_stream> tls_;
 };
 
 }  // namespace fencegate::gate

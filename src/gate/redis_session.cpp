@@ -30,9 +30,9 @@ redis_session::redis_session(redis_shard& shard, stream::socket client, std::str
 void redis_session::on_started() {
   shard_.refresh();
   if (shard_.picture.endpoints.empty()) return on_connect_failed(shard_.picture.problem);
-  auto on_connected = [this](const boost::system::error_code& failed) {
+  auto on_connected = [this](const result<void>& linked) {
     shard_.refresh();
-    if (failed) return on_connect_failed("cannot connect to Redis: " + failed.message());
+    if (!linked) return on_connect_failed("cannot connect to Redis: " + linked.error().message);
     connected_ = true;
     after_event();
   };

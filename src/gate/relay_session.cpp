@@ -12,10 +12,12 @@ namespace asio = boost::asio;
 namespace {
 
 // REQUIRES: `from` is open, `to` is not.
-void take_over(peer& to, stream::socket& from, boost::system::error_code& failed) {
-  boost::system::error_code tcp_only;
+result<void> take_over(peer& to, stream::socket& from, std::unique_ptr<backend::tls_stream> secured) {
+  boost::system::error_code failed, tcp_only;
   from.set_option(asio::ip::tcp::no_delay(true), tcp_only);  // a unix socket knows no such thing
-  to.socket.take(std::move(from), failed);
+  to.socket.take(std::move(from), std::move(secured), failed);
+  if (failed) return error{failed.message()};
+  return {};
 }
 
 }  // namespace
@@ -25,15 +27,13 @@ relay_session::relay_session(asio::io_context& context, poller& sockets, stream:
     : client_(sockets, *this),
       backend_(sockets, *this),
       client_address_(std::move(client_address)),
+      context_(context),
       sockets_(sockets),
       accepted_(std::move(client)),
-      connecting_(context),
       ended_(std::move(ended)) {}
 
 void relay_session::start() {
-  boost::system::error_code failed;
-  take_over(client_, accepted_, failed);
-  if (failed) return close();
+  if (!take_over(client_, accepted_, nullptr)) return close();
   on_started();
 }
 
@@ -51,22 +51,29 @@ void relay_session::close() {
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void relay_session::dial(const std::vector<stream::endpoint>& targets,
-                         std::function<void(boost::system::error_code)> done) {
-  auto on_connected = [self = shared_from_this(), mine = attempt_, done = std::move(done)](
-                          boost::system::error_code failed, const stream::endpoint&) {
-    if (self->closed_ || mine != self->attempt_) return;
-    if (!failed) take_over(self->backend_, self->connecting_, failed);
-    self->backend_.ended = false;
-    done(failed);
+void relay_session::dial(const std::vector<stream::endpoint>& targets, std::function<void(const result<void>&)> done) {
+  connecting_ = std::make_shared<stream::socket>(context_);
+  const auto wanted = [self = shared_from_this(), mine = attempt_] { return !self->closed_ && mine == self->attempt_; };
+  auto on_secured = [this, wanted, done](result<std::unique_ptr<backend::tls_stream>> link) {
+    if (!wanted()) return;
+    backend_.ended = false;
+    const auto fresh = std::exchange(connecting_, nullptr);
+    done(link ? take_over(backend_, *fresh, std::move(*link)) : result<void>(link.error()));
   };
-  asio::async_connect(connecting_, targets, std::move(on_connected));
+  auto on_connected = [this, wanted, done, on_secured, fresh = connecting_](const boost::system::error_code& failed,
+                                                                            const stream::endpoint&) {
+    if (!wanted()) return;
+    if (failed) return done(error{failed.message()});
+    secure(fresh, on_secured);
+  };
+  asio::async_connect(*connecting_, targets, std::move(on_connected));
 }
 
 void relay_session::hang_up() {
   ++attempt_;
   boost::system::error_code ignored;
-  connecting_.close(ignored);
+  if (connecting_ != nullptr) connecting_->close(ignored);
+  connecting_ = nullptr;
   backend_.socket.close();
   backend_.sent = 0;
 }

@@ -4,6 +4,7 @@
 // All of it runs on its shard's thread.
 #pragma once
 
+#include "backend/tls.hpp"
 #include "gate/peer.hpp"
 #include "gate/session.hpp"
 
@@ -48,7 +49,12 @@ class relay_session : public session, public poller::owner, public std::enable_s
   virtual void on_close() {}
 
   // Opens the link at the first of these addresses that answers. `done` is called unless hang_up() or close() comes first.
-  void dial(const std::vector<stream::endpoint>& targets, std::function<void(boost::system::error_code)> done);
+  void dial(const std::vector<stream::endpoint>& targets, std::function<void(const result<void>&)> done);
+  // What a connected socket goes through before it is the link: nothing, or what puts TLS on it.
+  using secured = std::function<void(result<std::unique_ptr<backend::tls_stream>>)>;
+  virtual void secure(const std::shared_ptr<stream::socket>& /*fresh*/, const secured& done) {
+    done(std::unique_ptr<backend::tls_stream>());
+  }
   void hang_up();
   // Counts what hang_up() made void.
   [[nodiscard]] std::uint64_t attempt() const { return attempt_; }
@@ -82,9 +88,10 @@ class relay_session : public session, public poller::owner, public std::enable_s
   void on_ready() final;
   void read(peer& from);
 
+  boost::asio::io_context& context_;
   poller& sockets_;
-  stream::socket accepted_;    // until start()
-  stream::socket connecting_;  // until it is connected
+  stream::socket accepted_;                     // until start()
+  std::shared_ptr<stream::socket> connecting_;  // until it is the link
   session_ended ended_;
   std::uint64_t attempt_ = 0;
 };

@@ -39,7 +39,7 @@ def _as_system_user():
     return dying + (["--reuid", _SYSTEM_USER, "--regid", _SYSTEM_USER, "--init-groups"] if os.geteuid() == 0 else [])
 
 
-def _give_to_system_user(path):
+def give_to_system_user(path):
     if os.geteuid() == 0:
         user = pwd.getpwnam(_SYSTEM_USER)
         os.chown(path, user.pw_uid, user.pw_gid)
@@ -56,7 +56,7 @@ def _template():
     """A new cluster, made once per process and copied by each server. Only this is not synced to disk."""
     folder = tempfile.mkdtemp(prefix="postgres-template-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    _give_to_system_user(folder)
+    give_to_system_user(folder)
     data = os.path.join(folder, "data")
     made = subprocess.run(_as_system_user() + [binary("initdb"), "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
                                                "--locale=C", "--no-sync", "--wal-segsize=1"],
@@ -90,7 +90,7 @@ class PostgresServer(Process):
         return os.path.join(self.folder, "data")
 
     def prepare(self):
-        _give_to_system_user(self.folder)
+        give_to_system_user(self.folder)
         self._make_data()
         self.port = free_port()
         self.address = os.path.join(self.folder, f".s.PGSQL.{self.port}") if self.unix else self.port
@@ -242,9 +242,10 @@ class PgGate(GateProcess):
     name, protocol = "db", "postgres"
 
     def __init__(self, server, policy=None, guard=None, cut_timeout=None, user=SUPERUSER, password=None,
-                 database="postgres", extra=None, **process):
+                 database="postgres", extra=None, upstream_host=LOOPBACK, upstream_parameters="", **process):
         super().__init__({"policy": policy, "guard": guard, "cut_timeout": cut_timeout} | (extra or {}), **process)
         self.server = server
+        self.upstream_host, self.upstream_parameters = upstream_host, upstream_parameters
         self.login = user + (f":{urllib.parse.quote(password, safe='')}" if password else "")
         self.database = database
 
@@ -258,7 +259,7 @@ class PgGate(GateProcess):
     def upstream_url(self):
         if getattr(self.server, "unix", False):
             return f"postgres://{self.login}@:{self.server.port}/{self.database}?host={self.server.host}"
-        return f"postgres://{self.login}@{LOOPBACK}:{self.server.port}/{self.database}"
+        return f"postgres://{self.login}@{self.upstream_host}:{self.server.port}/{self.database}{self.upstream_parameters}"
 
     def connect(self, tag=None, user=SUPERUSER, database="postgres", autocommit=True, **more):
         """A psycopg2 connection through the gate, whose tag comes as PGOPTIONS would bring it."""
@@ -309,7 +310,7 @@ class PgBouncer(Process):
         self.host = LOOPBACK
 
     def prepare(self):
-        _give_to_system_user(self.folder)
+        give_to_system_user(self.folder)
         self.port = self.address = free_port()
         path = os.path.join(self.folder, "pgbouncer.ini")
         with open(path, "w") as file:

@@ -268,6 +268,20 @@ TEST(PgEngineStart, NothingIsSaidBeforeAuthenticationHasEnded) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
+// The client's side has no TLS: libpq would take the offer for an attack.
+TEST(PgEngineStart, ChannelBindingIsTakenOutOfTheOffer) {
+  const auto sasl = [](const std::string& names) { return wire::encode_pg_message('R', "\0\0\0\x0a"s + names + '\0'); };
+  const auto offered = [&](const std::string& names) {
+    pg_rig rig;
+    rig.open("orders=34");
+    rig.server(sasl(names));
+    return rig.engine.to_client;
+  };
+  EXPECT_EQ(offered("SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0"s), sasl("SCRAM-SHA-256\0"s));
+  EXPECT_EQ(offered("SCRAM-SHA-256\0"s), sasl("SCRAM-SHA-256\0"s));
+  EXPECT_EQ(offered("SCRAM-SHA-256-PLUS\0"s), sasl(""));
+}
+
 // From a role's or a database's settings.
 TEST(PgEngineStart, ATagInANameThatTheServerReportsIsArmed) {
   pg_rig rig(untagged_allowed());

@@ -68,7 +68,7 @@ class Poller : public testing::Test {
   }
   static void take(owner& to, stream::socket own) {
     error_code failed;
-    to.socket.take(std::move(own), failed);
+    to.socket.take(std::move(own), nullptr, failed);
     ASSERT_FALSE(failed) << failed.message();
   }
   static void say(tcp::socket& peer, std::string_view bytes) { asio::write(peer, asio::buffer(bytes)); }

@@ -1,0 +1,38 @@
+// OpenSSL, loaded when the first server is reached through TLS.
+#pragma once
+
+#include "base/result.hpp"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+// What is used of it.
+// clang-format off
+#define FENCEGATE_OPENSSL(each) \
+  each(ERR_clear_error) each(ERR_get_error) each(ERR_peek_error) each(ERR_reason_error_string) \
+  each(SSL_CTX_check_private_key) each(SSL_CTX_ctrl) each(SSL_CTX_free) each(SSL_CTX_load_verify_locations) \
+  each(SSL_CTX_new) each(SSL_CTX_set_default_passwd_cb) each(SSL_CTX_set_options) each(SSL_CTX_set_verify) \
+  each(SSL_CTX_use_PrivateKey_file) each(SSL_CTX_use_certificate_chain_file) each(SSL_connect) each(SSL_ctrl) \
+  each(SSL_free) each(SSL_get0_param) each(SSL_get_error) each(SSL_get_verify_result) each(SSL_new) each(SSL_read) \
+  each(SSL_set_fd) each(SSL_shutdown) each(SSL_write) each(TLS_client_method) each(X509_VERIFY_PARAM_set1_host) \
+  each(X509_VERIFY_PARAM_set1_ip_asc) each(X509_VERIFY_PARAM_set_hostflags) each(X509_verify_cert_error_string)
+// clang-format on
+
+namespace fencegate::backend {
+
+// Its functions under their own names.
+struct openssl {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
+#define FENCEGATE_OPENSSL_MEMBER(name) decltype(&::name) name = nullptr;
+  FENCEGATE_OPENSSL(FENCEGATE_OPENSSL_MEMBER)
+#undef FENCEGATE_OPENSSL_MEMBER
+};
+
+// Loads the library, once; an error when there is none, or one before 3.0. From any thread.
+[[nodiscard]] const result<void>& load_openssl();
+
+// REQUIRES: load_openssl() succeeded.
+[[nodiscard]] const openssl& ssl();
+
+}  // namespace fencegate::backend

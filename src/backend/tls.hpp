@@ -1,0 +1,83 @@
+// TLS to a server: what it must prove, and one connection's stream of bytes over a socket that does not block.
+//
+// TLS 1.2 or newer, no renegotiation, no session is resumed. Errors are texts for a person, or codes of tls_category().
+#pragma once
+
+#include "base/result.hpp"
+#include "fence/gate_settings.hpp"
+
+#include <boost/system/error_code.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+struct ssl_st;      // OpenSSL's SSL
+
+namespace fencegate::backend {
+
+// Of what OpenSSL says is wrong with a stream.
+[[nodiscard]] const boost::system::error_category& tls_category();
+
+// One connection, on its owner's thread.
+class tls_stream {
+ public:
+  // Takes the stream over; the descriptor stays the caller's, who closes it after this is gone.
+  explicit tls_stream(ssl_st* of) : of_(of) {}
+  ~tls_stream();
+  tls_stream(const tls_stream&) = delete;
+  tls_stream& operator=(const tls_stream&) = delete;
+
+  enum class waits_for : std::uint8_t { nothing, readable, writable };
+  // Goes on with the handshake; to be called again when the socket is as it says. nothing: it is done, and the server
+  // has proven what it must.
+  [[nodiscard]] result<waits_for> shake_hands();
+
+  // Bytes read or written, at least one; else `failed` says would_block, eof or what is wrong. More may be there than was
+  // read, of which the socket does not tell: only would_block says that nothing is. What was not written is to be given
+  // again, from its first byte, with whatever follows it. REQUIRES: hands were shaken.
+  [[nodiscard]] std::size_t receive(std::span<char> room, boost::system::error_code& failed);
+  [[nodiscard]] std::size_t send(std::string_view bytes, boost::system::error_code& failed);
+  // The read that would block waits until the socket is writable.
+  [[nodiscard]] bool receive_waits_to_write() const { return receive_waits_to_write_; }
+  // Tells the peer, if there is room for it, that nothing more comes.
+  void say_goodbye();
+
+ private:
+  [[nodiscard]] boost::system::error_code failure(int outcome, bool& other_way, int own_way);
+
+  ssl_st* of_;
+  bool broken_ = false;
+  bool receive_waits_to_write_ = false;
+};
+
+// From any thread.
+class tls_context {
+ public:
+  // REQUIRES: how.wanted(). `host`: as it was configured; a name or an address.
+  tls_context(settings::tls how, std::string host) : how_(std::move(how)), host_(std::move(host)) {}
+
+  // A stream over this connected socket, which does not block. Reads the files when they have changed, so that
+  // certificates can be replaced under a running process. Errors: a file that cannot be used.
+  [[nodiscard]] result<std::unique_ptr<tls_stream>> open(int descriptor);
+
+ private:
+  using loaded = std::shared_ptr<ssl_ctx_st>;
+  using times = std::vector<std::filesystem::file_time_type>;
+  [[nodiscard]] result<loaded> load() const;
+  [[nodiscard]] result<loaded> current();
+
+  const settings::tls how_;
+  const std::string host_;
+  std::mutex mutex_;
+  loaded loaded_;
+  times loaded_of_;
+};
+
+}  // namespace fencegate::backend

@@ -1,0 +1,348 @@
+"""TLS between a PostgreSQL gate and its server: what it must prove, what passes through it, and what never goes without it."""
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+
+import psycopg2
+
+from http_gate import HttpGate, Upstream
+from pg_wire import SSL_REQUEST, Wire, cancel_request, fields, message, query
+from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
+from support import LOOPBACK, CutProxy, LiveTest, connect, eventually, free_port, main
+from test_pg_install import install
+
+ALLOW = {"missing_token": "allow"}
+CANCEL_CODE = b"\x04\xd2\x16\x2e"
+CIPHER_TEXT_IS_LONGER = 16 * 1024  # than one record of TLS
+
+
+def openssl(folder, *arguments):
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+class Authority:
+    """Makes certificates below a root of its own, all in `folder`."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt")
+
+    @property
+    def certificate(self):
+        return os.path.join(self.folder, f"{self.name}.crt")
+
+    def issue(self, subject, names=None):
+        """(certificate, key) for a common name; `names`: what a client may have asked for."""
+        file = f"{self.name}-{subject}"
+        extension = ["-addext", f"subjectAltName={names}"] if names else []
+        openssl(self.folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
+                f"/CN={subject}", "-keyout", f"{file}.key", "-out", f"{file}.csr", *extension)
+        openssl(self.folder, "x509", "-req", "-in", f"{file}.csr", "-CA", f"{self.name}.crt", "-CAkey", f"{self.name}.key",
+                "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", f"{file}.crt")
+        os.chmod(os.path.join(self.folder, f"{file}.key"), 0o600)
+        return os.path.join(self.folder, f"{file}.crt"), os.path.join(self.folder, f"{file}.key")
+
+
+class Recorder(CutProxy):
+    """Keeps what goes through, in both directions."""
+
+    def __enter__(self):
+        self.seen = []
+        return super().__enter__()
+
+    def change(self, data):
+        self.seen.append(data)
+        return data
+
+    def bytes(self):
+        return b"\n".join(self.seen)
+
+
+class TlsTest(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="fencegate-tls-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        os.chmod(cls.folder, 0o755)
+        cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
+        certificate, key = cls.authority.issue("server", "DNS:localhost")
+        give_to_system_user(key)
+        # Nobody but the fence's owner gets in without TLS.
+        cls.server = cls.enterClassContext(PostgresServer(
+            hba=["hostssl all scram 127.0.0.1/32 scram-sha-256", "hostssl all bob 127.0.0.1/32 cert",
+                 "hostssl all all 127.0.0.1/32 trust", "hostnossl all all 127.0.0.1/32 reject"],
+            ssl="on", ssl_cert_file=certificate, ssl_key_file=key, ssl_ca_file=cls.authority.certificate))
+        cls.server.user("gate")
+        cls.server.install(gate_users=["gate"])
+        cls.server.user("alice")
+        cls.server.user("bob")
+        cls.server.user("scram", password="secret")
+        cls.server.sql("CREATE TABLE writes (who text)")
+        cls.server.sql("GRANT ALL ON writes TO public")
+
+    def setUp(self):
+        self.server.sql("TRUNCATE writes")
+        self.server.sql("DELETE FROM fencegate.marks")
+
+    def gate(self, parameters="?sslmode=require", **options):
+        defaults = {"policy": ALLOW, "user": "gate", "upstream_parameters": parameters}
+        return self.start(PgGate(options.pop("server", self.server), **(defaults | options)))
+
+    def client(self, gate, tag=None, user="alice", **options):
+        connection = gate.connect(tag, user=user, **options)
+        self.addCleanup(connection.close)
+        return connection
+
+    def verified(self, mode="verify-full", authority=None):
+        return f"?sslmode={mode}&sslrootcert={(authority or self.authority).certificate}"
+
+    def refused(self, gate, words, **options):
+        """As soon as the gate has resolved the server's name."""
+        def answer():
+            with self.assertRaises(psycopg2.OperationalError) as caught:
+                self.client(gate, **options)
+            return None if "not resolved yet" in str(caught.exception) else str(caught.exception)
+
+        self.assertRegex(eventually(answer), words)
+
+
+class WhatTheServerMustProve(TlsTest):
+    def assert_encrypted(self, gate):
+        client = self.client(gate, "orders=34")
+        self.assertEqual(run_sql(client, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"), [(True,)])
+        run_sql(client, "INSERT INTO writes VALUES ('a')")
+        self.assertEqual(self.server.sql("SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
+                                         "WHERE usename = 'gate'"), [(True,)])
+        client.close()
+
+    def test_each_mode(self):
+        for parameters in ("?sslmode=require", self.verified("verify-ca"), self.verified()):
+            with self.subTest(parameters):
+                gate = self.gate(parameters, upstream_host="localhost")
+                self.assert_encrypted(gate)
+                gate.terminate()
+                self.assertEqual(gate.wait(), 0)
+
+    def gate_without_control(self, parameters, **options):
+        gate = PgGate(options.pop("server", self.server), policy=ALLOW, user="gate", upstream_parameters=parameters,
+                      **options)
+        gate.needs_backend = False
+        return self.start(gate)
+
+    def test_the_address_is_no_name_in_the_certificate(self):
+        gate = self.gate_without_control(self.verified())
+        self.refused(gate, "cannot be reached: TLS: the server's certificate is not accepted: IP address mismatch")
+
+    def test_another_authority(self):
+        for mode in ("verify-ca", "verify-full"):
+            gate = self.gate_without_control(self.verified(mode, self.rogue), upstream_host="localhost")
+            self.refused(gate, "the server's certificate is not accepted: (unable to get local issuer|self-signed) certificate")
+            # Its own connections are no less careful.
+            eventually(lambda gate=gate: "certificate verify failed" in gate.log())
+
+    def test_certificates_are_replaced_under_a_running_gate(self):
+        path = os.path.join(self.folder, "replaced.crt")
+        shutil.copy(self.rogue.certificate, path)
+        gate = self.gate_without_control(f"?sslmode=verify-full&sslrootcert={path}", upstream_host="localhost")
+        self.refused(gate, "not accepted")
+        shutil.copy(self.authority.certificate, path + ".new")
+        os.replace(path + ".new", path)
+        client = self.client(gate)
+        self.assertEqual(run_sql(client, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"), [(True,)])
+        with open(path, "w") as file:
+            file.write("nonsense")
+        self.refused(gate, "TLS: cannot use sslrootcert")
+        self.assertEqual(run_sql(client, "SELECT 1"), [(1,)])
+
+    def test_a_key_with_a_passphrase(self):
+        certificate, key = self.authority.issue("locked")
+        openssl(self.folder, "ec", "-in", key, "-out", "locked.key", "-aes256", "-passout", "pass:secret")
+        os.chmod(os.path.join(self.folder, "locked.key"), 0o600)
+        gate = self.gate_without_control(f"?sslmode=require&sslcert={certificate}&sslkey={self.folder}/locked.key")
+        self.refused(gate, "TLS: cannot use sslkey")
+
+    def test_the_gate_has_a_certificate(self):
+        certificate, key = self.authority.issue("bob")
+        gate = self.gate(f"?sslmode=require&sslcert={certificate}&sslkey={key}")
+        client = self.client(gate, user="bob")
+        self.assertEqual(run_sql(client, "SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()"), [("/CN=bob",)])
+        self.refused(self.gate(), "requires a valid client certificate", user="bob")
+
+    def test_a_certificate_that_the_server_does_not_accept(self):
+        certificate, key = self.rogue.issue("bob")
+        gate = self.gate_without_control(f"?sslmode=require&sslcert={certificate}&sslkey={key}")
+        self.refused(gate, "08006|the server closed the connection before the session began|TLS: ")
+        eventually(lambda: "unknown ca" in gate.log())
+
+
+class WhatNeverGoesInPlainText(TlsTest):
+    """Servers that want no TLS, or pretend to."""
+
+    def scripted(self, answer):
+        """A server that sends this when the first bytes have come, and closes when it is told to; what came."""
+        listener = socket.create_server((LOOPBACK, free_port()))
+        self.addCleanup(listener.close)
+        came = []
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    link = listener.accept()[0]
+                    with link:
+                        link.settimeout(10)
+                        first = link.recv(1 << 16)
+                        link.sendall(answer)
+                        with contextlib.suppress(OSError):
+                            came.append(first + link.recv(1 << 16))
+
+        threading.Thread(target=serve, daemon=True).start()
+        gate = PgGate(self.server, policy=ALLOW, user="gate", upstream_parameters="?sslmode=require")
+        gate.upstream_url = lambda: f"postgres://gate@{LOOPBACK}:{listener.getsockname()[1]}/postgres?sslmode=require"
+        gate.needs_backend = False
+        return self.start(gate), came
+
+    def test_a_server_that_declines(self):
+        gate, came = self.scripted(b"N")
+        self.refused(gate, "cannot be reached: TLS: the server does not offer it")
+        eventually(lambda: came)
+        self.assertEqual(set(came), {SSL_REQUEST})
+
+    def test_an_error_in_plain_text_is_not_passed_on(self):
+        gate, came = self.scripted(message(b"E", b"SFATAL\0VFATAL\0C28000\0Mcall this number\0\0"))
+        wire = self.start(Wire(gate.address, user="alice"))
+        kind, body = wire.read()
+        self.assertEqual((kind, fields(body)["C"]), (b"E", "08006"))
+        self.assertNotIn("call this number", fields(body)["M"])
+        eventually(lambda: came)
+        self.assertEqual(set(came), {SSL_REQUEST})
+
+    def test_what_stands_behind_the_answer_is_not_taken_for_the_servers(self):
+        ready = message(b"R", b"\0\0\0\0") + message(b"Z", b"I")
+        gate, came = self.scripted(b"S" + ready)
+        wire = self.start(Wire(gate.address, user="alice"))
+        kind, body = wire.read()
+        self.assertEqual((kind, fields(body)["C"], wire.rest()), (b"E", "08006", b""))
+        self.assertIn("TLS: ", fields(body)["M"])
+        eventually(lambda: came)
+        for bytes_of_one in came:
+            self.assertNotIn(b"alice", bytes_of_one)
+
+    def test_nothing_can_be_read_on_the_way(self):
+        recorder = self.start(Recorder(self.server.port))
+        gate = self.gate(server=recorder)
+        wire = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=orders=34"))
+        key = next(body for kind, body in wire.until_ready() if kind == b"K")
+        wire.send(query("SELECT pg_sleep(60), 'not for others'"))
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+        with contextlib.closing(connect(gate.address)) as sock:
+            sock.sendall(cancel_request(int.from_bytes(key[:4], "big"), key[4:]))
+        self.assertEqual([fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"], ["57014"])
+        self.assertGreaterEqual(recorder.seen.count(SSL_REQUEST), 3)  # the gate's own, the client's, the cancel's
+        for readable in (b"alice", b"not for others", b"fencegate.", b"orders", CANCEL_CODE):
+            self.assertNotIn(readable, recorder.bytes())
+
+
+class WhatGoesThrough(TlsTest):
+    def test_scram_without_channel_binding(self):
+        gate = self.gate()
+        client = self.client(gate, "orders=34", user="scram", password="secret")
+        self.assertEqual(run_sql(client, "SELECT current_user::text"), [("scram",)])
+        self.refused(gate, "password authentication failed", user="scram", password="wrong")
+        self.refused(gate, "channel binding", user="scram", password="secret", channel_binding="require")
+        # The server does offer it.
+        self.server.connect("scram", password="secret", channel_binding="require").close()
+
+    def test_a_takeover(self):
+        gate = self.gate()
+        old = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=orders=34"))
+        old.until_ready()
+        old.send(query("BEGIN; INSERT INTO writes VALUES ('old')"))
+        old.until_ready()
+        new = self.client(gate, "orders=35")
+        run_sql(new, "INSERT INTO writes VALUES ('new')")
+        kind, body = old.read()
+        self.assertEqual((kind, fields(body)["C"], old.rest()), (b"E", "ZF001", b""))
+        self.assertIn("not applied", fields(body)["M"])
+        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("new",)])
+
+    def test_copy_both_ways(self):
+        client = self.client(self.gate(), "orders=34")
+        line = b"x" * 1000 + b"\n"
+        data = b"".join(b"%08d" % i + line for i in range(40_000))
+        with client.cursor() as cursor:
+            cursor.copy_expert("COPY writes FROM STDIN", io.BytesIO(data), size=CIPHER_TEXT_IS_LONGER * 7 + 1)
+            back = io.BytesIO()
+            cursor.copy_expert("COPY (SELECT who FROM writes ORDER BY who) TO STDOUT", back)
+        self.assertEqual(hashlib.sha256(back.getvalue()).digest(), hashlib.sha256(data).digest())
+
+    def test_a_client_that_reads_late(self):
+        """More than all buffers hold, so that both sides have to wait; then all of it arrives."""
+        gate = self.gate()
+        wire = self.start(Wire(gate.address, user="alice"))
+        wire.until_ready()
+        rows = 4_000
+        wire.send(query(f"SELECT repeat('y', 10000) FROM generate_series(1, {rows})"))
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE usename = 'alice' AND wait_event = 'ClientWrite'"
+        eventually(lambda: self.server.sql(waiting))
+        count = 0
+        while (kind := wire.read()[0]) != b"Z":
+            count += kind == b"D"
+        self.assertEqual(count, rows)
+
+    def test_a_server_that_is_killed(self):
+        with contextlib.ExitStack() as own:
+            certificate, key = self.authority.issue("second", "DNS:localhost")
+            give_to_system_user(key)
+            server = own.enter_context(PostgresServer(ssl="on", ssl_cert_file=certificate, ssl_key_file=key))
+            server.install()
+            server.user("alice")
+            gate = self.gate(server=server, user="postgres")
+            client = self.client(gate, "orders=34")
+            server.kill()
+            with self.assertRaisesRegex(psycopg2.OperationalError, "closed the connection|57P0|terminat|crash"):
+                run_sql(client, "SELECT 1")
+
+    def test_guard_transaction(self):
+        gate = self.gate(guard="transaction")
+        old, new = self.client(gate, "orders=34"), None
+        run_sql(old, "INSERT INTO writes VALUES ('old')")
+        new = self.client(gate, "orders=35")
+        run_sql(new, "INSERT INTO writes VALUES ('new')")
+        with self.assertRaisesRegex(psycopg2.Error, "stale|superseded|35"):
+            run_sql(old, "INSERT INTO writes VALUES ('old')")
+        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("old",), ("new",)])
+
+
+class OtherConnections(TlsTest):
+    def test_install(self):
+        where = f"postgres://postgres@localhost:{self.server.port}/postgres"
+        done = install(self.folder, upstream=where + self.verified())
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        done = install(self.folder, upstream=where + self.verified(authority=self.rogue))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("certificate verify failed", done.stderr)
+        done = install(self.folder, upstream=where)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no encryption", done.stderr)
+
+    def test_a_store_of_an_http_gate(self):
+        url = f"postgres://gate@localhost:{self.server.port}/postgres" + self.verified()
+        routes = [{"match": "POST /writes", "resource": "orders", "sql": "INSERT INTO writes VALUES ($1)",
+                   "params": ["{body}"]}]
+        gate = self.start(HttpGate(self.start(Upstream()), {"ledger": url}, routes))
+        self.assertEqual(gate.request("POST", "/writes", b"http", token=34)[0], 200)
+        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("http",)])
+        self.assertEqual(self.server.sql("SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
+                                         "WHERE usename = 'gate'"), [(True,)])
+
+
+if __name__ == "__main__":
+    main()

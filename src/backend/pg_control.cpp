@@ -59,9 +59,9 @@ pg_control::pg_control(asio::io_context& context, const settings::postgres_gate&
       ticker_(context),
       address_(std::make_shared<upstream_address>(context, gate.upstream)) {}
 
-void pg_control::start() {
+void pg_control::start(std::shared_ptr<void> unsettled) {
   at(gate_.control_database);
-  address_->start();
+  address_->start(std::move(unsettled));
   tick();
 }
 

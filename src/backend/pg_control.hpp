@@ -38,7 +38,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   // REQUIRES: gate and figures live longer.
   pg_control(boost::asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures);
 
-  void start();
+  // Keeps `unsettled` until it is known where the server is.
+  void start(std::shared_ptr<void> unsettled);
   void stop();
 
   // Any thread; the callback runs on the thread of `reply_to`. nullopt: the server cannot be asked.

@@ -18,8 +18,14 @@ constexpr seconds interval{30}, interval_after_failure{1};
 upstream_address::upstream_address(asio::io_context& context, settings::address of)
     : address_(std::move(of)), resolver_(context), timer_(context) {}
 
+void upstream_address::start(std::shared_ptr<void> unsettled) {
+  unsettled_ = std::move(unsettled);
+  resolve();
+}
+
 void upstream_address::stop() {
   stopped_ = true;
+  unsettled_ = nullptr;
   resolver_.cancel();
   timer_.cancel();
 }
@@ -28,6 +34,7 @@ void upstream_address::resolve() {
   if (address_.is_unix()) {
     const std::lock_guard lock(mutex_);
     endpoints_ = {endpoint(asio::local::stream_protocol::endpoint(address_.path))};
+    unsettled_ = nullptr;
     return;
   }
   auto on_resolved = [self = shared_from_this()](const boost::system::error_code& failed,
@@ -42,6 +49,7 @@ void upstream_address::resolve() {
         for (const auto& one : found) self->endpoints_.emplace_back(one.endpoint());
       }
     }
+    self->unsettled_ = nullptr;
     self->resolve_later(failed.failed());
   };
   resolver_.async_resolve(address_.host, std::to_string(address_.port), on_resolved);

@@ -21,8 +21,8 @@ class upstream_address : public std::enable_shared_from_this<upstream_address> {
 
   upstream_address(boost::asio::io_context& context, settings::address of);
 
-  // On the context's thread.
-  void start() { resolve(); }
+  // On the context's thread. Keeps `unsettled` until the name was resolved, or could not be, for the first time.
+  void start(std::shared_ptr<void> unsettled);
   void stop();
 
   // Any thread. Empty until the name was resolved; then why_unresolved() says what is wrong.
@@ -36,6 +36,7 @@ class upstream_address : public std::enable_shared_from_this<upstream_address> {
   const settings::address address_;
   boost::asio::ip::tcp::resolver resolver_;
   boost::asio::steady_timer timer_;
+  std::shared_ptr<void> unsettled_;
   bool stopped_ = false;
   mutable std::mutex mutex_;
   std::vector<endpoint> endpoints_;

@@ -17,7 +17,7 @@ class http_sessions final : public protocol_shard {
   void start(std::shared_ptr<void> unsettled) override {
     if (!leads_) return;
     stores_->start(unsettled);
-    if (common_.upstream) common_.upstream->start();
+    if (common_.upstream) common_.upstream->start(std::move(unsettled));
   }
   std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
     return std::make_shared<http_session>(common_, std::move(client), std::move(client_address), std::move(ended));

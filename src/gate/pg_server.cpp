@@ -11,8 +11,8 @@ class pg_sessions final : public protocol_shard {
   // `leads`: this shard's thread is the one of the gate's own connections.
   pg_sessions(pg_shard common, bool leads) : common_(std::move(common)), leads_(leads) {}
 
-  void start(std::shared_ptr<void> /*unsettled*/) override {
-    if (leads_) common_.control->start();
+  void start(std::shared_ptr<void> unsettled) override {
+    if (leads_) common_.control->start(std::move(unsettled));
   }
   std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
     return std::make_shared<pg_session>(common_, std::move(client), std::move(client_address), std::move(ended));

@@ -161,6 +161,14 @@ class Backend(LiveTest):
         eventually(lambda: self.gate.metric("backend_up") == 1)
         self.assertEqual(run_sql(self.client("orders=3"), "SELECT 1"), [(1,)])
 
+    def test_a_server_whose_name_is_unknown(self):
+        gate = PgGate(self.server, policy=ALLOW, upstream_host="nowhere.invalid")
+        gate.needs_backend = False
+        self.start(gate)
+        # The first client, too, learns that, and not that nothing is known yet.
+        with self.assertRaisesRegex(psycopg2.OperationalError, "cannot be reached: cannot resolve nowhere.invalid: "):
+            gate.connect()
+
     def test_refused_at_connect(self):
         server = self.start(PostgresServer())
         server.install()

@@ -13,14 +13,20 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string_view>
+#include <thread>
 
 namespace fencegate::cli {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+// Between two questions of `wait`, and for one of them.
+constexpr milliseconds wait_pause{100};
+constexpr milliseconds answer_patience{1'000};
 
 class blocking_socket {
  public:
@@ -135,12 +141,13 @@ int status_of(std::string_view line) {
   return status ? static_cast<int>(*status) : 0;
 }
 
-result<int> get_status(const settings::address& from, const std::string& path, milliseconds patience) {
-  blocking_socket socket(steady_clock::now() + patience);
+// `asked`: method and path, "GET /livez".
+result<int> get_status(const settings::address& from, const std::string& asked, steady_clock::time_point deadline) {
+  blocking_socket socket(deadline);
   const auto connected = socket.connect(from);
   if (!connected) return connected.error();
   const std::string host = from.is_unix() ? "localhost" : to_string(from);
-  const auto sent = socket.send_all("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
+  const auto sent = socket.send_all(asked + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
   if (!sent) return sent.error();
   const auto line = socket.receive_line();
   if (!line) return line.error();
@@ -164,18 +171,48 @@ int check(const std::string& path, const environment& from, std::ostream& out, s
   return exit_ok;
 }
 
-int healthcheck(const std::string& admin, const std::string& path, milliseconds patience, std::ostream& err) {
-  const auto address = parse_address(admin);
-  if (!address) {
-    err << "fencegate: --admin: " << address.error().message << '\n';
-    return exit_bad_configuration;
-  }
-  const auto status = get_status(*address, path, patience);
+namespace {
+
+// Exit code 0 when the answer had status 200; else why not stands on `err`.
+int judge(const std::string& admin, const std::string& path, const result<int>& status, std::ostream& err) {
   if (!status)
     err << "fencegate: " << admin << path << ": " << status.error().message << '\n';
   else if (*status != 200)
     err << "fencegate: " << admin << path << ": status " << *status << '\n';
   return status && *status == 200 ? exit_ok : exit_failed;
+}
+
+std::optional<settings::address> address_of(const std::string& admin, std::ostream& err) {
+  const auto address = parse_address(admin);
+  if (address) return *address;
+  err << "fencegate: --admin: " << address.error().message << '\n';
+  return std::nullopt;
+}
+
+}  // namespace
+
+int healthcheck(const std::string& admin, const std::string& path, milliseconds patience, std::ostream& err) {
+  const auto address = address_of(admin, err);
+  if (!address) return exit_bad_configuration;
+  return judge(admin, path, get_status(*address, "GET " + path, steady_clock::now() + patience), err);
+}
+
+int wait_until_ready(const std::string& admin, milliseconds patience, std::ostream& err) {
+  const auto address = address_of(admin, err);
+  if (!address) return exit_bad_configuration;
+  const auto deadline = steady_clock::now() + patience;
+  for (;;) {
+    const auto status = get_status(*address, "GET /readyz", steady_clock::now() + answer_patience);
+    if ((status && *status == 200) || steady_clock::now() + wait_pause >= deadline)
+      return judge(admin, "/readyz", status, err);
+    std::this_thread::sleep_for(wait_pause);
+  }
+}
+
+int quit(const std::string& admin, milliseconds patience, std::ostream& err) {
+  const auto address = address_of(admin, err);
+  if (!address) return exit_bad_configuration;
+  return judge(admin, "/quit", get_status(*address, "POST /quit", steady_clock::now() + patience), err);
 }
 
 }  // namespace fencegate::cli

@@ -24,4 +24,11 @@ void print_errors(const config_errors& errors, std::ostream& err);
 [[nodiscard]] int healthcheck(const std::string& admin, const std::string& path, std::chrono::milliseconds patience,
                               std::ostream& err);
 
+// `fencegate wait`: as healthcheck of /readyz, asked again until it is 200 or `patience` is over (and a second
+// more, where there is no answer).
+[[nodiscard]] int wait_until_ready(const std::string& admin, std::chrono::milliseconds patience, std::ostream& err);
+
+// `fencegate quit`: POST /quit, which begins the drain. Does not wait for its end.
+[[nodiscard]] int quit(const std::string& admin, std::chrono::milliseconds patience, std::ostream& err);
+
 }  // namespace fencegate::cli

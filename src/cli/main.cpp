@@ -55,6 +55,12 @@ int run(int argc, char** argv) {
   auto* healthcheck = app.add_subcommand("healthcheck", "Ask a running fencegate whether it lives; for exec probes");
   healthcheck->add_option("--admin", admin, "Its admin listener")->capture_default_str();
   healthcheck->add_flag("--ready", ready, "Ask for readiness (/readyz) instead");
+  unsigned wait_seconds = 60;
+  auto* wait = app.add_subcommand("wait", "Wait until a fencegate listens; for programs that start beside it");
+  wait->add_option("--admin", admin, "Its admin listener")->capture_default_str();
+  wait->add_option("--seconds", wait_seconds, "For how long at most")->capture_default_str();
+  auto* quit = app.add_subcommand("quit", "Let a fencegate on this host drain and end; for Jobs");
+  quit->add_option("--admin", admin, "Its admin listener")->capture_default_str();
 
   cli::install_request installing;
   const auto* install = add_install(app, installing);
@@ -68,6 +74,8 @@ int run(int argc, char** argv) {
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);
+  if (wait->parsed()) return cli::wait_until_ready(admin, std::chrono::seconds(wait_seconds), std::cerr);
+  if (quit->parsed()) return cli::quit(admin, healthcheck_patience, std::cerr);
   return serve_file(config_path);
 }
 

@@ -83,7 +83,7 @@ class Draining(OperationsTest):
         eventually(lambda: gate.http("/readyz")[0] == 503)
         self.assertIsNone(gate.child.poll(), "a write is in flight")
         gate.terminate()
-        gate.wait(10)
+        self.assertEqual(gate.wait(10), 0)
         self.assertTrue(client.closed())
 
     def test_quit_by_http_drains_too(self):
@@ -91,6 +91,15 @@ class Draining(OperationsTest):
         self.assertEqual(gate.http("/quit", method="GET")[0], 405)
         self.assertEqual(gate.http("/quit", method="POST")[0], 200)
         self.assertEqual(gate.wait(25), 0)
+
+    def test_programs_beside_it_can_wait_for_it_and_end_it(self):
+        gate = self.gate("20s")
+
+        def says(*words):
+            command = [gate.binary, *words, "--admin", f"{LOOPBACK}:{gate.admin_port}"]
+            return subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode
+        self.assertEqual([says("wait"), says("quit"), gate.wait(25)], [0, 0, 0])
+        self.assertEqual([says("wait", "--seconds", "0"), says("quit")], [1, 1])
 
 
 class Start(OperationsTest):

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -54,11 +55,14 @@ TEST_F(CheckTest, SaysWhichFileItCannotRead) {
 // thread ends with the test: accept() fails once the listener is shut down.
 class one_answer {
  public:
-  explicit one_answer(std::string answer, bool silent = false) {
+  explicit one_answer(std::string answer, bool silent = false, const std::string& at_address = "127.0.0.1:0") {
     listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in place{};
     place.sin_family = AF_INET;
     place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    place.sin_port = htons(static_cast<std::uint16_t>(std::stoi(at_address.substr(at_address.find(':') + 1))));
+    const int reuse = 1;
+    EXPECT_EQ(::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse), 0);
     socklen_t size = sizeof place;
     auto* at = reinterpret_cast<sockaddr*>(&place);
     EXPECT_EQ(::bind(listener_, at, size), 0);
@@ -134,6 +138,37 @@ TEST(Healthcheck, FailsWhereNobodyListens) {
   EXPECT_EQ(healthcheck("unix:/nowhere/fencegate.sock", "/livez", 5s, err), 1);
   EXPECT_THAT(err.str(), HasSubstr("No such file or directory"));
   EXPECT_EQ(healthcheck("9180", "/livez", 5s, err), 2);
+}
+
+TEST(Wait, AsksUntilItIsReady) {
+  auto starting = std::make_unique<one_answer>("HTTP/1.1 503 Service Unavailable\r\n\r\n");
+  const std::string address = starting->address;
+  std::ostringstream err;
+  std::thread changes([&] {
+    EXPECT_THAT(starting->request(), StartsWith("GET /readyz "));
+    starting.reset();  // for a moment nobody listens
+    starting = std::make_unique<one_answer>("HTTP/1.1 200 OK\r\n\r\n", false, address);
+  });
+  EXPECT_EQ(wait_until_ready(address, 30s, err), 0) << err.str();
+  changes.join();
+  EXPECT_EQ(err.str(), "");
+}
+
+TEST(Wait, EndsWithWhatItHeardLast) {
+  std::ostringstream err;
+  EXPECT_EQ(wait_until_ready("unix:/nowhere/fencegate.sock", 250ms, err), 1);
+  EXPECT_EQ(err.str(), "fencegate: unix:/nowhere/fencegate.sock/readyz: No such file or directory\n");
+  EXPECT_EQ(wait_until_ready("9180", 30s, err), 2);
+}
+
+TEST(Quit, IsAPostAndTellsWhetherItWasTaken) {
+  for (const auto& [answer, code] : {std::pair("HTTP/1.1 200 OK\r\n\r\n", 0), {"HTTP/1.1 403 Forbidden\r\n\r\n", 1}}) {
+    one_answer server(answer);
+    std::ostringstream err;
+    EXPECT_EQ(quit(server.address, 5s, err), code);
+    EXPECT_THAT(server.request(), StartsWith("POST /quit HTTP/1.1\r\n"));
+    EXPECT_EQ(err.str().empty(), code == 0);
+  }
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 """redis-cli lives with the fence: commands piped in, mass insertion with --pipe, both versions of the protocol."""
 
+import os
 import re
 import subprocess
+import textwrap
+from pathlib import Path
 
 from support import Gate, LiveTest, RedisServer, Resp, encode, main
 
@@ -52,6 +55,7 @@ OBJECT ENCODING n
 GET n
 """
 PIPED = 100_000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def redis_cli(port, *arguments, text=None):
@@ -120,6 +124,19 @@ class RedisCli(LiveTest):
         _, text = redis_cli(self.gate.port, "SET", "k", "untagged")
         self.assertTrue(text.startswith("FENCEMISSING "), text)
         self.assertEqual(self.redis.cli.call("GET", "k"), b"first")
+
+    def test_the_example_of_a_job_fails_when_its_write_is_rejected(self):
+        job = (ROOT / "docker/k8s/job.yaml").read_text()
+        script = textwrap.dedent(re.search(r"- -ec\n +- \|\n((?: {14}.*\n)+)", job)[1])
+        self.assertIn("-p 6380", script)
+        command = ["sh", "-ec", script.replace("-p 6380", f"-p {self.gate.port}")]
+
+        def run():
+            return subprocess.run(command, env=os.environ | {"FENCING_TOKEN": "34"}, capture_output=True).returncode
+        self.assertEqual((run(), self.redis.cli.call("GETDEL", "orders:report")), (0, b"done"))
+        self.supersede()
+        self.assertNotEqual(run(), 0)
+        self.assertIsNone(self.redis.cli.call("GET", "orders:report"))
 
 
 if __name__ == "__main__":

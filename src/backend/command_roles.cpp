@@ -214,4 +214,14 @@ std::vector<std::string_view> refused_commands() {
   return out;
 }
 
+std::vector<std::string_view> critical_commands() {
+  std::vector<std::string_view> out;
+  for (const auto& [name, role] : roles)
+    if (role != read && role != other && !may_block(role) && role != fence)
+      out.push_back(name.substr(0, name.find('|')));
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
 }  // namespace fencegate::backend

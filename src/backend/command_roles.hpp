@@ -15,4 +15,8 @@ namespace fencegate::backend {
 // What is refused unless an operator allows it, sorted: "config|set" for a subcommand.
 [[nodiscard]] std::vector<std::string_view> refused_commands();
 
+// Names of whole commands that must be known for what they are when they come: those that are refused, those that the
+// gate's state machine owns, and containers of such.
+[[nodiscard]] std::vector<std::string_view> critical_commands();
+
 }  // namespace fencegate::backend

@@ -174,10 +174,14 @@ void command_table::add_builtin(const std::vector<std::string>& allowed) {
 }
 
 result<std::shared_ptr<const command_table>> command_table::build(const wire::reply_value& reply,
-                                                                  const std::vector<std::string>& allowed) {
+                                                                  const std::vector<std::string>& allowed,
+                                                                  const std::vector<std::string_view>& not_found) {
   if (reply.type != '*' || reply.elements.empty()) return error{"the server's answer to COMMAND is not a list"};
   auto table = std::make_shared<command_table>();
   for (const auto& entry : reply.elements) table->add(entry, allowed);
+  table->renamed_ = std::any_of(not_found.begin(), not_found.end(), [&](std::string_view name) {
+    return table->specs_.contains(name) && std::find(allowed.begin(), allowed.end(), name) == allowed.end();
+  });
   table->add_builtin(allowed);
   return std::shared_ptr<const command_table>(std::move(table));
 }
@@ -192,13 +196,20 @@ std::shared_ptr<const command_table> command_table::empty() {
 }
 
 const command_spec& command_table::find(std::string_view name, std::string_view first_argument) const {
-  static const command_spec unknown{};
-  // Redis compares names up to a NUL: it may take "exec\0x" for EXEC, in the midst of the gate's MULTI.
-  static const command_spec disguised = [] {
+  static const command_spec nobodys{};
+  const auto refused = [](std::string_view why) {
     command_spec made;
     made.role = command_role::refused;
+    made.refusal = why;
     return made;
-  }();
+  };
+  // Redis compares names up to a NUL: it may take "exec\0x" for EXEC, in the midst of the gate's MULTI.
+  static const command_spec disguised = refused("a command's name with a NUL in it could be taken for another command");
+  static const command_spec perhaps_renamed = refused(
+      "this server has renamed commands (rename-command), and this may be one of those that fencegate refuses or has "
+      "to "
+      "know; take them away by ACL, or rename them to \"\"");
+  const command_spec& unknown = renamed_ ? perhaps_renamed : nobodys;
   constexpr std::size_t longest = 64;
   if (name.find('\0') != std::string_view::npos) return disguised;
   if (name.size() > longest) return unknown;
@@ -209,12 +220,12 @@ const command_spec& command_table::find(std::string_view name, std::string_view 
   const command_spec& spec = found->second;
   if (!spec.container || first_argument.empty()) return spec;
   if (first_argument.find('\0') != std::string_view::npos) return disguised;
-  if (first_argument.size() > longest) return unknown;
+  if (first_argument.size() > longest) return nobodys;
   key[name.size()] = '|';
   std::transform(first_argument.begin(), first_argument.end(),
                  key.begin() + static_cast<std::ptrdiff_t>(name.size()) + 1, lower_char);
   found = specs_.find(std::string_view(key.data(), name.size() + 1 + first_argument.size()));
-  return found == specs_.end() ? unknown : found->second;
+  return found == specs_.end() ? nobodys : found->second;
 }
 
 namespace {

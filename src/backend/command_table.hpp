@@ -64,21 +64,26 @@ struct command_spec {
   int arity = 0;
   bool denyoom = false;
   bool noscript = false;
-  bool ask_server = false;  // its keys can be known only by COMMAND GETKEYS
-  bool sort_store = false;  // SORT: the argument behind STORE is a key too, which its specifications leave out
-  bool container = false;   // arguments[1] names a subcommand
+  bool ask_server = false;        // its keys can be known only by COMMAND GETKEYS
+  bool sort_store = false;        // SORT: the argument behind STORE is a key too, which its specifications leave out
+  bool container = false;         // arguments[1] names a subcommand
+  std::string_view refusal = {};  // why a command without a name is refused; static storage
   std::vector<key_spec> keys;
 };
 
 class command_table {
  public:
-  // `reply` is the reply of COMMAND (RESP2). `allowed`: lower-case names whose refusal the operator lifted.
-  [[nodiscard]] static result<std::shared_ptr<const command_table>> build(const wire::reply_value& reply,
-                                                                          const std::vector<std::string>& allowed);
+  // `reply` is the reply of COMMAND (RESP2). `allowed`: lower-case names whose refusal the operator lifted. `not_found`:
+  // those of critical_commands() that the server does not find by their names. COMMAND lists commands by the names that
+  // they were born with: one that is in both lists goes by another name here (rename-command), which nobody tells.
+  [[nodiscard]] static result<std::shared_ptr<const command_table>> build(
+      const wire::reply_value& reply, const std::vector<std::string>& allowed,
+      const std::vector<std::string_view>& not_found = {});
   // Before the server has answered: knows nothing, so everything but the connection's own commands is a write.
   [[nodiscard]] static std::shared_ptr<const command_table> empty();
 
-  // An unknown command is a write without a name or known keys. Subcommands are resolved by arguments[1]. A name with a
+  // An unknown command is a write without a name or known keys, or refused, where it may be a renamed one: EXEC, DISCARD
+  // or RESET under another name would end the gate's MULTI, FLUSHALL take the marks. Subcommands are resolved by arguments[1]. A name with a
   // NUL in it is refused: Redis may take it for another one.
   [[nodiscard]] const command_spec& find(std::string_view name, std::string_view first_argument) const;
 
@@ -92,6 +97,7 @@ class command_table {
   void add(const wire::reply_value& entry, const std::vector<std::string>& allowed);
   void add_builtin(const std::vector<std::string>& allowed);
 
+  bool renamed_ = false;  // one of critical_commands()
   std::unordered_map<std::string, command_spec, name_hash, std::equal_to<>> specs_;
 };
 

@@ -1,5 +1,6 @@
 #include "backend/redis_control.hpp"
 
+#include "backend/command_roles.hpp"
 #include "backend/redis_replies.hpp"
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
@@ -259,10 +260,21 @@ void redis_control::greet() {
       if (reply != nullptr && is_error(reply)) self->lose("Redis refused the gate's own user: " + words_of(reply));
     });
   }
-  send({"COMMAND"}, [self = shared_from_this()](const wire::reply_value* reply) {
+  const auto critical = critical_commands();
+  auto not_found = std::make_shared<std::vector<std::string_view>>();
+  std::vector<std::string_view> by_name{"COMMAND", "INFO"};
+  by_name.insert(by_name.end(), critical.begin(), critical.end());
+  send(by_name, [self = shared_from_this(), critical, not_found](const wire::reply_value* reply) {
+    if (reply == nullptr) return;
+    if (is_error(reply) || reply->elements.size() != critical.size())
+      return self->lose("COMMAND INFO failed: " + words_of(reply));
+    for (std::size_t i = 0; i < critical.size(); ++i)
+      if (reply->elements[i].null) not_found->push_back(critical[i]);
+  });
+  send({"COMMAND"}, [self = shared_from_this(), not_found](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     if (is_error(reply)) return self->lose("COMMAND failed: " + words_of(reply));
-    auto table = command_table::build(*reply, self->state_->gate.allow_commands);
+    auto table = command_table::build(*reply, self->state_->gate.allow_commands, *not_found);
     if (table.has_error()) return self->lose(table.error().message);
     self->state_->change([&](redis_state::picture& p) { p.commands = *table; });
   });

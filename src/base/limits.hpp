@@ -11,7 +11,7 @@ namespace fencegate::limits {
 inline constexpr std::size_t resp_line_bytes_max = 64 * 1024;
 // Redis's proto-max-bulk-len.
 inline constexpr std::int64_t resp_bulk_bytes_max = 512LL * 1024 * 1024;
-// Arguments of one command (Redis: INT_MAX, or 1024*1024 before 7.0.?). A million pointers is what one client may cost.
+// Arguments of one command (Redis 7: INT_MAX; 1024*1024 before). A million pointers is what one client may cost.
 inline constexpr std::int64_t resp_arguments_max = 1024 * 1024;
 // Nesting of a reply to the gate's own commands. Redis's replies nest at most about 9 deep (COMMAND DOCS).
 inline constexpr std::size_t resp_depth_max = 128;

@@ -221,7 +221,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
 }
 
 std::string redis_engine::refusal_text(const command_spec& spec) const {
-  if (spec.name.empty()) return "a command's name with a NUL in it could be taken for another command";
+  if (spec.name.empty()) return std::string(spec.refusal);
   std::string shown = spec.name;
   std::replace(shown.begin(), shown.end(), '|', ' ');
   std::transform(shown.begin(), shown.end(), shown.begin(),

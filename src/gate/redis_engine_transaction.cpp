@@ -102,6 +102,11 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
       replace_in_transaction("-ERR " + std::string(spec.name) + " is not allowed inside MULTI behind fencegate\r\n");
       return progress::taken;
     default:
+      // Until the server's table is known, a command may be one that is never queued, under another name.
+      if (spec.name.empty() && host_.picture().commands == backend::command_table::empty()) {
+        replace_in_transaction(fence::redis_error({reason::unavailable, {}, {}, {}, host_.picture().problem}));
+        return progress::taken;
+      }
       if (const auto p = check_keys(r, spec)) return *p;
       judge_in_transaction(r.arguments, spec);
       ++tx_.commands;

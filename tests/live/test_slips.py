@@ -45,6 +45,23 @@ class Slips(LiveTest):
         self.assertEqual(self.cli.call("GET", MARK), b"34")
         self.assertEqual(client.call("SET", "k", "v"), b"OK")
 
+    def test_a_renamed_command_is_not_taken_for_a_harmless_one(self):
+        """The server ends a transaction by it, or drops the marks; COMMAND does not tell its new name."""
+        for renamed, arguments in (("EXEC", ()), ("DISCARD", ()), ("RESET", ()), ("FLUSHALL", ()), ("SWAPDB", ("0", "1")),
+                                   ("CONFIG", ("SET", "maxmemory", "1"))):
+            redis = self.start(RedisServer(rename_command=f"{renamed} hidden"))
+            gate = self.start(Gate(redis))
+            for name in (None, "fence:orders=33"):
+                with self.subTest(renamed=renamed, name=name), Resp(gate.port, name=name) as client:
+                    redis.cli.call("SET", MARK, "33")
+                    if not arguments and renamed != "FLUSHALL":
+                        self.assertEqual(client.call("MULTI"), b"OK")  # proven; the successor comes behind it
+                    redis.cli.call("SET", MARK, "34")
+                    client.send(encode("HIDDEN", *arguments) + encode("SET", "k", "stale"))
+                    self.assert_error(client.reply(), "FENCEDENY")
+                    client.reply()
+                    self.assertEqual(redis.cli.call("MGET", "k", MARK), [None, b"34"])
+
     def test_every_keyword_names_a_key(self):
         client = self.holder(self.gate())
         self.cli.call("RPUSH", "list", "3", "1")

@@ -1,4 +1,5 @@
 // What the gate makes of redis-server 7.0's own answer to COMMAND.
+#include "backend/command_roles.hpp"
 #include "unit/backend/recorded_commands.hpp"
 
 #include <gmock/gmock.h>
@@ -134,6 +135,32 @@ TEST(CommandTable, AnOperatorMayLiftARefusal) {
   EXPECT_EQ(lifted->find("FLUSHALL", {}).role, command_role::write);
   EXPECT_EQ(lifted->find("CONFIG", "SET").role, command_role::other);
   EXPECT_EQ(lifted->find("FLUSHDB", {}).role, command_role::refused);
+}
+
+// As with `rename-command FLUSHALL x`: COMMAND lists flushall, COMMAND INFO flushall finds nothing.
+TEST(CommandTable, WhereCommandsWereRenamedUnknownOnesAreRefused) {
+  const auto listed = wire::parse_value(test::command_reply());
+  const auto role_of = [&](std::string_view name, const std::vector<std::string_view>& not_found,
+                           const std::vector<std::string>& allowed) {
+    return command_table::build((*listed)->first, allowed, not_found).value()->find(name, {}).role;
+  };
+  const std::string very_long(100, 'x');
+  for (const std::string_view renamed : {"flushall", "reset", "config", "multi"}) {
+    EXPECT_EQ(role_of("x", {renamed}, {}), command_role::refused) << renamed;
+    EXPECT_EQ(role_of(very_long, {renamed}, {}), command_role::refused) << renamed;
+    EXPECT_EQ(role_of("get", {renamed}, {}), command_role::read) << renamed;
+  }
+  EXPECT_EQ(role_of("x", {"flushall"}, {"flushall"}), command_role::write);  // it may be called, by any name
+  EXPECT_EQ(role_of("x", {"waitaof"}, {}), command_role::write);             // it is not there at all
+  EXPECT_EQ(role_of("x", {}, {}), command_role::write);
+}
+
+TEST(CommandTable, CriticalIsWhatIsRefusedOrChangesTheConnection) {
+  EXPECT_THAT(critical_commands(),
+              testing::IsSupersetOf({"acl", "client", "config", "exec", "flushall", "multi", "reset", "script",
+                                     "select", "subscribe", "swapdb", "watch"}));
+  EXPECT_THAT(critical_commands(),
+              testing::Not(testing::Contains(testing::AnyOf("fence", "get", "ping", "info", "wait"))));
 }
 
 TEST(CommandTable, BlockingWritesAreKnownAsSuch) {

@@ -65,6 +65,20 @@ TEST(EngineTransaction, WithoutATokenItIsQueuedThenDiscarded) {
   EXPECT_THAT(rig.answers(), StartsWith("+OK|+QUEUED|-FENCEMISSING "));
 }
 
+// It may be EXEC, DISCARD or RESET under another name, which the server does not queue.
+TEST(EngineTransaction, WhatMayBeARenamedCommandIsNotQueued) {
+  engine_rig rig;
+  rig.host.now_picture.commands = backend::command_table::empty();
+  rig.host.now_picture.ready = false;
+  rig.host.now_picture.problem = "no answer yet";
+  rig.client("MULTI", "RENAMED", "EXEC");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("MULTI", "FENCEGATE.REFUSED", "EXEC"));
+  rig.backend("-ERR unknown command", "-EXECABORT errors");
+  EXPECT_THAT(rig.answers(),
+              StartsWith("+OK|-FENCEDOWN the mark could not be checked: no answer yet; not applied|-EXECABORT "));
+}
+
 TEST(EngineTransaction, ReadsAloneNeedNoToken) {
   engine_rig rig;
   rig.client("MULTI", "GET a", "EXEC");

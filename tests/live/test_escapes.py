@@ -169,6 +169,20 @@ class Escapes(LiveTest):
             self.assert_error(client.call("FLUSHALL"), "FENCEDENY")
             self.assertEqual(client.call("SET", "k", "v"), b"OK")
 
+    def test_unblock_where_allowed_reaches_what_waits_in_redis(self):
+        with RedisServer() as redis, Gate(redis, allow_commands=["client|unblock"]) as gate, \
+                Resp(gate.port, name="fence:orders=1") as waiting, Resp(gate.port) as other:
+            number = waiting.call("CLIENT", "ID")
+            for option, answer in (((), None), (("ERROR",), "UNBLOCKED")):
+                waiting.send_command("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
+                eventually(lambda option=option: other.call("CLIENT", "UNBLOCK", number, *option) == 1)
+                reply = waiting.reply()
+                self.assertEqual(reply.code if answer else reply, answer)
+            waiting.send_command("BLPOP", "l", "0")  # polled under a token: it does not wait in Redis
+            self.assertEqual(other.call("CLIENT", "UNBLOCK", number), 0)
+            redis.cli.call("RPUSH", "l", "x")
+            self.assertEqual(waiting.reply(), [b"l", b"x"])
+
     def test_passwords_of_migrate_are_not_shown(self):
         with RedisServer() as redis, RedisServer(requirepass="hunter2") as other, Gate(redis, allow_commands=["migrate"]) as gate, \
                 Resp(gate.port, name="fence:orders=1") as client, Resp(redis.port) as direct:

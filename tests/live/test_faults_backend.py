@@ -5,7 +5,7 @@ import os
 import threading
 
 from fault_table import Bench, Fault, FaultTest, LiveGate, answer, arrives, between_batches, bound, in_flight, raises
-from support import RedisServer, Resp, RespError, eventually, free_port, main
+from support import Gate, RedisServer, Resp, RespError, eventually, free_port, main
 
 
 def config(name, setting, value, usual, **more):
@@ -110,6 +110,26 @@ class Backend(FaultTest):
             eventually(lambda: bench.cli.call("PING") == b"PONG")
 
         self.through(bench, Fault("BUSY", inject, undo, denies_writes=True))
+
+    def test_a_client_may_end_what_runs_for_ever(self):
+        """FUNCTION KILL, and SCRIPT KILL where an operator allows it, also from a link that stands inside MULTI."""
+        for prepare, run, kill in (
+                (("FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() while true do end end)"),
+                 ("FCALL", "f", 0), ("FUNCTION", "KILL")),
+                (("PING",), ("EVAL", "while true do end", 0), ("SCRIPT", "KILL"))):
+            with self.subTest(kill=kill):
+                redis = self.start(RedisServer(busy_reply_threshold="20"))
+                gate = self.start(Gate(redis, allow_commands=["script|kill"]))
+                client = self.start(Resp(gate.port, name="fence:orders=34"))
+                looping = self.start(Resp(redis.port, timeout=30))
+                looping.call(*prepare)
+                self.assertEqual(client.call("SET", "k", "before"), b"OK")
+                looping.send_command(*run)
+                eventually(lambda: isinstance(redis.cli.call("GET", "x"), RespError))
+                self.assert_error(client.call("SET", "k", "meanwhile"), "BUSY")
+                self.assertEqual(client.call(*kill), b"OK")
+                self.assertIsInstance(looping.reply(), RespError)
+                self.assertEqual([client.call("GET", "k"), client.call("SET", "k", "after")], [b"before", b"OK"])
 
     def test_loading(self):
         bench = Bench(self, appendonly="no", key_load_delay="3000", loading_process_events_interval_bytes="1024")

@@ -5,7 +5,7 @@ import os
 import threading
 
 from fault_table import Bench, Fault, FaultTest, LiveGate, answer, arrives, between_batches, bound, in_flight, raises
-from support import Gate, RedisServer, Resp, RespError, eventually, free_port, main
+from support import LOOPBACK, CutProxy, Gate, RedisServer, Resp, RespError, eventually, free_port, main
 
 
 def config(name, setting, value, usual, **more):
@@ -86,6 +86,35 @@ class Backend(FaultTest):
         fault = Fault("READONLY", lambda bench: bench.must("REPLICAOF", "127.0.0.1", free_port()),
                       lambda bench: bench.must("REPLICAOF", "NO", "ONE"), denies_writes=True)
         self.through(Bench(self), fault)
+
+    def test_a_promoted_replica_that_missed_a_mark(self):
+        """What this gate has seen it knows: the mark is put back, whoever asks first."""
+        for proto, first in ((2, 33), (3, 33), (2, 34)):
+            with self.subTest(first=first, proto=proto):
+                primary, replica = (self.start(RedisServer(repl_diskless_sync_delay="0")) for _ in range(2))
+                replica.cli.call("REPLICAOF", LOOPBACK, primary.port)
+                door = self.start(CutProxy(primary.port))
+                gate = self.start(Gate(door))
+                old = self.start(Resp(gate.port, name="fence:orders=33"))
+                self.assertEqual(old.call("RPUSH", "log", "33"), 1)
+                eventually(lambda: replica.cli.call("LLEN", "log") == 1)
+                replica.cli.call("REPLICAOF", "NO", "ONE")
+                with Resp(gate.port, name="fence:orders=34") as holder:
+                    self.assertEqual([holder.named, holder.call("RPUSH", "log", "34")], [b"OK", 2])
+                self.assertEqual(replica.cli.call("GET", "fencegate:mark:{orders}"), b"33")
+                door.target_port = replica.port
+                door.cut_all()
+                self.assertTrue(old.closed())
+
+                def write(token):
+                    with contextlib.suppress(OSError), Resp(gate.port, name=f"fence:orders={token}", proto=proto) as late:
+                        reply = late.call("RPUSH", "log", token)
+                        return None if isinstance(reply, RespError) and reply.code == "FENCEDOWN" else reply
+                answered = eventually(lambda: write(first))
+                self.assertEqual(getattr(answered, "code", answered), "FENCED" if first == 33 else 2)
+                self.assertEqual(replica.cli.call("LRANGE", "log", 0, -1), [b"33"] if first == 33 else [b"33", b"34"])
+                eventually(lambda: replica.cli.call("GET", "fencegate:mark:{orders}") == b"34")
+                self.assertGreaterEqual(gate.metric("regressions_total"), 1)
 
     def test_too_few_replicas(self):
         self.through(Bench(self), config("NOREPLICAS", "min-replicas-to-write", "1", "0", denies_writes=True,

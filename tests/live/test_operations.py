@@ -4,9 +4,12 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
+import time
+import types
 
 import support
 from support import (LOOPBACK, PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, SilentPort, encode,
@@ -199,6 +202,21 @@ class Backend(OperationsTest):
             with Resp(gate.address, timeout=PATIENCE) as client:
                 self.assertIn("took too long", str(client.call(*command)))
                 self.assertTrue(client.closed())
+
+    def test_a_backend_that_turns_it_away_is_asked_less_and_less_often(self):
+        with socket.create_server((LOOPBACK, free_port())) as backend:
+            gate = Gate(types.SimpleNamespace(address=backend.getsockname()[1]), threads=1)
+            gate.needs_backend = False
+            self.start(gate)
+            attempts, begun = [], time.monotonic()
+            backend.settimeout(0.1)
+            while time.monotonic() < begun + 4:
+                with contextlib.suppress(TimeoutError):
+                    backend.accept()[0].close()
+                    attempts.append(time.monotonic())
+        self.assertIn(len(attempts), range(4, 12))
+        pauses = [after - before for before, after in zip(attempts, attempts[1:])]
+        self.assertGreater(max(pauses), 4 * min(pauses))
 
     def test_what_commands_mean_is_asked_anew_of_a_new_server(self):
         class Changing(CutProxy):

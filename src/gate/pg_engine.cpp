@@ -28,7 +28,7 @@ bool pg_engine::blocked() const {
   return phase_ == phase::connecting || phase_ == phase::cancelling || phase_ == phase::arming ||
          phase_ == phase::raising || phase_ == phase::looking || phase_ == phase::judging ||
          (phase_ == phase::starting && authenticated_) || flight_.size() > limits::replies_awaited_max ||
-         waits_for_boundary_;
+         waits_for_boundary_ || asks_isolation_;
 }
 
 bool pg_engine::at_rest() const {

@@ -156,6 +156,7 @@ class pg_engine {
   bool take(const pg_guard::advice& advice, const wire::pg_head& head, std::string_view command);
   bool step_execute(const wire::pg_head& head);
   void send_guard(char in_front_of);
+  void ask_isolation(char in_front_of);
   void send_owed_sync();
   void remember_statement(const std::string& key, const wire::sql_scanner::findings& found);
   void forget_statement(const wire::pg_head& head);
@@ -170,6 +171,7 @@ class pg_engine {
   };
   passage inspect_guard(char type, std::string_view body);
   passage inspect(const wire::pg_head& head, std::string_view message);
+  void on_error();
   void on_parameter(std::string_view body);
   void take_tag_of_name();
   void on_terminated(bool with_error);
@@ -241,6 +243,7 @@ class pg_engine {
   // A guard whose replies have not all come rides in front of a Query: if it fails, a Sync is owed.
   bool guards_query_ = false;
   bool sync_owed_ = false;
+  bool asks_isolation_ = false;  // in the place of a guard, whose replies have the same shape
   std::string client_encoding_;
 
   // The end.

@@ -54,7 +54,7 @@ bool pg_engine::step_backend() {
     const bool rows_pass = (*head)->type == 'D' && guard_replies_ == 0;
     const bool reads = !rows_pass && inspected_types.find((*head)->type) != std::string_view::npos;
     if (!reads || (*head)->body_bytes > limits::pg_inspected_bytes_max) {
-      if ((*head)->type == 'E') flight_.on_error();
+      if ((*head)->type == 'E') on_error();
       backend_passing_ = bytes;
       continue;
     }
@@ -103,7 +103,7 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
       if (!flight_.on_ready(*status)) return wrong("ReadyForQuery that nobody asked for");
       guard_.on_ready(*status);
       guard_replies_ = 0;
-      guards_query_ = false;
+      guards_query_ = asks_isolation_ = false;
       return passage::through;
     }
     case 'C':
@@ -132,10 +132,17 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
     return passage::held_back;
   }
   if (head.type == 'E') {
-    flight_.on_error();
+    on_error();
     fatal_seen_ = fatal_seen_ || ends;
   }
   return passage::through;
+}
+
+// Behind it the server skips a question of the gate's, too.
+void pg_engine::on_error() {
+  flight_.on_error();
+  guard_.on_error();
+  asks_isolation_ = false;
 }
 
 // A changed application_name that carries a tag binds from the next statement on.

@@ -34,6 +34,7 @@ std::string statement_key(std::string_view name) { return std::string(name.subst
 
 bool pg_engine::step_client() {
   waits_for_boundary_ = false;
+  if (asks_isolation_) return false;
   if (from_client.empty() || flight_.size() > limits::replies_awaited_max) return false;
   if (swallowed_ != 0 || client_passing_ != 0) return step_passing();
   if (large_ != nullptr) return step_large_statement();

@@ -33,11 +33,16 @@ bool pg_engine::take(const pg_guard::advice& advice, const wire::pg_head& head, 
     waits_for_boundary_ = true;
     return false;
   }
-  if (advice.what == kind::refuse || (advice.what == kind::guard && unreadable)) {
+  const bool fences = advice.what == kind::guard || advice.what == kind::ask;
+  if (advice.what == kind::refuse || (fences && unreadable)) {
     const std::string why = advice.what == kind::refuse ? std::string(advice.why)
                                                         : "statements in client_encoding " + client_encoding_ +
                                                               " cannot be read with guard: transaction: use UTF8";
     refuse_statement(head, {reason::refused, {}, {}, {}, why}, command);
+    return false;
+  }
+  if (advice.what == kind::ask) {
+    ask_isolation(head.type);
     return false;
   }
   if (advice.what == kind::guard) send_guard(head.type);
@@ -64,9 +69,17 @@ void pg_engine::send_guard(char in_front_of) {
   guards_query_ = in_front_of == 'Q';
 }
 
-// Behind the Query that the server skips, not in the middle of it.
+// Flush and not a simple Query, behind which the server would say that it is ready.
+void pg_engine::ask_isolation(char in_front_of) {
+  to_backend += guard_messages("SHOW transaction_isolation") + wire::encode_pg_message('H', {});
+  flight_.on_injected_guard();
+  guards_query_ = in_front_of == 'Q';
+  asks_isolation_ = true;
+}
+
+// Behind the Query that the server skips: not in the middle of it, nor before it was sent.
 void pg_engine::send_owed_sync() {
-  if (!sync_owed_ || client_passing_ != 0 || large_ != nullptr) return;
+  if (!sync_owed_ || asks_isolation_ || client_passing_ != 0 || large_ != nullptr) return;
   sync_owed_ = false;
   to_backend += wire::encode_pg_message('S', {});
 }
@@ -77,7 +90,7 @@ pg_engine::passage pg_engine::inspect_guard(char type, std::string_view body) {
   if (type == 'N' || type == 'A' || type == 'S') return passage::through;
   if (type == 'E') {
     guard_replies_ = 0;
-    if (const auto e = wire::decode_pg_error(body)) {
+    if (const auto e = wire::decode_pg_error(body); e && !asks_isolation_) {
       const auto why = rejection_of(*e, bound_);
       host_.report(why, "guard", false);
       if (why.why == reason::stale && why.mark && fence::is_resource_name(why.resource))
@@ -94,10 +107,14 @@ pg_engine::passage pg_engine::inspect_guard(char type, std::string_view body) {
     return passage::stopped;
   }
   if (type != 'D' && type != 'C') static_cast<void>(flight_.on_statement_reply(type));
+  if (type == 'D' && asks_isolation_) {
+    const auto row = wire::decode_pg_row(body);
+    guard_.on_isolation(row && row->size() == 1 ? (*row)[0].value_or("") : "");
+  }
   if (++guard_replies_ == guard_reply_types.size()) {
     guard_replies_ = 0;
     guards_query_ = false;
-    figures_.checks(metrics::check_outcome::admitted).add();
+    if (!std::exchange(asks_isolation_, false)) figures_.checks(metrics::check_outcome::admitted).add();
   }
   return passage::dropped;
 }

@@ -39,8 +39,10 @@ pg_guard::effect pg_guard::effect_of(const std::vector<std::string>& words) {
     return {.ends = true};
   if (is(words, 0, "SET") && is(words, 1, "TRANSACTION")) return {};  // must come before any query, hence the guard
   // They write nothing, and the server takes no snapshot for them. With a guard in front SET TRANSACTION would come too
-  // late behind them, and a transaction that is not READ COMMITTED would not see what it waited for in LOCK.
-  constexpr std::array<std::string_view, 6> quiet{"SET", "RESET", "SHOW", "LOCK", "LISTEN", "UNLISTEN"};
+  // late behind them, and a transaction that is not READ COMMITTED would not see what it waited for in LOCK; nor with a
+  // guard behind it, what it waits for in the next LOCK.
+  if (is(words, 0, "LOCK")) return {.works = true, .quiet = true, .locks = true};
+  constexpr std::array<std::string_view, 5> quiet{"SET", "RESET", "SHOW", "LISTEN", "UNLISTEN"};
   if (!words.empty() && std::find(quiet.begin(), quiet.end(), words[0]) != quiet.end() && !is(words, 1, "CONSTRAINTS"))
     return {.works = true, .quiet = true};
   if (is(words, 0, "CALL") || is(words, 0, "DO")) return {.commits_inside = true, .works = true};
@@ -82,9 +84,16 @@ bool pg_guard::in_block(const pg_flight& flight) const { return begun_ || (fligh
 
 pg_guard::advice pg_guard::before(const effect& e, const pg_flight& flight) {
   if (e.commits_inside && !in_block(flight)) return {advice::kind::refuse, inner_commits};
-  if (!e.works || guarded_ || (e.quiet && in_block(flight))) return {};
+  if (!e.locks) read_committed_.reset();
+  if (!e.works || guarded_) return {};
   // In a failed transaction nothing works but its end, which a guard would keep from being reached.
   if (flight.status() == 'E' && !ended_) return {};
+  if (e.quiet && in_block(flight)) {
+    // What is skipped locks nothing, and nobody would answer.
+    if (!e.locks || failed_ || !flight.certain()) return {};
+    if (!read_committed_) return {advice::kind::ask};
+    if (!*read_committed_) return {};
+  }
   guarded_ = true;
   return {advice::kind::guard};
 }
@@ -117,9 +126,12 @@ pg_guard::advice pg_guard::on_parse(std::string_view name, const wire::sql_scann
   const auto known = statements_.find(name);
   if (known != statements_.end() && !name.empty()) {
     // The server may refuse this Parse, and keep what the name meant.
-    known->second = {known->second.begins && e.begins, known->second.ends || e.ends,
-                     known->second.commits_inside || e.commits_inside, known->second.works || e.works,
-                     known->second.quiet && e.quiet};
+    known->second = {known->second.begins && e.begins,
+                     known->second.ends || e.ends,
+                     known->second.commits_inside || e.commits_inside,
+                     known->second.works || e.works,
+                     known->second.quiet && e.quiet,
+                     known->second.locks || e.locks};
   } else if (known != statements_.end() || statements_.size() < names_max) {
     statements_.insert_or_assign(std::string(name), e);
   }
@@ -166,12 +178,18 @@ pg_guard::advice pg_guard::on_other(char type, const pg_flight& flight) {
 // In a failed transaction the guard itself may be among what the server skipped.
 void pg_guard::on_ready(char status) {
   if (status != 'T') guarded_ = false;
+  read_committed_.reset();
+  failed_ = false;
   if (status == 'I') portals_.clear();
 }
 
 void pg_guard::on_complete(std::string_view tag) {
   if (tag == "COMMIT" || tag == "ROLLBACK") guarded_ = false;
 }
+
+void pg_guard::on_error() { failed_ = true; }
+
+void pg_guard::on_isolation(std::string_view level) { read_committed_ = level == "read committed"; }
 
 // A portal that stayed open would keep its snapshot to the end of the transaction: vacuum would wait for it, COPY FREEZE
 // would fail. What is closed in front was left by a guard that failed, or by a client that took the name.

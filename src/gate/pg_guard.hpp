@@ -15,6 +15,7 @@
 #include "wire/sql_scanner.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,13 +27,14 @@ class pg_guard {
     enum class kind : std::uint8_t {
       bare,   // the message may go on as it is
       guard,  // behind a guard
+      ask,    // not before the server has said which isolation its transaction has: on_isolation()
       wait,   // not before everything sent was answered
       refuse
     } what = kind::bare;
     std::string_view why = {};  // refuse
   };
 
-  // Each is asked before its message goes on, and counts it as sent unless it says `wait` or `refuse`.
+  // Each is asked before its message goes on, and counts it as sent unless it says `ask`, `wait` or `refuse`.
   [[nodiscard]] advice on_query(const wire::sql_scanner::findings& text, const pg_flight& flight, bool whole);
   [[nodiscard]] advice on_parse(std::string_view name, const wire::sql_scanner::findings& text, const pg_flight& flight,
                                 bool whole);
@@ -46,6 +48,9 @@ class pg_guard {
   // The server's messages that matter.
   void on_ready(char status);
   void on_complete(std::string_view tag);
+  void on_error();
+  // The answer to `ask`, as SHOW gives it.
+  void on_isolation(std::string_view level);
 
  private:
   // What a statement does to the transaction around it.
@@ -55,6 +60,7 @@ class pg_guard {
     bool commits_inside = false;  // CALL, DO: unless in a transaction block
     bool works = false;           // anything else: needs a guard
     bool quiet = false;           // … unless in a transaction block, whose first statement to do more gets it
+    bool locks = false;  // … but READ COMMITTED: it may hold tables for as long as the client pauses behind it
   };
   [[nodiscard]] static effect effect_of(const std::vector<std::string>& words);
   [[nodiscard]] static effect effect_of(const wire::sql_scanner::findings& text);
@@ -63,10 +69,12 @@ class pg_guard {
   [[nodiscard]] advice before(const effect& e, const pg_flight& flight);
 
   bool guarded_ = false;
+  std::optional<bool> read_committed_;  // the open transaction; asked for in front of LOCK
   // Since the last Sync or Query:
   bool in_stretch_ = false;
   bool begun_ = false;                                     // BEGIN was executed
   bool ended_ = false;                                     // COMMIT or ROLLBACK was executed
+  bool failed_ = false;                                    // the server skips what comes up to the next Sync
   bool unnamed_parsed_ = false;                            // else it is not known which statement the unnamed one is
   std::map<std::string, effect, std::less<>> statements_;  // by name; a name that was used again keeps what it was, too
   std::map<std::string, effect, std::less<>> portals_;

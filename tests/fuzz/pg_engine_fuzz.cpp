@@ -68,7 +68,9 @@ constexpr const char* statements[] = {"INSERT",
                                       "COMMIT; INSERT; COMMIT",
                                       "ROLLBACK TO a; INSERT",
                                       "PREPARE TRANSACTION 'x'",
-                                      "INSERT; EXECUTE s; INSERT"};
+                                      "INSERT; EXECUTE s; INSERT",
+                                      "LOCK TABLE t",
+                                      "LOCK TABLE t; INSERT"};
 constexpr const char* names[] = {"", "s", "t"};
 
 std::string client_message(std::uint8_t action, input& in) {
@@ -129,6 +131,7 @@ class scene {
     host_.hold_answers = (options & 2) != 0;
     witness_.pooled = server_.pooled = (options & 4) != 0;
     witness_.untagged = server_.untagged = (options & 8) != 0;
+    server_.serializable = (options & 32) != 0;
     judged_ = (options & 16) == 0;  // a client's own bytes may hold anything
     host_.on_raise = [this](const gate::claims_list& claims) -> std::optional<wire::pg_error> {
       const auto token = claims.empty() ? 0 : claims[0].presented.value();

@@ -179,8 +179,49 @@ class Guarded(GuardTest):
                 self.write(first, level)
                 run_sql(first, "COMMIT")
                 waits.join()
-                self.assertEqual(run_sql(second, "SELECT who FROM writes WHERE who = %s", level), [(level,)])
+                seen = run_sql(second, "SELECT who FROM writes WHERE who = %s", level)
                 run_sql(second, "COMMIT")
+                self.assertEqual(seen, [(level,)])
+
+    def test_who_waits_for_two_tables_sees_what_it_waited_for_in_each(self):
+        """A guard behind the first LOCK would take the snapshot before the second one has waited."""
+        self.server.sql("CREATE TABLE first (); GRANT ALL ON first TO alice")
+        self.addCleanup(self.server.sql, "DROP TABLE first")
+        for level in ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"):
+            with self.subTest(level):
+                first, second = self.connect(34), self.connect(34)
+                run_sql(first, "BEGIN")
+                run_sql(first, "LOCK TABLE writes")
+                run_sql(second, f"BEGIN ISOLATION LEVEL {level}")
+                run_sql(second, "LOCK TABLE first")
+                waits = threading.Thread(target=run_sql, args=(second, "LOCK TABLE writes"))
+                waits.start()
+                eventually(lambda: self.server.value("SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+                self.write(first, level)
+                run_sql(first, "COMMIT")
+                waits.join()
+                seen = run_sql(second, "SELECT who FROM writes WHERE who = %s", level)
+                run_sql(second, "COMMIT")
+                self.assertEqual(seen, [(level,)])
+
+    def test_a_holder_that_pauses_behind_lock_does_not_hold_up_its_successor(self):
+        old = self.connect(34)
+        run_sql(old, "BEGIN")
+        run_sql(old, "LOCK TABLE writes")
+        new = self.connect(35, self.other)
+        run_sql(new, "BEGIN; SET LOCAL lock_timeout = '5s'; INSERT INTO writes VALUES ('new'); COMMIT")
+        with self.assertRaises(psycopg2.Error):
+            self.write(old, "stale")
+        self.assertIn(f"token 34 of {self.resource} is below mark 35", old.info.error_message)
+        self.assertEqual(self.written(), ["new"])
+
+    def test_a_stale_lock_is_refused_and_frees_its_transaction(self):
+        old = self.connect(34)
+        run_sql(old, "BEGIN")
+        self.connect(35, self.other)
+        self.refused("ZF001", old, "LOCK TABLE writes")
+        self.assertEqual(self.server.value("SELECT count(*) FROM pg_locks WHERE relation = 'writes'::regclass"), 0)
+        run_sql(old, "ROLLBACK")
 
     def test_a_guard_leaves_nothing_in_the_transaction_but_its_lock(self):
         client = self.connect(34, autocommit=False)
@@ -335,6 +376,35 @@ class Extended(GuardTest):
             pipeline.sync()
         sleeper.join(30)
         self.assertEqual(self.written(), ["old"])
+
+    def test_a_pipeline_that_begins_with_lock(self):
+        old = self.connect3(34, autocommit=True)
+        with old.pipeline():
+            old.execute("BEGIN")
+            old.execute("LOCK TABLE writes")
+        new = self.connect3(35, self.other, autocommit=True)
+        new.execute("SELECT 1")
+        with new.transaction():
+            new.execute("SET LOCAL lock_timeout = '5s'")
+            new.execute("INSERT INTO writes VALUES ('new')")
+        with self.assertRaises(psycopg.Error):
+            old.execute("INSERT INTO writes VALUES ('stale')")
+        self.assertEqual(self.written(), ["new"])
+
+    def test_lock_behind_an_error_in_a_pipeline(self):
+        client = self.connect3(34, autocommit=True)
+        for wrong, state in (("SELECT 1/0", "22012"), ("SHOW nothing", "42704"), ("SELEC", "42601")):
+            with self.subTest(wrong):
+                with self.assertRaises(psycopg.Error) as caught, client.pipeline() as pipeline:
+                    client.execute("BEGIN")
+                    client.execute(wrong)
+                    client.execute("LOCK TABLE writes")
+                    client.execute("INSERT INTO writes VALUES ('never')")
+                    pipeline.sync()
+                self.assertEqual(caught.exception.sqlstate, state)
+                client.execute("ROLLBACK")
+        client.execute("INSERT INTO writes VALUES ('on')")
+        self.assertEqual(self.written(), ["on"])
 
     def test_prepared_statements_and_portals(self):
         client = self.connect3(34)

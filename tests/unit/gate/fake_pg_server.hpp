@@ -17,6 +17,7 @@ class fake_pg_server {
  public:
   bool pooled = false;    // guard: transaction, behind a pooler
   bool untagged = false;  // a session without a token may write
+  bool serializable = false;
   std::int64_t mark = -1;
 
   std::vector<std::string> violations;  // writes that should not have been
@@ -201,6 +202,12 @@ class fake_pg_server {
     if (begins("SELEC ")) return fail("42601");
     if (sql.find("fencegate.arm_all(") != sql.npos) return arm(sql);
     if (begins("SELECT fencegate.guard(")) return guard(sql);
+    if (begins("SHOW transaction_isolation")) answer(row({serializable ? "serializable" : "read committed"}));
+    if (begins("LOCK")) {
+      if (!block_) return fail("25P01");
+      const bool endable = !pooled || untagged || serializable || guard_ >= 0;
+      if (!endable) violations.push_back("no raise would end the one behind " + sql);
+    }
     if (begins("BEGIN")) block_ = true;
     if (begins("SAVEPOINT")) {
       if (!block_) return fail("25P01");

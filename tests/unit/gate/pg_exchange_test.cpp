@@ -67,6 +67,12 @@ script guard_replies() {
 }
 const words guard_words{"C", "C", "P GUARD orders 34", "B", "E", "C", "C"};
 
+script isolation(const std::string& level) {
+  return server({close_complete(), close_complete(), parse_complete(), bind_complete(), row({level}), complete("SHOW"),
+                 close_complete(), close_complete()});
+}
+const words ask_words{"C", "C", "P SHOW transaction_isolation", "B", "E", "C", "C", "H"};
+
 exchange pooled(std::string name, const script& steps, const words& at_server, const words& at_client) {
   return {std::move(name), opened() + let_in() + steps, at_server, armed_at_client + at_client,
           settings::guard::transaction};
@@ -166,6 +172,40 @@ std::vector<exchange> guarded() {
   };
 }
 
+std::vector<exchange> locked() {
+  const auto begun = client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')});
+  const auto locks = client({query("LOCK TABLE t")}), done = server({complete("LOCK TABLE"), ready('T')});
+  const auto pipeline =
+      client({parse("", "BEGIN"), bind_to(""), execute(), parse("", "LOCK TABLE t"), bind_to(""), execute(), sync()});
+  const words sent{"P BEGIN", "B", "E", "P LOCK TABLE t"};
+  return {
+      pooled("LOCK, READ COMMITTED", begun + locks + isolation("read committed") + guard_replies() + done,
+             words{"Q BEGIN"} + ask_words + guard_words + words{"Q LOCK TABLE t"},
+             {"C BEGIN", "Z T", "C LOCK TABLE", "Z T"}),
+      pooled("LOCK, SERIALIZABLE", begun + locks + isolation("serializable") + done,
+             words{"Q BEGIN"} + ask_words + words{"Q LOCK TABLE t"}, {"C BEGIN", "Z T", "C LOCK TABLE", "Z T"}),
+      pooled("LOCK in a pipeline",
+             pipeline + server({parse_complete(), bind_complete(), complete("BEGIN"), parse_complete()}) +
+                 isolation("read committed") + guard_replies() +
+                 server({bind_complete(), complete("LOCK TABLE"), ready('T')}),
+             sent + ask_words + guard_words + words{"B", "E", "S"},
+             {"1", "2", "C BEGIN", "1", "2", "C LOCK TABLE", "Z T"}),
+      pooled("LOCK in a pipeline that fails in front of it",
+             pipeline + server({parse_complete(), bind_complete(), error_of("ERROR", "57014"), ready('I')}),
+             sent + ask_words + words{"B", "E", "S"}, {"1", "2", "E ERROR 57014", "Z I"}),
+      pooled("LOCK whose isolation cannot be asked for",
+             begun + locks + server({close_complete(), error_of("ERROR", "57014"), ready('E')}) +
+                 client({query("ROLLBACK")}) + server({complete("ROLLBACK"), ready('I')}),
+             words{"Q BEGIN"} + ask_words + words{"Q LOCK TABLE t", "S", "Q ROLLBACK"},
+             {"C BEGIN", "Z T", "E ERROR 57014", "Z E", "C ROLLBACK", "Z I"}),
+      pooled("LOCK whose guard fails",
+             begun + locks + isolation("read committed") +
+                 server({close_complete(), error_of("ERROR", "ZF001"), ready('E')}),
+             words{"Q BEGIN"} + ask_words + guard_words + words{"Q LOCK TABLE t", "S"},
+             {"C BEGIN", "Z T", "E ERROR ZF001", "Z E"}),
+  };
+}
+
 exchange superseded() {
   auto out = served("superseded inside a transaction",
                     client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')}) + client({query("INSERT")}) +
@@ -179,6 +219,7 @@ std::vector<exchange> all() {
   auto out = logins();
   for (auto& one : conversations()) out.push_back(std::move(one));
   for (auto& one : guarded()) out.push_back(std::move(one));
+  for (auto& one : locked()) out.push_back(std::move(one));
   out.push_back(superseded());
   return out;
 }

@@ -81,9 +81,9 @@ TEST_F(GuardTest, WhatSetsATransactionUpGoesFirst) {
   EXPECT_EQ(run("SAVEPOINT a", "SAVEPOINT", 'T'), kind::guard) << "the guard is older than any savepoint";
 }
 
-// Behind a guard SET TRANSACTION would be refused, and what waits in LOCK would see what was there before.
+// Behind a guard SET TRANSACTION would be refused.
 TEST_F(GuardTest, WhatTakesNoSnapshotInABlockGoesBeforeTheGuard) {
-  for (const std::string_view sql : {"SHOW x", "SET LOCAL TRANSACTION ISOLATION LEVEL SERIALIZABLE", "LOCK TABLE t",
+  for (const std::string_view sql : {"SHOW x", "SET LOCAL TRANSACTION ISOLATION LEVEL SERIALIZABLE",
                                      "SET transaction_isolation = serializable", "RESET x", "LISTEN x", "UNLISTEN x"}) {
     EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
     EXPECT_EQ(run(sql, "x", 'T'), kind::bare) << sql;
@@ -102,6 +102,60 @@ TEST_F(GuardTest, WhatTakesNoSnapshotInABlockGoesBeforeTheGuard) {
   }
   EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
   EXPECT_EQ(run("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS", 'T'), kind::guard) << "triggers may write";
+}
+
+// Who pauses behind LOCK is ended by a raise only if it holds a guard's lock, too.
+TEST_F(GuardTest, LockHasItsGuardInFrontWhereEachStatementHasItsOwnSnapshot) {
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+    EXPECT_EQ(query("LOCK TABLE t"), kind::ask);
+    guard_.on_isolation("read committed");
+    EXPECT_EQ(run("LOCK TABLE t", "LOCK TABLE", 'T'), kind::guard);
+    EXPECT_EQ(run("LOCK TABLE u", "LOCK TABLE", 'T'), kind::bare);
+    EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::bare);
+    EXPECT_EQ(run("COMMIT", "COMMIT", 'I'), kind::bare);
+  }
+  EXPECT_EQ(run("LOCK TABLE t", "x", 'I'), kind::guard) << "a transaction of its own";
+}
+
+// What waits in LOCK would see what was there before.
+TEST_F(GuardTest, LockGoesBeforeTheGuardWhereTheGuardTakesTheSnapshot) {
+  for (const std::string_view level : {"repeatable read", "serializable", "something else", ""}) {
+    EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(query("LOCK TABLE t"), kind::ask) << level;
+      guard_.on_isolation(level);
+      EXPECT_EQ(run("LOCK TABLE t", "LOCK TABLE", 'T'), kind::bare) << level;
+    }
+    EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard) << level;
+    EXPECT_EQ(run("COMMIT", "COMMIT", 'I'), kind::bare);
+  }
+}
+
+TEST_F(GuardTest, TheIsolationOfOneTransactionSaysNothingOfAnother) {
+  EXPECT_EQ(step("BEGIN"), kind::bare);
+  EXPECT_EQ(step("LOCK TABLE t"), kind::ask);
+  guard_.on_isolation("serializable");
+  EXPECT_EQ(step("LOCK TABLE t"), kind::bare);
+  EXPECT_EQ(step("COMMIT"), kind::bare);
+  EXPECT_EQ(step("BEGIN"), kind::bare);
+  EXPECT_EQ(step("LOCK TABLE t"), kind::ask);
+  guard_.on_isolation("serializable");
+  EXPECT_EQ(step("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), kind::bare);
+  EXPECT_EQ(step("LOCK TABLE t"), kind::ask);
+}
+
+TEST_F(GuardTest, NothingIsAskedThatNobodyWouldAnswer) {
+  EXPECT_EQ(step("BEGIN"), kind::bare);
+  EXPECT_EQ(step("SHOW nothing"), kind::bare);
+  guard_.on_error();
+  EXPECT_EQ(step("LOCK TABLE t"), kind::bare) << "the server skips it";
+  EXPECT_EQ(sync(), kind::bare);
+  ready('E');
+  EXPECT_EQ(run("LOCK TABLE t", "x", 'E'), kind::bare) << "it fails";
+  EXPECT_EQ(run("ROLLBACK", "ROLLBACK", 'I'), kind::bare);
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(query("LOCK TABLE t"), kind::ask);
 }
 
 TEST_F(GuardTest, AChainedTransactionIsGuardedAnew) {

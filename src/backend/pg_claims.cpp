@@ -71,12 +71,28 @@ fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::
     out.presented = about->presented;
     out.mark = number(e.detail, "mark");
   }
-  // The sentence that is made of this says it, too.
-  constexpr std::string_view said_again = "; not applied";
-  if (out.detail.ends_with(said_again)) out.detail.resize(out.detail.size() - said_again.size());
+  out.detail = particular_of(e);
   // These sentences are made of the three; others say something of their own.
   if (why == fence::reason::stale || why == fence::reason::equal || why == fence::reason::jump) out.detail.clear();
   return out;
+}
+
+std::string particular_of(const wire::pg_error& e) {
+  std::string_view text = e.message;
+  constexpr std::string_view end = "; not applied";
+  if (text.ends_with(end)) text.remove_suffix(end.size());
+  const bool unavailable = e.sqlstate == fence::terms_of(fence::reason::unavailable).sqlstate;
+  const std::string_view subject = unavailable ? "the mark" : "no usable fencing token";
+  const std::string_view colon = unavailable ? " could not be checked: " : ": ";
+  const auto at = text.find(colon);
+  if (!text.starts_with(subject) || at == std::string_view::npos) return std::string(text);
+  text.remove_prefix(at + colon.size());
+  const auto numbers = text.rfind(" (token ");
+  const auto numeric = [](std::string_view s) { return s.find_first_not_of("0123456789, mark)") == s.npos; };
+  if (numbers != std::string_view::npos && numeric(text.substr(numbers + 8))) text = text.substr(0, numbers);
+  // What a malformed token should be is known to whoever reads its sentence.
+  const bool advises = unavailable && !e.hint.empty();
+  return std::string(text) + (advises ? " (" + e.hint + ")" : "");
 }
 
 bool is_not_raised(const wire::pg_error& e) {

@@ -1,5 +1,7 @@
 #include "gate/pg_binding.hpp"
 
+#include "backend/pg_claims.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -215,8 +217,10 @@ fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims
   const bool no_schema = e.sqlstate == "3F000" || e.sqlstate == "42883" || e.sqlstate == "42P01";
   if (no_schema)
     why.detail = "this database has no schema fencegate: run fencegate install";
+  else if (!reason_of(e.sqlstate))
+    why.detail = e.message;
   else if (why.why != fence::reason::stale && why.why != fence::reason::jump)
-    why.detail = without_end(e.message);
+    why.detail = backend::particular_of(e);
   return about_single(std::move(why), claims);
 }
 

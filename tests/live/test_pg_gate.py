@@ -113,6 +113,19 @@ class Tokens(PgGateTest):
         self.assertEqual(run_sql(client, "SHOW transaction_isolation"), [("serializable",)])
 
 
+    def test_a_right_that_the_fence_misses_is_named(self):
+        for right, why in (("pg_signal_backend", "fencegate may not end sessions"),
+                           ("pg_read_all_stats", "the sessions of others are invisible")):
+            self.server.sql(f"REVOKE {right} FROM fencegate_owner")
+            try:
+                error = self.rejected("ZF006", self.connect, 34)
+            finally:
+                self.server.sql(f"GRANT {right} TO fencegate_owner")
+            self.assertIn(f"FATAL:  the mark of {self.resource} could not be checked: {why} (GRANT pg_signal_backend, "
+                          "pg_read_all_stats TO fencegate_owner;) (token 34); not applied", str(error))
+        self.assertIsNone(self.mark())
+
+
 class Superseded(PgGateTest):
     def raise_to(self, token):
         return self.connect(token)
@@ -278,7 +291,8 @@ class Superseded(PgGateTest):
             ended, frozen = self.connect(34, gate=gate), self.connect(34, gate=gate)
             self.server.freeze(frozen.info.backend_pid)
             self.addCleanup(self.server.thaw, frozen.info.backend_pid)
-            self.rejected("ZF006", self.connect, 35, gate=gate)
+            said = str(self.rejected("ZF006", self.connect, 35, gate=gate))
+            self.assertEqual(said.count("could not be checked: "), 1, said)
             self.assertEqual(self.mark(), 34)
             with self.assertRaises(psycopg2.Error):
                 self.write(ended, "nothing")

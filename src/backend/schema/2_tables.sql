@@ -100,7 +100,7 @@ CREATE OR REPLACE FUNCTION fencegate.unavailable(r text, t bigint, m bigint, why
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM fencegate.reject('ZF006', 'the mark' || coalesce(' of ' || r, '') || ' could not be checked: ' || why
-    || coalesce(CASE WHEN m IS NULL THEN format(' (token %s)', t) ELSE format(' (token %s, mark %s)', t, m) END, ''),
+    || coalesce(' (token ' || t || coalesce(', mark ' || m, '') || ')', ''),
     r, t, m, hint, more);
 END $$;
 

@@ -57,6 +57,32 @@ TEST(PgRejection, AnyOtherErrorIsUnavailable) {
   EXPECT_EQ(r.detail, "schema \"fencegate\" does not exist (run fencegate install)");
 }
 
+// The sentence that clients read is made by fence::describe(), of what is particular.
+TEST(PgRejection, SaysNothingTwiceAndWhatToDo) {
+  const auto said = [](const char* state, const char* sentence, const char* hint) {
+    return fence::describe(rejection_of(
+        {"ERROR", state, sentence, R"({"resource":"orders","token":32,"mark":null,"applied":"no"})", hint}, both));
+  };
+  EXPECT_EQ(said("ZF006",
+                 "the mark of orders could not be checked: older sessions did not end in time (token 32); not applied",
+                 "Try again."),
+            "the mark of orders could not be checked: older sessions did not end in time (Try again.) (token 32); "
+            "not applied");
+  EXPECT_EQ(
+      said("ZF006", "the mark could not be checked: fencegate may not end sessions; not applied", "GRANT a TO b;"),
+      "the mark of orders could not be checked: fencegate may not end sessions (GRANT a TO b;) (token 32); "
+      "not applied");
+  EXPECT_EQ(said("ZF006", "the mark of a:b could not be checked: it moved (token 1, mark 2); not applied", ""),
+            "the mark of orders could not be checked: it moved (token 32); not applied");
+  EXPECT_EQ(said("ZF003", "no usable fencing token for a::: more than (32) resources; not applied", "A resource is …"),
+            "no usable fencing token for orders: more than (32) resources (token 32); not applied");
+  EXPECT_EQ(said("ZF007", "a superuser session cannot be fenced; not applied", "Connect as another role."),
+            "a superuser session cannot be fenced for orders (token 32); not applied");
+  EXPECT_EQ(said("ZF006", "something else", "x"),
+            "the mark of orders could not be checked: something else (token 32); "
+            "not applied");
+}
+
 TEST(PgRejection, KnowsWhenAMarkHasToBeRaisedFirst) {
   EXPECT_TRUE(is_not_raised({"ERROR", "ZF006", "", R"({"mark":1,"applied":"no","not_raised":true})", ""}));
   EXPECT_FALSE(is_not_raised({"ERROR", "ZF006", "", R"({"mark":1,"applied":"no"})", ""}));

@@ -91,6 +91,9 @@ TEST(PgArmReading, NamesWhatTheServerRefused) {
   const auto why = reading.judge().why;
   EXPECT_EQ(fence::describe(why), "token 33 of orders is below mark 34; not applied");
   EXPECT_THAT(judged({error_of("ERROR", "3F000"), ready('I')}), HasSubstr("run fencegate install"));
+  EXPECT_EQ(judged({error_of("ERROR", "ZF006", "the mark of orders could not be checked: time is up (token 34)"),
+                    ready('I')}),
+            "unavailable: time is up");
 }
 
 TEST(PgBinding, AStatementThatFailsHoldsNoTextOfAClientAsCode) {

@@ -336,6 +336,10 @@ void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejecti
   const bool simple = head.type == 'Q' || head.type == 'F';
   // Who reads data fails at the first of the three messages that would be sent, and may run the other two.
   if (!simple && (flight_.copying() || !flight_.certain())) return reject(why, command, applied::unknown);
+  if (!simple && guards() && !guard_.on_refused(flight_)) {
+    waits_for_boundary_ = true;
+    return;
+  }
   swallowed_ = wire::pg_head_bytes + head.body_bytes;
   if (!simple && !guards() && flight_.failing()) return;  // the server skips what comes up to the next Sync
   host_.report(why, command, false);

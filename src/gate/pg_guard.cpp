@@ -175,6 +175,8 @@ pg_guard::advice pg_guard::on_other(char type, const pg_flight& flight) {
   return {};
 }
 
+bool pg_guard::on_refused(const pg_flight& flight) { return begin_stretch(flight); }
+
 // In a failed transaction the guard itself may be among what the server skipped.
 void pg_guard::on_ready(char status) {
   if (status != 'T') guarded_ = false;

@@ -42,6 +42,8 @@ class pg_guard {
   [[nodiscard]] advice on_execute(std::string_view portal, const pg_flight& flight);
   // Every other message type.
   [[nodiscard]] advice on_other(char type, const pg_flight& flight);
+  // A Parse, Bind or Execute is refused, and one that fails goes in its place. false: not before everything sent was answered.
+  [[nodiscard]] bool on_refused(const pg_flight& flight);
   // What is known by now of a statement that goes through in pieces: "" or why it must not be finished.
   [[nodiscard]] static std::string_view unfit(const wire::sql_scanner::findings& text);
 

@@ -283,6 +283,18 @@ class Guarded(GuardTest):
         run_sql(client, "COMMIT")
         self.assertEqual(self.written(), ["b"])
 
+    def test_what_drops_prepared_statements_drops_no_check(self):
+        old = self.connect(34)
+        run_sql(old, "DEALLOCATE ALL")
+        self.refused("25001", old, "DISCARD ALL")
+        self.refused("25001", old, "CREATE DATABASE other")
+        self.refused("25001", old, "CREATE INDEX CONCURRENTLY one ON writes (who)")
+        self.write(old, "old")
+        self.connect(35, self.other)
+        for text in ("DEALLOCATE ALL", "DISCARD ALL", "INSERT INTO writes VALUES ('stale')"):
+            self.refused("ZF001", old, text)
+        self.assertEqual(self.written(), ["old"])
+
     def test_errors_of_the_client_stay_its_own(self):
         client = self.connect(34)
         self.refused("42P01", client, "INSERT INTO missing VALUES (1)")
@@ -390,6 +402,24 @@ class Extended(GuardTest):
         with self.assertRaises(psycopg.Error):
             old.execute("INSERT INTO writes VALUES ('stale')")
         self.assertEqual(self.written(), ["new"])
+
+    def test_what_is_refused_is_answered(self):
+        client = self.connect3(34, autocommit=True)
+        for text, state in (("COMMIT PREPARED 'x'", "ZF007"), ("PREPARE TRANSACTION 'x'", "ZF007"),
+                            ("SELECT 1; COMMIT; SELECT 2", "ZF007"), ("/*fence:orders=x*/ SELECT 1", "ZF003"),
+                            ("CALL commits('x')", "ZF007")):
+            with self.subTest(text):
+                for _ in range(2):
+                    with self.assertRaises(psycopg.Error) as caught:
+                        client.execute(text, prepare=True)
+                    self.assertEqual(caught.exception.sqlstate, state)
+                with self.assertRaises(psycopg.Error) as caught, client.pipeline():
+                    client.execute("SELECT 1")
+                    client.execute(text)
+                    client.execute("SELECT 1")
+                self.assertEqual(caught.exception.sqlstate, state)
+        self.assertEqual(client.execute("SELECT 5").fetchall(), [(5,)])
+        self.assertEqual(self.written(), [])
 
     def test_lock_behind_an_error_in_a_pipeline(self):
         client = self.connect3(34, autocommit=True)

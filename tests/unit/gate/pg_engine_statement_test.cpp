@@ -274,6 +274,33 @@ std::string large(std::string_view begin, std::string_view end) {
   return std::string(begin) + std::string(2 * limits::pg_statement_buffered_bytes_max, ' ') + std::string(end);
 }
 
+// It begins the client's pipeline as the message in whose place it is.
+TEST(PgEngineStatement, WhatIsRefusedFirstInAPipelineIsAnsweredBehindAPooler) {
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  for (const std::string sql :
+       {"COMMIT PREPARED 'x'", "PREPARE TRANSACTION 'x'", "SELECT 1; COMMIT; SELECT 2", "INSERT /*fence:orders=x*/"}) {
+    pg_rig rig(pooled);
+    rig.log_in("orders=34");
+    (void)rig.sent();
+    (void)rig.answers();
+    const auto pipeline = parse("", sql) + bind_to("") + execute() + sync();
+    rig.client(pipeline + pipeline);
+    auto sent = rig.sent();
+    ASSERT_GT(sent.size(), 4U) << sql;
+    EXPECT_THAT(sent.front(), testing::StartsWith("P FAIL ZF00")) << sql;
+    EXPECT_THAT(sent.back(), "S") << sql;
+    rig.server(error_of("ERROR", "ZF007") + ready('I'));
+    sent = rig.sent();
+    ASSERT_GT(sent.size(), 4U) << "the second one waits for the answer to the first: " << sql;
+    EXPECT_THAT(sent.front(), testing::StartsWith("P FAIL ZF00")) << sql;
+    EXPECT_THAT(sent.back(), "S") << sql;
+    rig.server(error_of("ERROR", "ZF007") + ready('I'));
+    EXPECT_THAT(rig.answers(), ElementsAre("E ERROR ZF007", "Z I", "E ERROR ZF007", "Z I")) << sql;
+    EXPECT_TRUE(rig.engine.at_rest()) << sql;
+  }
+}
+
 TEST(PgEngineStatement, ALargeStatementStreams) {
   for (const auto& message : {query(large("SELECT", "1")), parse("n", large("SELECT", "1"))}) {
     pg_rig rig;

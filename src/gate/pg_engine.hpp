@@ -153,6 +153,8 @@ class pg_engine {
   bool obey(const judged& j, const wire::pg_head& head, std::string_view command);
   void refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
   [[nodiscard]] bool guards() const;
+  // "" or why the text of a statement is refused. `whole`: else there is more of it to come.
+  [[nodiscard]] std::string unreadable(std::string_view sql, bool whole) const;
   bool take(const pg_guard::advice& advice, const wire::pg_head& head, std::string_view command);
   bool step_execute(const wire::pg_head& head);
   void send_guard(char in_front_of);

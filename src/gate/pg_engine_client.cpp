@@ -98,7 +98,7 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   if (from_client.size() < std::min(bytes, limits::pg_statement_buffered_bytes_max)) return false;
   auto body = from_client.view().substr(wire::pg_head_bytes);
   wire::sql_scanner::findings found;
-  std::string name;
+  std::string name, doubt;
   std::unique_ptr<large_statement> large;
   if (whole) {
     body = body.substr(0, head.body_bytes);
@@ -109,6 +109,7 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
     }
     name = statement->name;
     found = wire::scan_sql(statement->sql);
+    doubt = unreadable(statement->sql, true);
   } else {
     // What is there of it is judged before any of it goes on; the rest as it comes.
     body = body.substr(0, std::min(body.size(), limits::pg_statement_buffered_bytes_max - wire::pg_head_bytes));
@@ -118,9 +119,15 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
     if (head.type == 'P') name = body.substr(0, body.find('\0'));
     large->read(body);
     found = large->text.found();
+    doubt = unreadable(body, false);
   }
   const auto key = head.type == 'P' ? std::optional(statement_key(name)) : std::nullopt;
   if (!obey(judge(found, key), head, command_of(found))) return !waits_for_boundary_;
+  const bool settled = head.type == 'P' || flight_.idle();  // else the encoding may be about to change
+  if (guards() && settled && !doubt.empty()) {
+    refuse_statement(head, {reason::refused, {}, {}, {}, doubt}, command_of(found));
+    return !waits_for_boundary_;
+  }
   if (guards()) {
     const auto advice =
         head.type == 'Q' ? guard_.on_query(found, flight_, whole) : guard_.on_parse(name, found, flight_, whole);

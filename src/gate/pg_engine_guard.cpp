@@ -24,21 +24,26 @@ bool pg_engine::guards() const {
   return gate_.kept_by == settings::guard::transaction && enforces() && !bound_.empty();
 }
 
+// What is ASCII only reads the same in all of them. Asked of every statement: one that needs no guard, or has one, could
+// hold a COMMIT that only the server sees.
+std::string pg_engine::unreadable(std::string_view sql, bool whole) const {
+  const bool ascii = std::all_of(sql.begin(), sql.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  const bool doubtful = std::find(unreadable_encodings.begin(), unreadable_encodings.end(), client_encoding_) !=
+                        unreadable_encodings.end();
+  if (!doubtful || (ascii && whole)) return "";
+  return "text beyond ASCII in client_encoding " + client_encoding_ +
+         " cannot be read with guard: transaction: use UTF8";
+}
+
 // true: the message in front may go on.
 bool pg_engine::take(const pg_guard::advice& advice, const wire::pg_head& head, std::string_view command) {
   using kind = pg_guard::advice::kind;
-  const bool unreadable = std::find(unreadable_encodings.begin(), unreadable_encodings.end(), client_encoding_) !=
-                          unreadable_encodings.end();
   if (advice.what == kind::wait) {
     waits_for_boundary_ = true;
     return false;
   }
-  const bool fences = advice.what == kind::guard || advice.what == kind::ask;
-  if (advice.what == kind::refuse || (fences && unreadable)) {
-    const std::string why = advice.what == kind::refuse ? std::string(advice.why)
-                                                        : "statements in client_encoding " + client_encoding_ +
-                                                              " cannot be read with guard: transaction: use UTF8";
-    refuse_statement(head, {reason::refused, {}, {}, {}, why}, command);
+  if (advice.what == kind::refuse) {
+    refuse_statement(head, {reason::refused, {}, {}, {}, std::string(advice.why)}, command);
     return false;
   }
   if (advice.what == kind::ask) {

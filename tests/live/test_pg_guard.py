@@ -8,6 +8,7 @@ import unittest
 import psycopg
 import psycopg2
 
+from pg_wire import Wire, fields, query
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
 from support import LiveTest, eventually
 
@@ -282,6 +283,36 @@ class Guarded(GuardTest):
         self.write(client, "b")
         run_sql(client, "COMMIT")
         self.assertEqual(self.written(), ["b"])
+
+    def test_text_that_the_server_reads_otherwise_hides_no_commit(self):
+        """In SJIS the second byte of one character is that of a backslash: the gate would take the quote for escaped."""
+        hidden = b"E'\x83\x5c'%s; COMMIT; SELECT pg_sleep(1); INSERT INTO writes VALUES ('stale'); --'"
+        for title, *first, text in (("unguarded", b"SET application_name = " + hidden % b""),
+                                    ("guarded", b"SELECT 1", b"INSERT INTO writes VALUES (" + hidden % b")")):
+            with self.subTest(title):
+                self.resource += "." + title
+                old = self.start(Wire(self.gate.address, user="alice",
+                                      options=f"-c fencing.tokens={self.resource}=34"))
+                old.until_ready()
+                for one in (b"BEGIN", *first, b"SET client_encoding = 'SJIS'"):
+                    old.send(query(one))
+                    old.until_ready()
+                old.send(query(text))
+                eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE usename = 'alice' AND "
+                                                   "(wait_event = 'PgSleep' OR state = 'idle in transaction (aborted)')"))
+                self.connect(35, self.other)
+                errors = [fields(body)["C"] for kind, body in old.until_ready() if kind == b"E"]
+                self.assertEqual((errors, self.written()), (["ZF007"], []))
+
+    def test_encodings_that_cannot_be_read_everywhere(self):
+        client = self.connect(34)
+        client.set_client_encoding("SJIS")
+        self.write(client, "ascii")
+        self.refused("ZF007", client, "INSERT INTO writes VALUES ('\u30bd')")
+        self.refused("ZF007", client, "/* " + "x" * 300_000 + " */ SELECT 1")
+        client.set_client_encoding("UTF8")
+        self.write(client, "\u30bd")
+        self.assertEqual(self.written(), ["ascii", "\u30bd"])
 
     def test_what_drops_prepared_statements_drops_no_check(self):
         old = self.connect(34)

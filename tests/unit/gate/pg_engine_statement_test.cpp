@@ -274,6 +274,31 @@ std::string large(std::string_view begin, std::string_view end) {
   return std::string(begin) + std::string(2 * limits::pg_statement_buffered_bytes_max, ' ') + std::string(end);
 }
 
+// Behind a pooler, what commits unseen is not fenced; the last text could hide `; COMMIT` in what looks like a literal.
+TEST(PgEngineStatement, TextInAnEncodingThatCannotBeReadIsRefusedEverywhere) {
+  const std::string hidden = "SET x = E'\x83\x5c'; COMMIT; --'";
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  for (const std::string encoding : {"SJIS", "SHIFT_JIS_2004", "BIG5", "GBK", "GB18030", "UHC", "JOHAB", "UTF8"}) {
+    pg_rig rig(pooled);
+    rig.log_in("orders=34");
+    (void)rig.sent();
+    rig.run("BEGIN", "BEGIN", 'T');
+    rig.client(query("SET client_encoding = " + encoding) + query(hidden));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q SET client_encoding = " + encoding));
+    rig.server(complete("SET") + parameter("client_encoding", encoding) + ready('T'));
+    if (encoding == "UTF8") {
+      EXPECT_THAT(rig.sent(), ElementsAre("Q " + hidden)) << "the server refuses it";
+      continue;
+    }
+    EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF007")) << encoding;
+    rig.server(error_of("ERROR", "ZF007") + ready('E'));
+    rig.run("ROLLBACK", "ROLLBACK", 'I');
+    rig.client(parse("", "SELECT '\x83\x5c'"));
+    EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF007", "B", "E")) << encoding;
+  }
+}
+
 // It begins the client's pipeline as the message in whose place it is.
 TEST(PgEngineStatement, WhatIsRefusedFirstInAPipelineIsAnsweredBehindAPooler) {
   settings::postgres_gate pooled;

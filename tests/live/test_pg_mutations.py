@@ -1,7 +1,13 @@
 """Each part of the mechanism in PostgreSQL has an attack that fails, and that succeeds when the part is taken out."""
 
+import contextlib
+import time
+
+import psycopg2
+
 import support
 from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, everywhere, within, without
+from postgres import run_sql
 
 
 def raise_with_an_old_snapshot(base):
@@ -213,6 +219,70 @@ def sit_on_the_lock(base):
     return False
 
 
+def reuse_the_pid_of_a_dead_session(base):
+    """Its row is still there; whoever has the pid now was never armed."""
+    client = base.writer()
+    base.sql("INSERT INTO fencegate.sessions VALUES ('orders', %s, now() - interval '1 day', 33)", client.pid)
+    base.writer("bob").arm(34)
+    return base.mark() == 34 and not client.alive()
+
+
+def raise_behind_a_raise_at_work(base):
+    """The one in front carries the higher token, and waits for an older session."""
+    old, high, low = base.armed(33), base.writer("bob"), base.writer()
+    base.server.freeze(old.pid)
+    try:
+        raising = high.in_background("SELECT fencegate.arm('orders', 40)")
+        assert raising.wait_until_blocked("Timeout")
+        behind = low.in_background("SELECT fencegate.arm('orders', 34)")
+        behind.wait_until_blocked()
+        time.sleep(0.5)  # it looks every 200 ms
+    finally:
+        base.server.thaw(old.pid)
+    behind.outcome()
+    return isinstance(raising.outcome(), Rejected) or base.mark() != 40
+
+
+def raise_with_a_lock_of_ones_own(base):
+    old, new = base.writer(), base.writer("bob")
+    new.run("SELECT pg_advisory_lock_shared(%s)", base.value("SELECT fencegate.lock_key('orders')"))
+    old.begin()
+    old.arm(33)
+    return isinstance(new.arm(34), Rejected)
+
+
+def raise_beside_a_lock_in_another_database(base):
+    """A resource of the same name there is another one."""
+    with contextlib.closing(base.server.connect("alice")) as other:
+        run_sql(other, "SELECT pg_advisory_lock_shared(%s)", base.value("SELECT fencegate.lock_key('orders')"))
+        old = base.writer()
+        old.begin()
+        old.arm(33)
+        assert base.writer("bob").arm(34) == [(34,)]
+        try:
+            return run_sql(other, "SELECT 1") != [(1,)]
+        except psycopg2.Error:
+            return True
+
+
+def be_swept_while_alive(base):
+    """Who has no row is not ended."""
+    old = base.armed(33)
+    for _ in range(2):
+        base.sql("SELECT fencegate.sweep()")
+        base.sql("UPDATE fencegate.sessions SET dead_since = dead_since - interval '2 minutes'")
+    base.writer("bob").arm(34)
+    return base.mark() == 34 and old.write()
+
+
+def wait_for_a_row_that_is_locked_from_outside(base):
+    base.sql("BEGIN")
+    base.sql("SELECT FROM fencegate.marks FOR UPDATE")
+    outcome = base.writer().arm(34)
+    base.sql("ROLLBACK")
+    return outcome.state != "ZF006"
+
+
 def guard_with_an_old_snapshot(base):
     """REPEATABLE READ: the mark as it was before the raise."""
     old = base.writer()
@@ -313,6 +383,23 @@ TABLE = {
         within("lock_exclusive", "PERFORM fencegate.end_idle_holders(k);"), sit_on_the_lock, {"cut_ms": 3000}),
     "ending who holds the lock of a raise and does nothing": (
         within("idle_holders", "OR a.state LIKE 'idle%'"), sit_on_the_lock, {"cut_ms": 3000}),
+    "never ending a raise at work": (
+        within("idle_holders", "AND (l.mode = 'ShareLock'", "AND (true OR l.mode = 'ShareLock'"),
+        raise_behind_a_raise_at_work, {}),
+    "never ending itself": (
+        within("idle_holders", "WHERE l.pid <> pg_backend_pid()", "WHERE true"), raise_with_a_lock_of_ones_own, {}),
+    "locks of this database only": (
+        within("locks_of", "     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())\n"),
+        raise_beside_a_lock_in_another_database, {}),
+    "sweeping the dead only": (
+        within("sweep", "AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)", "AND false"),
+        be_swept_while_alive, {}),
+    "a row that is locked from outside": (
+        within("raise_one", "EXCEPTION WHEN lock_not_available", "EXCEPTION WHEN division_by_zero"),
+        wait_for_a_row_that_is_locked_from_outside, {"cut_ms": 500}),
+    "the start of a session beside its pid": (
+        within("cut_once", "AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)", ""),
+        reuse_the_pid_of_a_dead_session, {}),
     "prepared transactions": (
         within("take", "IF true = ANY (ups) THEN PERFORM", "IF false THEN PERFORM"), commit_prepared_under_an_old_token, {}),
     "pg_temp last": (

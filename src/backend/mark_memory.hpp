@@ -63,11 +63,18 @@ class mark_memory {
     return at == cells_.end() ? std::nullopt : at->second->seen();
   }
 
-  // Marks that the backend lost are put back from all(), behind note_loss(). So when losses() has moved, between what was
-  // sent to raise a mark and the time when its answer is in the cell, it may have come too late for that.
+  // Marks are compared or put back from all(), behind note_listing(). So when listings() has moved, between what was sent
+  // and the time when the mark that it answered is in the cell, that may have come too late for it.
+  [[nodiscard]] std::uint64_t listings() const { return listings_; }
+  void note_listing() { ++listings_; }
+  // Then it is to be put back, too, in case that it was lost.
+  void saw_since(std::uint64_t listings, const std::shared_ptr<mark_cell>& cell, fence::token mark) {
+    cell->saw(mark);
+    if (listings != listings_) came_late(cell);
+  }
+  // Moves when marks are known to be lost: one that was raised meanwhile may be among them.
   [[nodiscard]] std::uint64_t losses() const { return losses_; }
   void note_loss() { ++losses_; }
-  // Then it is to be put back, too.
   void came_late(std::shared_ptr<mark_cell> cell) {
     const std::lock_guard lock(mutex_);
     late_.push_back(std::move(cell));
@@ -98,7 +105,7 @@ class mark_memory {
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<mark_cell>> cells_;
   std::vector<std::shared_ptr<mark_cell>> late_;
-  std::atomic<std::uint64_t> losses_{0};
+  std::atomic<std::uint64_t> listings_{0}, losses_{0};
 };
 
 }  // namespace fencegate::backend

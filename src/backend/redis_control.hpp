@@ -148,6 +148,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   bool server_empty_ = false;  // no key in any database, as INFO said last
   std::string inspected_;      // which server it is, and which history of its data, as INFO said last
   std::string proven_;         // and when it was healthy last
+  bool doubted_ = false;       // since then the epoch was another one, or a mark had gone back
   bool loss_told_ = false;     // of the marks; until it is healthy
   std::string waits_for_;      // another process, that puts marks back under this text
   std::chrono::steady_clock::time_point waits_since_{};

@@ -53,8 +53,11 @@ void redis_control::check_epoch() {
     // An operator wrote the epoch: nobody needs this any more.
     if (!found.empty() && !healing.empty())
       self->send({"EVAL", end_healing, "2", epoch_key, healing_key, found, healing}, [](const wire::reply_value*) {});
+    // Should it be the known one again, then with what came with it.
+    self->doubted_ = self->doubted_ || (!known.empty() && known != found);
     if (!found.empty() && (known.empty() || known == found))
-      return known.empty() || self->proven_ == self->inspected_ ? self->healthy(found) : self->compare_all(found);
+      return known.empty() || (self->proven_ == self->inspected_ && !self->doubted_) ? self->healthy(found)
+                                                                                     : self->compare_all(found);
     if (known.empty())
       return healing.empty() || self->waited_for(healing)
                  ? self->settle_epoch(healing)
@@ -106,18 +109,22 @@ void redis_control::settle_epoch(const std::string& healing) {
        });
 }
 
-// The epoch is the known one, but the server was started anew, or another one was promoted. Whatever is lower than it was
-// is put back while others are served: what this process has seen, it judges by.
+// The epoch is the known one, but the server was started anew, or another one was promoted; or a backup was restored into
+// it, with its epoch. Whatever is lower than it was is put back while others are served: what this process has seen, it
+// judges by.
 struct redis_control::comparison {
   std::string epoch;
   std::vector<std::pair<std::shared_ptr<mark_cell>, fence::token>> seen;
   std::size_t next = 0;  // of these
-  bool lost_some = false;
+  std::vector<std::shared_ptr<mark_cell>> lost;
 };
 
 void redis_control::compare_all(const std::string& epoch) {
   auto c = std::make_shared<comparison>();
   c->epoch = epoch;
+  proven_.clear();
+  if (std::exchange(doubted_, false)) state_->marks.note_loss();
+  state_->marks.note_listing();
   for (auto& cell : state_->marks.all())
     if (const auto seen = cell->seen()) c->seen.emplace_back(std::move(cell), *seen);
   compare_more(c);
@@ -125,12 +132,10 @@ void redis_control::compare_all(const std::string& epoch) {
 
 void redis_control::compare_more(const std::shared_ptr<comparison>& c) {
   if (c->next == c->seen.size()) {
-    if (c->lost_some) {
-      // All of them: of those that are seen from here on it is known whether they came too late.
-      state_->marks.note_loss();
-      for (auto& cell : state_->marks.all())
-        if (cell->seen()) state_->marks.came_late(std::move(cell));
-    }
+    if (!c->lost.empty()) state_->marks.note_loss();
+    for (auto& cell : c->lost) state_->marks.came_late(std::move(cell));
+    // Another thread has renewed it meanwhile.
+    if (state_->look().epoch != c->epoch) return check_epoch();
     return healthy(c->epoch);
   }
   const auto some =
@@ -145,7 +150,7 @@ void redis_control::compare_more(const std::shared_ptr<comparison>& c) {
     for (std::size_t i = 0; i < some.size(); ++i) {
       // One that is no number closes its own resource.
       const auto mark = fence::token::parse(reply->elements[i].null ? "0" : reply->elements[i].text);
-      c->lost_some = c->lost_some || (!mark.has_error() && *mark < some[i].second);
+      if (!mark.has_error() && *mark < some[i].second) c->lost.push_back(some[i].first);
     }
     self->compare_more(c);
   });

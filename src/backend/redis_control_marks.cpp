@@ -28,7 +28,7 @@ struct redis_control::attempt {
   std::shared_ptr<mark_healing> healing;  // of which it is a part
   int tries = 0;
   // When it was sent:
-  std::uint64_t losses = 0;
+  std::uint64_t losses = 0, listings = 0;
   std::optional<fence::token> seen;
   clock::time_point started = clock::now();
 };
@@ -61,6 +61,7 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
   const epoch_guard guard =
       a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, state_->look().epoch, {}};
   a->losses = state_->marks.losses();
+  a->listings = state_->marks.listings();
   a->seen = a->cell->seen();
   send({"EVAL", compare_and_set_mark, "2", a->cell->key, guard.key, expected, target, guard.value},
        [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
@@ -73,7 +74,7 @@ void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire
   const std::string_view word = reply->elements[0].text;
   if (word == "set") {
     state_->figures.check_duration_seconds.observe(clock::now() - a->started);
-    a->cell->saw(a->target);
+    if (a->healing == nullptr) state_->marks.saw_since(a->listings, a->cell, a->target);
     if (a->healing == nullptr && a->losses != state_->marks.losses()) {
       // It was lost meanwhile, and too late for those that were put back.
       a->expected = attempt::expects::this_mark;
@@ -110,7 +111,7 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   if (a->seen && *mark < *a->seen) note_regression(*a, *found);
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
   if (*mark >= a->target) {
-    a->cell->saw(*mark);
+    state_->marks.saw_since(a->listings, a->cell, *mark);
     if (*mark > a->wanted) return a->done({raise_outcome::kind::stale, false, *mark, {}});
   }
   if (a->max_step > 0 && a->wanted > base && a->wanted.value() - base.value() > a->max_step)
@@ -122,6 +123,8 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
 
 void redis_control::note_regression(const attempt& a, std::string_view found) {
   state_->figures.regressions_total.add();
+  // Others may have gone with it.
+  doubted_ = doubted_ || a.healing == nullptr;
   if (a.healing != nullptr && !a.healing->note_lost()) return;
   const mark_cell& cell = *a.cell;
   const std::string seen = cell.seen()->to_string();
@@ -131,7 +134,8 @@ void redis_control::note_regression(const attempt& a, std::string_view found) {
 
 void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
   if (!up_) return done({{}, problem_});
-  send({"GET", cell->key}, [self = shared_from_this(), cell, done = std::move(done)](const wire::reply_value* reply) {
+  send({"GET", cell->key}, [self = shared_from_this(), cell, listings = state_->marks.listings(),
+                            done = std::move(done)](const wire::reply_value* reply) {
     if (is_error(reply)) return done({{}, words_of(reply)});
     const auto seen = cell->seen();
     std::optional<fence::token> mark;
@@ -139,7 +143,7 @@ void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<v
       const auto parsed = fence::token::parse(reply->text);
       if (parsed.has_error()) return done({{}, "the mark in Redis is not a canonical integer"});
       mark = *parsed;
-      cell->saw(*mark);
+      self->state_->marks.saw_since(listings, cell, *mark);
     }
     if (!seen || (mark && *mark >= *seen)) return done({mark, {}});
     self->raise(cell, *seen, 0, [done](const raise_outcome& outcome) {
@@ -254,7 +258,9 @@ void redis_control::heal_late() {
 }
 
 void redis_control::heal_all(epoch_guard guard) {
+  doubted_ = false;
   state_->marks.note_loss();
+  state_->marks.note_listing();
   auto remembered = state_->marks.all();
   std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
   heal_more(std::make_shared<mark_healing>(std::move(guard), std::move(remembered)));

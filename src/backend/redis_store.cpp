@@ -62,8 +62,8 @@ struct redis_store::attempt {
   std::vector<std::string> command;  // empty: only raises
   run_callback done;                 // on the link's thread
   int tries = 0;
-  std::uint64_t losses = 0;  // of which it knew when it was sent
-  bool asked = false;        // whether all is there already, and it was not
+  std::uint64_t losses = 0, listings = 0;  // of marks, when it was sent
+  bool asked = false;                      // whether all is there already, and it was not
   clock::time_point sent{};
 
   [[nodiscard]] bool only_raises() const { return command.empty(); }
@@ -184,6 +184,7 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
 
 void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks) {
   a->sent = clock::now();
+  a->listings = state_->marks.listings();
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
   if (!a->by->run_checked(marks, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
@@ -220,6 +221,7 @@ void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
 void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
   a->sent = clock::now();
   a->losses = state_->marks.losses();
+  a->listings = state_->marks.listings();
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
   if (!a->by->run_raising(a->wanted, a->command, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
@@ -227,7 +229,6 @@ void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
 
 // Redis raised them, and lost them before that was read: too late for those that were put back.
 void redis_store::raised_too_early(const std::shared_ptr<attempt>& a) {
-  for (const auto& one : a->wanted.claims) state_->marks.came_late(state_->marks.cell(one.resource));
   if (!a->wanted.spends) return try_run(a);
   a->done({command_outcome::kind::unknown, {}, {}, "Redis lost its marks meanwhile, and perhaps this"});
 }
@@ -274,7 +275,8 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
       return a->reject(unavailable("an unexpected reply"));
     if (!a->wanted.claims.empty()) state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
     if (!a->wanted.read_only)
-      for (const auto& one : a->wanted.claims) state_->marks.cell(one.resource)->saw(one.presented);
+      for (const auto& one : a->wanted.claims)
+        state_->marks.saw_since(a->listings, state_->marks.cell(one.resource), one.presented);
     if ((a->wanted.spends || a->only_raises()) && a->losses != state_->marks.losses()) return raised_too_early(a);
     if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());
     return a->done({kind::done, owned(*reply), {}, {}});

@@ -259,7 +259,7 @@ class redis_engine : private redis_engine_parts {
   claim_mask arm_mask_ = 0;    // what the last arm covers
   claim_mask armed_mask_ = 0;  // proven
   std::string arm_epoch_;
-  std::uint64_t losses_ = 0;  // of marks, when the last EXEC or arm was sent
+  std::uint64_t listings_ = 0;  // of marks, when the last EXEC or arm was sent
   arm_tail tail_;
   std::string arm_error_;  // the first error among the arm's replies
   bool arm_multi_ok_ = false;

@@ -44,7 +44,7 @@ void redis_engine::start_arm() {
 void redis_engine::append_arm_tail(claim_mask mask) {
   arm_mask_ = mask;
   arm_epoch_ = host_.picture().epoch;
-  losses_ = marks_.losses();
+  listings_ = marks_.listings();
   arm_error_.clear();
   arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
   arm_gone_back_.clear();
@@ -125,7 +125,7 @@ void redis_engine::marks_reply(std::string_view raw) {
     if (!found.null && found.text == items[i].digits) {
       // Used by somebody since the claim was looked at. Only what was known as used is proven, for reads.
       if (items[i].rules.equal == fence::equal_token::reject && items[i].status != claim_status::used) {
-        items[i].cell->saw(items[i].presented);
+        marks_.saw_since(listings_, items[i].cell, items[i].presented);
         items[i].status = claim_status::used;
         items[i].mark = items[i].presented;
         all_equal = false;
@@ -136,7 +136,7 @@ void redis_engine::marks_reply(std::string_view raw) {
     if (items[i].rules.equal == fence::equal_token::reject && !items[i].cell->seen() && found.null) continue;
     if (mark.has_value()) {
       const auto seen = items[i].cell->seen();
-      items[i].cell->saw(*mark);
+      marks_.saw_since(listings_, items[i].cell, *mark);
       const bool lower = *mark < items[i].presented;
       if (lower && items[i].rules.equal == fence::equal_token::reject && (!seen || *mark >= *seen)) continue;
       if (!lower) {
@@ -275,8 +275,7 @@ void redis_engine::mark_used(claim_mask required) {
     if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
     one.status = claim_status::used;
     one.mark = one.presented;
-    one.cell->saw(one.presented);
-    if (losses_ != marks_.losses()) marks_.came_late(one.cell);
+    marks_.saw_since(listings_, one.cell, one.presented);
   }
 }
 

@@ -426,6 +426,58 @@ class Regressions(MarksTest):
         eventually(lambda: redis.cli.call("GET", mark_key("unused")) == b"8")
         self.assert_noticed(gate)
 
+    def test_a_backup_with_the_known_epoch_is_restored_into_a_running_server(self):
+        redis, gate = self.servers()
+        other = self.start(Gate(redis))
+        old = self.holder(other, "orders=33")
+        self.assertEqual(old.call("SET", "k", "33"), b"OK")
+        backup = {key: redis.cli.call("DUMP", key) for key in redis.cli.call("KEYS", "*")}
+        self.holder(gate, "orders=34").close()
+        first, *rest = sorted(backup, key=lambda key: key != b"k")
+        redis.cli.pipeline([("MULTI",), ("FLUSHALL",), ("RESTORE", first, 0, backup[first]), ("EXEC",)])
+        for one in (gate, other):
+            eventually(lambda g=one: "kept other data" in str(self.client(g, "other=1").call("SET", "k", "v")))
+        redis.cli.pipeline([("MULTI",)] + [("RESTORE", key, 0, backup[key]) for key in rest] + [("EXEC",)])
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34")
+        self.assert_stale(eventually(lambda: self.answered(other, "orders=33", "SET", "k", "stale")))
+
+    def test_one_mark_that_went_back_has_all_of_them_compared(self):
+        redis, gate = self.servers()
+        for resource in ("orders", "unused"):
+            self.holder(gate, f"{resource}=34").close()
+            redis.cli.call("SET", mark_key(resource), 33)
+        self.assert_stale(self.client(gate, "orders=33").named)  # known without asking Redis
+        self.holder(gate, "orders=35")
+        eventually(lambda: redis.cli.call("GET", mark_key("unused")) == b"34")
+
+    def test_a_token_that_was_used_before_an_older_server_came_up(self):
+        """The gate hears of it when it has compared all marks that it knew."""
+        redis = self.start(RedisServer(appendonly="no"))
+        proxy = self.start(LateExec(redis.port))
+        gate = self.start(Gate(proxy, threads=1, policy={"equal_token": "reject"}))
+        redis.cli.call("SAVE")
+        client = self.holder(gate, "orders=34")
+        client.send_command("SET", "k", "v")
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34")
+        redis.restart()
+        eventually(lambda: gate.log().count('"msg":"backend up"') == 2)
+        proxy.go.set()
+        self.assertEqual(client.reply(), b"OK")
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34")
+
+    def test_only_what_was_lost_is_put_back(self):
+        redis = self.start(RedisServer(appendonly="no"))
+        gate = self.start(Gate(redis, threads=2))
+        keys = self.raise_many(gate, 640)
+        redis.cli.call("SAVE")
+        self.holder(gate, "r0=35")
+        redis.restart()
+        eventually(lambda: redis.cli.call("GET", keys[0]) == b"35")
+        eventually(lambda: gate.log().count('"msg":"backend up"') == 4)
+        looked = self.looks(redis)
+        eventually(lambda: self.looks(redis) > looked + 2)
+        self.assertLess(int(re.match(r"calls=(\d+)", redis.info("commandstats")["cmdstat_eval"])[1]), 50)
+
     def answered(self, gate, tag, *command):
         """The answer to a command on a connection of its own; None while the gate has no backend."""
         try:

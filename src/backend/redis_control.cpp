@@ -287,9 +287,10 @@ void redis_control::inspect() {
   send({"INFO"}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     std::string problem;
+    const bool demoted = !is_error(reply) && info_field(reply->text, "role") != "master";
     if (is_error(reply))
       problem = "INFO failed: " + words_of(reply);
-    else if (info_field(reply->text, "role") != "master")
+    else if (demoted)
       problem = "the upstream is a replica; point the gate at the primary";
     else if (info_field(reply->text, "maxmemory_policy").starts_with("allkeys-"))
       problem = "maxmemory-policy " + info_field(reply->text, "maxmemory_policy") +
@@ -302,7 +303,9 @@ void redis_control::inspect() {
       if (self->up_ || self->failures_ <= 1)
         log::write(log::level::error, "backend unfit", {{"gate", self->state_->gate.name}, {"detail", problem}});
       ++self->failures_;
-      return self->unfit(problem);
+      self->not_ready(problem);
+      // A connection outlives what its address leads to: another one may find the primary.
+      return demoted ? self->lose(problem) : self->unfit(problem);
     }
     self->server_empty_ = reply->text.find("\r\ndb") == std::string_view::npos;
     self->inspected_ = info_field(reply->text, "run_id") + ":" + info_field(reply->text, "master_replid");

@@ -1,5 +1,6 @@
 """What the marks promise: they rise when a holder arrives, they are compared exactly, they never go back unnoticed."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -477,6 +478,24 @@ class Regressions(MarksTest):
         looked = self.looks(redis)
         eventually(lambda: self.looks(redis) > looked + 2)
         self.assertLess(int(re.match(r"calls=(\d+)", redis.info("commandstats")["cmdstat_eval"])[1]), 50)
+
+    def test_an_address_that_leads_to_another_server_by_now(self):
+        """The old primary goes on as a replica, and keeps its connections."""
+        redis, promoted = self.start(RedisServer()), self.start(RedisServer())
+        proxy = self.start(CutProxy(redis.port))
+        gate = self.start(Gate(proxy))
+        self.holder(gate, "orders=34").close()
+        promoted.cli.call("REPLICAOF", support.LOOPBACK, redis.port)
+        eventually(lambda: promoted.cli.call("GET", mark_key("orders")) == b"34")
+        proxy.target_port = promoted.port
+        promoted.cli.call("REPLICAOF", "NO", "ONE")
+        redis.cli.call("REPLICAOF", support.LOOPBACK, promoted.port)
+
+        def written():
+            with contextlib.suppress(OSError):
+                return self.client(gate, "orders=34").call("SET", "k", "v") == b"OK"
+        eventually(written)
+        self.assertEqual(promoted.cli.call("GET", "k"), b"v")
 
     def answered(self, gate, tag, *command):
         """The answer to a command on a connection of its own; None while the gate has no backend."""

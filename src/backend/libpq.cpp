@@ -7,13 +7,18 @@ namespace {
 
 libpq functions;
 
+int no_passphrase(char* /*into*/, int /*size*/, PGconn* /*of*/) { return 0; }
+
 result<void> load() {
   auto library = shared_library::load("libpq.so.5", "libpq5");
   if (!library) return error{"PostgreSQL needs libpq of version 14 or newer: " + library.error().message};
 #define FENCEGATE_LIBPQ_FIND(name) library->find(#name, functions.name);
   FENCEGATE_LIBPQ(FENCEGATE_LIBPQ_FIND)
 #undef FENCEGATE_LIBPQ_FIND
-  return library->complete();
+  if (const auto complete = library->complete(); !complete) return complete;
+  library->find("SSL_pending", functions.SSL_pending);
+  functions.PQsetSSLKeyPassHook_OpenSSL(no_passphrase);
+  return {};
 }
 
 }  // namespace

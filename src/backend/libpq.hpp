@@ -15,7 +15,8 @@
   each(PQgetlength) each(PQgetvalue) each(PQisBusy) each(PQnfields) each(PQnotifies) each(PQntuples) \
   each(PQpipelineSync) each(PQresultErrorField) each(PQresultErrorMessage) each(PQresultStatus) \
   each(PQsendQueryParams) each(PQsetNoticeProcessor) each(PQsetNoticeReceiver) each(PQsetSingleRowMode) \
-  each(PQsetnonblocking) each(PQsocket) each(PQstatus) each(PQtransactionStatus) each(PQuser)
+  each(PQsetSSLKeyPassHook_OpenSSL) each(PQsetnonblocking) each(PQsocket) each(PQsslStruct) each(PQstatus) \
+  each(PQtransactionStatus) each(PQuser)
 // clang-format on
 
 namespace fencegate::backend {
@@ -26,9 +27,11 @@ struct libpq {
 #define FENCEGATE_LIBPQ_MEMBER(name) decltype(&::name) name = nullptr;
   FENCEGATE_LIBPQ(FENCEGATE_LIBPQ_MEMBER)
 #undef FENCEGATE_LIBPQ_MEMBER
+  int (*SSL_pending)(const void* tls) = nullptr;  // of the OpenSSL that it uses; nullptr: of none
 };
 
 // Loads the library, once; an error when there is none, or one too old (before PostgreSQL 14). From any thread.
+// From then on a key that has a passphrase is an error: libpq would ask at the terminal for it, and block.
 [[nodiscard]] const result<void>& load_libpq();
 
 // REQUIRES: load_libpq() succeeded.

@@ -2,6 +2,8 @@
 
 #include "backend/libpq.hpp"
 
+#include <boost/asio/post.hpp>
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -242,8 +244,24 @@ void pg_link::receive() {
   // Where a statement has made the session LISTEN, nobody waits for what it hears.
   while (PGnotify* const heard = pq().PQnotifies(connection_)) pq().PQfreemem(heard);
   if (!farewell_.empty()) return close(farewell_);
+  if (holds_more()) return receive_again();
   if (doubt_) doubt_->store(false);
   read_on();
+}
+
+// libpq takes out of a record of TLS as much as it has room for: half of one may stay in OpenSSL, of which the socket says
+// nothing any more.
+bool pg_link::holds_more() const {
+  void* const tls = pq().PQsslStruct(connection_, "OpenSSL");
+  return tls != nullptr && pq().SSL_pending != nullptr && pq().SSL_pending(tls) > 0;
+}
+
+void pg_link::receive_again() {
+  reading_ = true;
+  auto go_on = [self = shared_from_this(), era = era_] {
+    if (era == self->era_) self->receive();
+  };
+  boost::asio::post(context_, std::move(go_on));
 }
 
 void pg_link::take(const PGresult* one) {

@@ -120,10 +120,12 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   bool send(const pg_statement& one);
   void flush();
   void receive();
+  [[nodiscard]] bool holds_more() const;
   void take(const ::pg_result* one);
   void add_rows(const ::pg_result* from);
   void answered();
   void read_on();
+  void receive_again();
   void restart_deadline(std::chrono::milliseconds patience);
 
   boost::asio::io_context& context_;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 namespace fencegate::backend {
@@ -16,7 +17,8 @@ namespace {
 using boost::system::error_code;
 using check = settings::tls::check;
 
-const char* reason_of(unsigned long code) {
+std::string reason_of(unsigned long code) {
+  if (ERR_SYSTEM_ERROR(code)) return std::generic_category().message(ERR_GET_REASON(code));
   const char* const text = ssl().ERR_reason_error_string(code);
   return text != nullptr ? text : "an unknown error";
 }
@@ -25,9 +27,7 @@ const char* reason_of(unsigned long code) {
 #pragma GCC diagnostic ignored "-Wnon-virtual-dtor"  // Boost's: nobody destroys one by its base
 class category final : public boost::system::error_category {
   const char* name() const noexcept override { return "tls"; }
-  std::string message(int code) const override {
-    return "TLS: " + std::string(reason_of(static_cast<unsigned int>(code)));
-  }
+  std::string message(int code) const override { return "TLS: " + reason_of(static_cast<unsigned int>(code)); }
 };
 #pragma GCC diagnostic pop
 
@@ -76,8 +76,9 @@ result<tls_stream::waits_for> tls_stream::shake_hands() {
     default: break;
   }
   broken_ = true;
-  const long verdict = ssl().SSL_get_verify_result(of_);
-  if (verdict != X509_V_OK)
+  // Where nothing is checked there is a verdict, too, and it means nothing.
+  const bool not_accepted = ERR_GET_REASON(ssl().ERR_peek_error()) == SSL_R_CERTIFICATE_VERIFY_FAILED;
+  if (const long verdict = ssl().SSL_get_verify_result(of_); not_accepted && verdict != X509_V_OK)
     return error{"TLS: the server's certificate is not accepted: " +
                  std::string(ssl().X509_verify_cert_error_string(verdict))};
   if (ssl().ERR_peek_error() != 0) return error{last_tls_error().message()};

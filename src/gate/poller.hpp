@@ -2,8 +2,8 @@
 //
 // Asio tries to read before it waits, so that each read that finds bytes comes with one that finds none. Here a socket is
 // registered once, edge-triggered, and what the kernel has told is remembered until a call uses it up; a read that comes
-// back short has used it up; with TLS, one that finds nothing has. Nobody who stops reading for a while is called in vain. Timers, listeners and the gate's own
-// links stay with Asio, whose reactor waits here instead of in its own epoll.
+// back short has used it up; with TLS, one that finds nothing has. Nobody who stops reading for a while is called in vain.
+// Timers, listeners and the gate's own links stay with Asio, whose reactor waits here instead of in its own epoll.
 //
 // There is one poller per io_context. It and its sockets are used by the thread that runs the io_context.
 #pragma once

@@ -3,19 +3,23 @@
 import contextlib
 import hashlib
 import io
+import json
 import os
+import select
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
+import time
 
 import psycopg2
 
 from http_gate import HttpGate, Upstream
 from pg_wire import SSL_REQUEST, Wire, cancel_request, fields, message, query
 from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
-from support import LOOPBACK, CutProxy, LiveTest, connect, eventually, free_port, main
+from support import LOOPBACK, PATIENCE, CutProxy, LiveTest, connect, eventually, free_port, main
 from test_pg_install import install
 
 ALLOW = {"missing_token": "allow"}
@@ -64,6 +68,57 @@ class Recorder(CutProxy):
 
     def bytes(self):
         return b"\n".join(self.seen)
+
+
+class Terminator:
+    """Takes the TLS off for a server without. `pieces`: how many bytes of an answer go into each record, in turn; the last
+    number stays. `context`: what else it wants of a client."""
+
+    def __init__(self, port, certificate, key, pieces=(16384,)):
+        self.target, self.pieces = port, pieces
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate, key)
+
+    def __enter__(self):
+        self.listener = socket.create_server((LOOPBACK, free_port()))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self.listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, link):
+        with link, contextlib.suppress(OSError), contextlib.closing(connect(self.target)) as server:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if link.recv(len(SSL_REQUEST)) != SSL_REQUEST:
+                return
+            link.sendall(b"S")
+            with self.context.wrap_socket(link, server_side=True) as client:
+                while True:
+                    ready = [client] if client.pending() else select.select([client, server], [], [])[0]
+                    for one in ready:
+                        time.sleep(0.03 if one is server else 0)  # until the whole answer is there
+                        data = one.recv(1 << 20)
+                        if not data:
+                            return
+                        if one is client:
+                            server.sendall(data)
+                        else:
+                            self._answer(client, data)
+
+    def _answer(self, client, data):
+        pieces = list(self.pieces)
+        while data:
+            size = pieces.pop(0) if len(pieces) > 1 else pieces[0]
+            client.sendall(data[:size])
+            data = data[size:]
+            time.sleep(0.05 if data else 0)
 
 
 class TlsTest(LiveTest):
@@ -152,6 +207,8 @@ class WhatTheServerMustProve(TlsTest):
         os.replace(path + ".new", path)
         client = self.client(gate)
         self.assertEqual(run_sql(client, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"), [(True,)])
+        os.remove(path)
+        self.refused(gate, "TLS: cannot use sslrootcert: No such file")
         with open(path, "w") as file:
             file.write("nonsense")
         self.refused(gate, "TLS: cannot use sslrootcert")
@@ -163,6 +220,29 @@ class WhatTheServerMustProve(TlsTest):
         os.chmod(os.path.join(self.folder, "locked.key"), 0o600)
         gate = self.gate_without_control(f"?sslmode=require&sslcert={certificate}&sslkey={self.folder}/locked.key")
         self.refused(gate, "TLS: cannot use sslkey")
+
+    def test_nobody_is_asked_for_a_passphrase(self):
+        """libpq would wait for it at the terminal, or where there is none at the standard input."""
+        certificate, key = self.authority.issue("asked")
+        openssl(self.folder, "ec", "-in", key, "-out", "asked.key", "-aes256", "-passout", "pass:secret")
+        os.chmod(os.path.join(self.folder, "asked.key"), 0o600)
+        path = os.path.join(self.folder, "asked.yaml")
+        with open(path, "w") as file:
+            json.dump({"gates": [{"name": "db", "protocol": "postgres", "listen": "127.0.0.1:6432", "upstream":
+                       f"{self.server.url()}?sslmode=require&sslcert={certificate}&sslkey={self.folder}/asked.key"}]}, file)
+        command = [os.environ["FENCEGATE"], "install", "-c", path]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              start_new_session=True, text=True) as child:
+            self.addCleanup(child.kill)
+            self.assertEqual(child.wait(PATIENCE), 1)
+            self.assertIn("could not load private key", child.stderr.read())
+
+    def test_a_certificate_that_is_not_checked_is_not_complained_about(self):
+        terminator = Terminator(self.server.port, *self.authority.issue("strict", "DNS:localhost"))
+        terminator.context.maximum_version = ssl.TLSVersion.TLSv1_2  # a newer one refuses behind the handshake
+        terminator.context.verify_mode = ssl.CERT_REQUIRED
+        gate = self.gate_without_control("?sslmode=require", server=self.start(terminator))
+        self.refused(gate, "TLS: .*handshake failure")
 
     def test_the_gate_has_a_certificate(self):
         certificate, key = self.authority.issue("bob")
@@ -337,6 +417,23 @@ class OtherConnections(TlsTest):
         self.assertEqual(self.server.sql("SELECT who FROM writes"), [("http",)])
         self.assertEqual(self.server.sql("SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
                                          "WHERE usename = 'gate'"), [(True,)])
+
+    def test_answers_in_records_that_libpq_takes_in_halves(self):
+        """It has room for the first half of the second record, in which the answer ends."""
+        server = self.start(PostgresServer())
+        server.user("gate")
+        server.install(gate_users=["gate"])
+        server.sql("CREATE TABLE writes (who text)")
+        server.sql("GRANT ALL ON writes TO public")
+        terminator = self.start(Terminator(server.port, *self.authority.issue("halves"), pieces=(2999, 16384)))
+        routes = [{"match": "POST /writes", "resource": "orders",
+                   "sql": "INSERT INTO writes SELECT repeat('x', 3000) FROM generate_series(1, $1::int) RETURNING who",
+                   "params": ["{body}"]}]
+        url = f"postgres://gate@{LOOPBACK}:{terminator.port}/postgres?sslmode=require"
+        gate = self.start(HttpGate(self.start(Upstream()), {"ledger": url}, routes))
+        for rows in (1, 5, 6, 7, 30):
+            status, _, body = gate.request("POST", "/writes", b"%d" % rows, token=34)
+            self.assertEqual((status, body.count(b"who")), (200, rows))
 
 
 if __name__ == "__main__":

@@ -112,7 +112,8 @@ void redis_control::connect_to(std::vector<stream::endpoint> endpoints) {
 void redis_control::lose(std::string why) {
   ++connection_;
   const bool was_up = up_;
-  up_ = connected_ = inspecting_ = writing_ = false;
+  up_ = connected_ = inspecting_ = writing_ = at_work_ = false;
+  put_back_.clear();
   problem_ = "the backend is down: " + why;
   boost::system::error_code ignored;
   socket_.close(ignored);
@@ -162,6 +163,7 @@ void redis_control::tick() {
   auto on_tick = [self = shared_from_this()](const boost::system::error_code& failed) {
     if (failed || self->stopped_) return;
     const auto now = clock::now();
+    if (self->at_work_) self->announce_healing([](const wire::reply_value*) {});
     if (!self->pending_.empty() && self->pending_.front().deadline < now)
       self->lose("no answer within " + std::to_string(self->state_->gate.limits_time.connect.count()) + " ms");
     else if (!self->connected_ && self->connect_deadline_ < now && self->connect_deadline_ != clock::time_point{}) {

@@ -102,6 +102,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void inspect();
   void check_epoch();
   void begin_healing();
+  void announce_healing(reply_callback done);
   [[nodiscard]] bool waited_for(const std::string& healing);
   void compare_all(const std::string& epoch);
   void compare_more(const std::shared_ptr<comparison>& c);
@@ -150,6 +151,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   std::string proven_;         // and when it was healthy last
   bool doubted_ = false;       // since then the epoch was another one, or a mark had gone back
   bool loss_told_ = false;     // of the marks; until it is healthy
+  bool at_work_ = false;       // puts marks back while there is no epoch
+  std::string put_back_;       // on which server, and under which text, all of them were, though others are at work yet
   std::string waits_for_;      // another process, that puts marks back under this text
   std::chrono::steady_clock::time_point waits_since_{};
   bool stopped_ = false;

@@ -19,6 +19,10 @@ using clock = std::chrono::steady_clock;
 // It begins, but it says so in the epoch: gates that knew another one stay closed.
 constexpr std::string_view epoch_of_empty = "empty-", epoch_beside_data = "first-";
 
+// Others put their marks back before the first of them opens for all: from the beginning they have the time in which each
+// looks at the server (inspection_interval, back_off_max, and a tick), and who is at work says so in each tick.
+constexpr std::string_view healing_least_ms = "3000", healing_more_ms = "1000";
+
 // How long a process that has just started waits for others to put marks back. One that is later than this puts the rest
 // back under the new epoch.
 constexpr std::chrono::seconds healing_wait{15};
@@ -72,7 +76,8 @@ void redis_control::check_epoch() {
       log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
       self->state_->figures.regressions_total.add();
     }
-    if (found.empty()) return self->begin_healing();
+    if (found.empty())
+      return self->put_back_ == self->inspected_ + healing ? self->settle_epoch(healing) : self->begin_healing();
     self->heal_all({epoch_key, found, known});
   };
   send({"MGET", epoch_key, healing_key}, std::move(on_keys));
@@ -81,13 +86,19 @@ void redis_control::check_epoch() {
 // There is no epoch: marks are put back under a text of their own, which all share who remember some. A second loss takes
 // that away, too, and then nothing of this healing counts. A process that has just started waits for their end.
 void redis_control::begin_healing() {
-  send({"EVAL", join_healing, "2", epoch_key, healing_key, random_text()},
-       [self = shared_from_this()](const wire::reply_value* reply) {
-         if (reply == nullptr) return;
-         if (is_error(reply)) return self->unfit("marks cannot be put back: " + words_of(reply));
-         if (reply->null) return self->unfit("another fencegate has written an epoch");
-         self->heal_all({healing_key, std::string(reply->text), self->state_->look().epoch});
-       });
+  announce_healing([self = shared_from_this()](const wire::reply_value* reply) {
+    if (reply == nullptr) return;
+    if (is_error(reply)) return self->unfit("marks cannot be put back: " + words_of(reply));
+    if (reply->null) return self->unfit("another fencegate has written an epoch");
+    self->at_work_ = true;
+    self->heal_all({healing_key, std::string(reply->text), self->state_->look().epoch});
+  });
+}
+
+void redis_control::announce_healing(reply_callback done) {
+  send({"EVAL", join_healing, "3", epoch_key, healing_key, healing_busy_key, random_text(), healing_least_ms,
+        healing_more_ms},
+       std::move(done));
 }
 
 bool redis_control::waited_for(const std::string& healing) {
@@ -99,9 +110,13 @@ bool redis_control::waited_for(const std::string& healing) {
 void redis_control::settle_epoch(const std::string& healing) {
   const bool of_empty = server_empty_ || !healing.empty();
   const std::string fresh = std::string(of_empty ? epoch_of_empty : epoch_beside_data) + random_text();
-  send({"EVAL", write_epoch, "2", epoch_key, healing_key, fresh, healing},
-       [self = shared_from_this()](const wire::reply_value* reply) {
+  send({"EVAL", write_epoch, "3", epoch_key, healing_key, healing_busy_key, fresh, healing},
+       [self = shared_from_this(), healing](const wire::reply_value* reply) {
          if (reply == nullptr) return;
+         if (reply->type == ':') {
+           self->put_back_ = self->inspected_ + healing;
+           return self->unfit("the backend lost its marks; others put back what they know");
+         }
          if (is_error(reply) || (!reply->null && reply->text.empty()))
            return self->unfit("the epoch could not be written: " + words_of(reply));
          if (reply->null) return self->unfit("marks were lost again while they were put back");

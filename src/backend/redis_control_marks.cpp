@@ -294,6 +294,7 @@ void redis_control::healed(const mark_healing& healing) {
     log::write(log::level::error, "marks went back",
                {{"gate", state_->gate.name}, {"marks", static_cast<std::int64_t>(healing.lost())}});
   if (healing.guard().of_late()) return;
+  at_work_ = false;
   if (!healing.problem().empty()) {
     // Another thread of this process was first to settle it.
     if (state_->look().epoch != healing.guard().known) return inspect();

@@ -13,6 +13,9 @@ inline constexpr std::string_view epoch_key = "fencegate:epoch";
 // it is gone, all were lost again.
 inline constexpr std::string_view healing_key = "fencegate:healing";
 
+// While it is there, another fencegate may not have noticed the loss yet, or be putting marks back. It expires by itself.
+inline constexpr std::string_view healing_busy_key = "fencegate:healing:busy";
+
 // A mark that is not to be changed is touched by GETEX … PERSIST. Redis takes that for a write, and refuses it where it
 // would refuse a raise (a replica, NOREPLICAS, MISCONF, missing rights); and a mark that was about to expire stays. It
 // comes behind what Redis may refuse for want of memory: once a script has written, Redis does not look at that any more.
@@ -36,18 +39,25 @@ end
 return {'set'}
 )lua";
 
-// Begins to put marks back, or joins who has begun. KEYS: epoch, healing_key. ARGV: a text for the latter. Answers the text
-// that is in force; nil: there is an epoch.
+// Begins to put marks back, or joins who has begun, and says that it is at work. KEYS: epoch, healing_key,
+// healing_busy_key. ARGV: a text for healing_key, milliseconds for which it is busy: from its beginning, and from now.
+// Answers the text that is in force; nil: there is an epoch.
 inline constexpr std::string_view join_healing = R"lua(
 if (redis.call('GET', KEYS[1]) or '') ~= '' then return false end
-redis.call('SET', KEYS[2], ARGV[1], 'NX')
+if redis.call('SET', KEYS[2], ARGV[1], 'NX') then
+  redis.call('SET', KEYS[3], '', 'PX', ARGV[2])
+elseif redis.call('PTTL', KEYS[3]) < tonumber(ARGV[3]) then
+  redis.call('SET', KEYS[3], '', 'PX', ARGV[3])
+end
 return redis.call('GET', KEYS[2])
 )lua";
 
-// Writes an epoch unless there is one. KEYS: epoch, healing_key. ARGV: the epoch, the expected text of healing_key
-// ("" = none). Answers the epoch that is there now; nil: another text, and nothing was changed.
+// Writes an epoch unless there is one. KEYS: epoch, healing_key, healing_busy_key. ARGV: the epoch, the expected text of
+// healing_key ("" = none). Answers the epoch that is there now. Nothing was changed: nil: it is another text; an integer:
+// others are still at work.
 inline constexpr std::string_view write_epoch = R"lua(
 if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] then return false end
+if ARGV[2] ~= '' and redis.call('EXISTS', KEYS[3]) == 1 then return 1 end
 redis.call('SET', KEYS[1], ARGV[1], 'NX')
 redis.call('DEL', KEYS[2])
 return redis.call('GET', KEYS[1])

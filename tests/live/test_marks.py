@@ -311,6 +311,43 @@ class Regressions(MarksTest):
             self.assertEqual(eventually(lambda g=one: self.answered(g, "orders=34", "SET", "k", "v")), b"OK")
         self.assert_stale(self.client(late, "orders=33").named)
 
+    def test_who_notices_a_loss_first_waits_for_the_others(self):
+        """It does not know of the newer holder; who does looks at the server two seconds later."""
+        redis, gate = self.servers()
+        other = self.start(Gate(redis))
+        for token in range(34, 42, 2):
+            old = self.holder(gate, f"orders={token}")
+            trigger = self.holder(gate, "trigger=1")
+            self.holder(other, f"orders={token + 1}")
+            looked = self.looks(redis)
+            eventually(lambda n=looked: self.looks(redis) > n, every=0.002)  # one of the two
+            redis.cli.call("FLUSHALL")
+            trigger.send_command("SET", "t", "v")
+            replies = []
+            def judged():
+                replies.append(old.call("SET", "k", "stale"))
+                return not str(replies[-1]).startswith("FENCEDOWN")
+            eventually(judged, every=0.01)
+            self.assert_stale(replies[-1])
+            self.assertIsNone(redis.cli.call("GET", "k"))
+            self.assertEqual(eventually(lambda n=token: self.answered(other, f"orders={n + 1}", "SET", "l", "v")), b"OK")
+
+    def test_who_puts_back_slowly_is_waited_for(self):
+        redis = self.start(RedisServer())
+        proxy = self.start(CutProxy(redis.port))
+        slow, quick = self.start(Gate(proxy)), self.start(Gate(redis))
+        trigger = self.holder(quick, "trigger=1")
+        keys = self.raise_many(slow, 3_200)
+        proxy.delay = 0.05
+        redis.cli.call("FLUSHALL")
+        trigger.send_command("SET", "t", "v")
+
+        def opened():
+            epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
+            return epoch and marks
+        marks = eventually(opened, 60, every=0.005)
+        self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
+
     def test_a_raise_that_is_answered_when_its_mark_was_lost(self):
         """Redis raised it before the loss; the gate reads that when it has put back all that it knew of."""
         redis = self.start(RedisServer())

@@ -91,6 +91,17 @@ class mark_memory {
     for (const auto& [name, cell] : cells_) out.push_back(cell);
     return out;
   }
+  // Some of them, about `most`. Whoever goes on with the same `place` (0 at first) gets all in turn.
+  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> some(std::size_t& place, std::size_t most) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<mark_cell>> out;
+    const std::size_t buckets = cells_.bucket_count();
+    for (std::size_t looked = 0; looked < buckets && out.size() < most; ++looked, ++place) {
+      if (place >= buckets) place = 0;
+      for (auto at = cells_.begin(place); at != cells_.end(place); ++at) out.push_back(at->second);
+    }
+    return out;
+  }
 
  private:
   // Forgetting is always safe: the backend decides.

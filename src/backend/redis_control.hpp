@@ -105,6 +105,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void announce_healing(reply_callback done);
   [[nodiscard]] bool waited_for(const std::string& healing);
   void compare_all(const std::string& epoch);
+  void compare_some(const std::string& epoch);
   void compare_more(const std::shared_ptr<comparison>& c);
   void heal_all(epoch_guard guard);
   void heal_late();
@@ -150,6 +151,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   std::string inspected_;      // which server it is, and which history of its data, as INFO said last
   std::string proven_;         // and when it was healthy last
   bool doubted_ = false;       // since then the epoch was another one, or a mark had gone back
+  std::size_t compared_ = 0;   // up to which place of the memory marks were compared
   bool loss_told_ = false;     // of the marks; until it is healthy
   bool at_work_ = false;       // puts marks back while there is no epoch
   std::string put_back_;       // on which server, and under which text, all of them were, though others are at work yet

@@ -59,9 +59,10 @@ void redis_control::check_epoch() {
       self->send({"EVAL", end_healing, "2", epoch_key, healing_key, found, healing}, [](const wire::reply_value*) {});
     // Should it be the known one again, then with what came with it.
     self->doubted_ = self->doubted_ || (!known.empty() && known != found);
-    if (!found.empty() && (known.empty() || known == found))
-      return known.empty() || (self->proven_ == self->inspected_ && !self->doubted_) ? self->healthy(found)
-                                                                                     : self->compare_all(found);
+    if (!found.empty() && known.empty()) return self->healthy(found);
+    if (found == known && !found.empty())
+      return self->proven_ == self->inspected_ && !self->doubted_ ? self->compare_some(found)
+                                                                  : self->compare_all(found);
     if (known.empty())
       return healing.empty() || self->waited_for(healing)
                  ? self->settle_epoch(healing)
@@ -126,27 +127,32 @@ void redis_control::settle_epoch(const std::string& healing) {
 
 // The epoch is the known one, but the server was started anew, or another one was promoted; or a backup was restored into
 // it, with its epoch. Whatever is lower than it was is put back while others are served: what this process has seen, it
-// judges by.
+// judges by. In all other looks some are compared: somebody may have deleted one.
 struct redis_control::comparison {
-  std::string epoch;
+  comparison(std::string of, const std::vector<std::shared_ptr<mark_cell>>& cells) : epoch(std::move(of)) {
+    for (const auto& cell : cells)
+      if (const auto mark = cell->seen()) seen.emplace_back(cell, *mark);
+  }
+  const std::string epoch;
   std::vector<std::pair<std::shared_ptr<mark_cell>, fence::token>> seen;
   std::size_t next = 0;  // of these
   std::vector<std::shared_ptr<mark_cell>> lost;
 };
 
 void redis_control::compare_all(const std::string& epoch) {
-  auto c = std::make_shared<comparison>();
-  c->epoch = epoch;
   proven_.clear();
   if (std::exchange(doubted_, false)) state_->marks.note_loss();
   state_->marks.note_listing();
-  for (auto& cell : state_->marks.all())
-    if (const auto seen = cell->seen()) c->seen.emplace_back(std::move(cell), *seen);
-  compare_more(c);
+  compare_more(std::make_shared<comparison>(epoch, state_->marks.all()));
+}
+
+void redis_control::compare_some(const std::string& epoch) {
+  compare_more(std::make_shared<comparison>(epoch, state_->marks.some(compared_, limits::marks_healed_at_once_max)));
 }
 
 void redis_control::compare_more(const std::shared_ptr<comparison>& c) {
   if (c->next == c->seen.size()) {
+    if (!c->lost.empty() && !proven_.empty()) return compare_all(c->epoch);  // of some: others may have gone with it
     if (!c->lost.empty()) state_->marks.note_loss();
     for (auto& cell : c->lost) state_->marks.came_late(std::move(cell));
     // Another thread has renewed it meanwhile.

@@ -246,6 +246,25 @@ class Regressions(MarksTest):
     def test_a_lowered_mark_is_put_back(self):
         self.regression(lambda redis: redis.call("SET", mark_key("orders"), 33))
 
+    def test_marks_whose_holders_are_silent_are_put_back(self):
+        redis, gate = self.servers()
+        keys = self.raise_many(gate, 1_600)
+        redis.cli.call("DEL", *keys[3::400])
+        redis.cli.call("SET", keys[0], 33)
+        eventually(lambda: redis.cli.call("MGET", *keys).count(b"34") == len(keys), 60)
+        self.assertGreaterEqual(gate.metric("regressions_total"), 5)  # each of two threads may notice it
+
+    def test_a_known_epoch_with_older_marks_and_no_moment_without_it(self):
+        redis, gate = self.servers()
+        self.holder(gate, "orders=33")
+        older = redis.cli.call("DUMP", mark_key("orders"))
+        epoch = redis.cli.call("DUMP", "fencegate:epoch")
+        self.holder(gate, "orders=34")
+        redis.cli.pipeline([("MULTI",), ("FLUSHALL",), ("RESTORE", mark_key("orders"), 0, older),
+                            ("RESTORE", "fencegate:epoch", 0, epoch), ("EXEC",)])
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34")
+        self.assert_noticed(gate)
+
     def test_a_flushed_database_gets_its_marks_back(self):
         self.regression(lambda redis: redis.call("FLUSHDB"))
 

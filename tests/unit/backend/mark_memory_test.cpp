@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
 #include <thread>
 
 namespace fencegate::backend {
@@ -31,6 +33,20 @@ TEST(MarkMemory, OneCellPerResource) {
   EXPECT_NE(memory.cell("Orders"), cell);
   EXPECT_EQ(cell->key, "fencegate:mark:{orders}");
   EXPECT_EQ(memory.all().size(), 2u);
+}
+
+TEST(MarkMemory, SomeInTurnAreAll) {
+  mark_memory memory;
+  std::size_t place = 0;
+  EXPECT_TRUE(memory.some(place, 256).empty());
+  for (int i = 0; i < 1000; ++i) static_cast<void>(memory.cell("r" + std::to_string(i)));
+  std::set<std::string> found;
+  for (int looks = 0; looks < 40 && found.size() < 1000; ++looks) {
+    const auto some = memory.some(place, 50);
+    EXPECT_LT(some.size(), 100u);
+    for (const auto& cell : some) found.insert(cell->resource);
+  }
+  EXPECT_EQ(found.size(), 1000u);
 }
 
 // A session's cell must not be replaced by a fresh one that knows less.

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import threading
+import time
 
 import support
 from support import CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, eventually
@@ -366,6 +367,62 @@ class Regressions(MarksTest):
             return epoch and marks
         marks = eventually(opened, 60, every=0.005)
         self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
+
+    def test_a_loss_is_counted_once(self):
+        redis, gate = self.servers(threads=8)
+        holders = [self.holder(gate, "orders=34") for _ in range(16)]
+        redis.cli.call("FLUSHALL")
+        eventually(lambda: all(one.call("SET", "k", "v") == b"OK" for one in holders))
+        self.assertLessEqual(gate.metric("regressions_total"), 2)  # the epoch, and the mark
+        self.assertEqual([line["msg"] for line in gate.log_lines()].count("marks lost"), 1)
+
+    def test_redis_stops_while_marks_are_put_back(self):
+        """Time that passes there, while nobody can say that he is at work, is nobody's silence."""
+        for number in range(6):
+            redis = self.start(RedisServer())
+            proxy = self.start(CutProxy(redis.port))
+            slow, quick = self.start(Gate(proxy)), self.start(Gate(redis))
+            trigger = self.holder(quick, "trigger=1")
+            keys = self.raise_many(slow, 800)
+            proxy.delay = 0.05
+            redis.cli.call("FLUSHALL")
+            trigger.send_command("SET", "t", "v")
+            time.sleep(0.05 * (number + 1))
+            redis.stop_process()
+            time.sleep(3.2)
+            redis.continue_process()
+
+            def opened():
+                epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
+                return epoch and marks
+            marks = eventually(opened, 60, every=0.005)
+            self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
+            for one in (slow, quick, redis):
+                one.kill()
+
+    def test_a_mark_that_is_learned_while_others_are_waited_for(self):
+        redis = self.start(RedisServer())
+        proxy = self.start(LateExec(redis.port))
+        gate, other, third = self.start(Gate(redis)), self.start(Gate(proxy, threads=1)), self.start(Gate(redis))
+        trigger, late = self.holder(gate, "trigger=1"), self.holder(other, "orders=34")
+        late.call("INCR", "n")  # is armed behind it
+        self.holder(third, "orders=35")
+        third.kill()
+        late.send_command("SET", "late", "v")
+        eventually(lambda: proxy._held)
+        time.sleep(0.2)
+        redis.cli.call("FLUSHALL")
+        trigger.send_command("SET", "t", "v")
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")))
+        time.sleep(0.3)
+        proxy.go.set()  # the answer of before the loss
+        self.assert_stale(late.reply())
+        self.assertIsNone(redis.cli.call("GET", "fencegate:epoch"))
+
+        def opened():
+            epoch, mark = redis.cli.call("MGET", "fencegate:epoch", mark_key("orders"))
+            return epoch and mark
+        self.assertEqual(eventually(opened, every=0.005), b"35")
 
     def test_a_raise_that_is_answered_when_its_mark_was_lost(self):
         """Redis raised it before the loss; the gate reads that when it has put back all that it knew of."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg2
 
 from postgres import PgGate, PostgresServer, binary, run_sql
-from support import Gate, LiveTest, RedisServer, Resp, RespError, main
+from support import Gate, LiveTest, RedisServer, Resp, RespError, eventually, main
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -57,6 +57,14 @@ class AccessRights(LiveTest):
         writer = self.as_writer(self.through_gate().port, "fence:orders=34")
         self.assertEqual(writer.call("FENCE", "CALL", "orders", "35", "SET", "orders:1", "x"), b"OK")
         self.assertIn("35", str(writer.call("FENCE", "MARK", "orders")))
+
+    def test_put_marks_back_that_were_lost(self):
+        gate = self.through_gate()
+        self.as_writer(gate.port, "fence:orders=34")
+        self.redis.cli.call("FLUSHALL")
+        opened = lambda: self.as_writer(gate.port, "fence:orders=34").call("SET", "orders:1", "v") == b"OK"
+        eventually(opened, every=0.2)
+        self.assert_error(self.as_writer(gate.port, "fence:orders=33").named, "FENCED")
 
     def test_keep_marks_from_writers_that_go_around_the_gate(self):
         self.as_writer(self.through_gate().port, "fence:orders=34")

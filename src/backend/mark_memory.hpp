@@ -79,6 +79,10 @@ class mark_memory {
     const std::lock_guard lock(mutex_);
     late_.push_back(std::move(cell));
   }
+  [[nodiscard]] bool any_late() const {
+    const std::lock_guard lock(mutex_);
+    return !late_.empty();
+  }
   [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> take_late() {
     const std::lock_guard lock(mutex_);
     return std::exchange(late_, {});

@@ -112,8 +112,10 @@ void redis_control::connect_to(std::vector<stream::endpoint> endpoints) {
 void redis_control::lose(std::string why) {
   ++connection_;
   const bool was_up = up_;
+  doubted_ = doubted_ || at_work_;
   up_ = connected_ = inspecting_ = writing_ = at_work_ = false;
   put_back_.clear();
+  quiet_ = {};
   problem_ = "the backend is down: " + why;
   boost::system::error_code ignored;
   socket_.close(ignored);
@@ -321,7 +323,6 @@ void redis_control::healthy(std::string epoch) {
   up_ = true;
   problem_.clear();
   proven_ = inspected_;
-  loss_told_ = false;
   failures_ = 0;
   const auto now = state_->look();
   if (!now.ready || now.epoch != epoch)

@@ -103,6 +103,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void check_epoch();
   void begin_healing();
   void announce_healing(reply_callback done);
+  [[nodiscard]] bool quiet_by(const std::string& busy);
   [[nodiscard]] bool waited_for(const std::string& healing);
   void compare_all(const std::string& epoch);
   void compare_some(const std::string& epoch);
@@ -111,7 +112,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void heal_late();
   void heal_more(const std::shared_ptr<mark_healing>& healing);
   void healed(const mark_healing& healing);
-  void settle_epoch(const std::string& healing);
+  void all_put_back(const std::string& healing);
+  void settle_epoch(const std::string& healing, const std::string& busy);
   void healthy(std::string epoch);
   void unfit(std::string problem);
   void not_ready(std::string problem);
@@ -127,6 +129,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void try_raise(const std::shared_ptr<attempt>& a);
   void on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
   void judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found);  // nullopt: no mark
+  void broken(const attempt& a);
   void note_regression(const attempt& a, std::string_view found);
 
   boost::asio::io_context& context_;
@@ -152,10 +155,12 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   std::string proven_;         // and when it was healthy last
   bool doubted_ = false;       // since then the epoch was another one, or a mark had gone back
   std::size_t compared_ = 0;   // up to which place of the memory marks were compared
-  bool loss_told_ = false;     // of the marks; until it is healthy
   bool at_work_ = false;       // puts marks back while there is no epoch
-  std::string put_back_;       // on which server, and under which text, all of them were, though others are at work yet
-  std::string waits_for_;      // another process, that puts marks back under this text
+  std::string put_back_;       // on which server, and under which text, all of them were
+  std::string busy_;           // what the last look has shown of who is at work
+  std::chrono::steady_clock::time_point looked_{};
+  std::chrono::steady_clock::duration quiet_{};  // for how long it has stayed the same
+  std::string waits_for_;                        // another process, that puts marks back under this text
   std::chrono::steady_clock::time_point waits_since_{};
   bool stopped_ = false;
   int failures_ = 0;

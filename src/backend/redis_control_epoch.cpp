@@ -19,13 +19,17 @@ using clock = std::chrono::steady_clock;
 // It begins, but it says so in the epoch: gates that knew another one stay closed.
 constexpr std::string_view epoch_of_empty = "empty-", epoch_beside_data = "first-";
 
-// Others put their marks back before the first of them opens for all: from the beginning they have the time in which each
-// looks at the server (inspection_interval, back_off_max, and a tick), and who is at work says so in each tick.
-constexpr std::string_view healing_least_ms = "3000", healing_more_ms = "1000";
+// Others put their marks back before the first opens for all: nobody was at work for so long. Meanwhile each of them looks
+// at the server (inspection_interval, back_off_max, a tick, some round trips). Of the time between two looks this much
+// counts at most: who cannot look cannot say anything either.
+constexpr std::chrono::milliseconds quiet_least{3'500}, quiet_of_a_look{500};
 
 // How long a process that has just started waits for others to put marks back. One that is later than this puts the rest
 // back under the new epoch.
 constexpr std::chrono::seconds healing_wait{15};
+
+constexpr std::string_view waiting =
+    "the backend lost its marks; waiting until every fencegate has put back what it knows";
 
 std::string random_text() {
   static constexpr std::string_view digits = "0123456789abcdef";
@@ -47,16 +51,19 @@ using detail::words_of;
 void redis_control::check_epoch() {
   auto on_keys = [self = shared_from_this(), asked = state_->look().epoch](const wire::reply_value* reply) {
     if (reply == nullptr) return;
-    if (reply->type != '*' || reply->elements.size() != 2)
+    if (reply->type != '*' || reply->elements.size() != 3)
       return self->unfit("the epoch could not be read: " + words_of(reply));
     const std::string found(reply->elements[0].text);
     const std::string healing(reply->elements[1].text);
+    const std::string busy(reply->elements[2].text);
+    const bool quiet = self->quiet_by(busy);
     const std::string known = self->state_->look().epoch;
     // Another thread has created or renewed the epoch meanwhile; this answer may be from before that.
     if (known != asked) return self->check_epoch();
     // An operator wrote the epoch: nobody needs this any more.
     if (!found.empty() && !healing.empty())
-      self->send({"EVAL", end_healing, "2", epoch_key, healing_key, found, healing}, [](const wire::reply_value*) {});
+      self->send({"EVAL", end_healing, "3", epoch_key, healing_key, healing_busy_key, found, healing},
+                 [](const wire::reply_value*) {});
     // Should it be the known one again, then with what came with it.
     self->doubted_ = self->doubted_ || (!known.empty() && known != found);
     if (!found.empty() && known.empty()) return self->healthy(found);
@@ -64,24 +71,33 @@ void redis_control::check_epoch() {
       return self->proven_ == self->inspected_ && !self->doubted_ ? self->compare_some(found)
                                                                   : self->compare_all(found);
     if (known.empty())
-      return healing.empty() || self->waited_for(healing)
-                 ? self->settle_epoch(healing)
+      return healing.empty() || (self->waited_for(healing) && quiet)
+                 ? self->settle_epoch(healing, busy)
                  : self->unfit("the backend lost its marks; another fencegate puts them back");
     if (found.empty() ? !self->server_empty_ && healing.empty() : found.starts_with(epoch_beside_data))
       return self->unfit(
           "the backend lost its marks but kept other data; make sure that no older lock holder is still at work, then "
           "SET "
           "fencegate:epoch to any new text");
-    self->not_ready("the backend lost its marks; they are being put back");
-    if (!std::exchange(self->loss_told_, true)) {
+    if (self->state_->is_first_to_see(known)) {
       log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
       self->state_->figures.regressions_total.add();
     }
-    if (found.empty())
-      return self->put_back_ == self->inspected_ + healing ? self->settle_epoch(healing) : self->begin_healing();
+    if (found.empty() && self->put_back_ == self->inspected_ + healing && !self->state_->marks.any_late())
+      return quiet ? self->settle_epoch(healing, busy) : self->unfit(std::string(waiting));
+    self->not_ready("the backend lost its marks; they are being put back");
+    if (found.empty()) return self->begin_healing();
     self->heal_all({epoch_key, found, known});
   };
-  send({"MGET", epoch_key, healing_key}, std::move(on_keys));
+  send({"MGET", epoch_key, healing_key, healing_busy_key}, std::move(on_keys));
+}
+
+// Whether nobody was at work for long enough, by what looks have shown, one after the other, on one connection.
+bool redis_control::quiet_by(const std::string& busy) {
+  const auto now = clock::now();
+  const auto since = std::min<clock::duration>(now - std::exchange(looked_, now), quiet_of_a_look);
+  quiet_ = std::exchange(busy_, busy) == busy ? quiet_ + since : clock::duration::zero();
+  return quiet_ >= quiet_least;
 }
 
 // There is no epoch: marks are put back under a text of their own, which all share who remember some. A second loss takes
@@ -97,8 +113,7 @@ void redis_control::begin_healing() {
 }
 
 void redis_control::announce_healing(reply_callback done) {
-  send({"EVAL", join_healing, "3", epoch_key, healing_key, healing_busy_key, random_text(), healing_least_ms,
-        healing_more_ms},
+  send({"EVAL", join_healing, "3", epoch_key, healing_key, healing_busy_key, random_text(), random_text()},
        std::move(done));
 }
 
@@ -107,20 +122,22 @@ bool redis_control::waited_for(const std::string& healing) {
   return clock::now() - waits_since_ > healing_wait;
 }
 
-// `healing`: the text under which marks were put back; "" = none were lost.
-void redis_control::settle_epoch(const std::string& healing) {
+void redis_control::all_put_back(const std::string& healing) {
+  put_back_ = inspected_ + healing;
+  unfit(std::string(waiting));
+}
+
+// `healing`: the text under which marks were put back; "" = none were lost. `busy`: the one that has stayed the same.
+void redis_control::settle_epoch(const std::string& healing, const std::string& busy) {
   const bool of_empty = server_empty_ || !healing.empty();
   const std::string fresh = std::string(of_empty ? epoch_of_empty : epoch_beside_data) + random_text();
-  send({"EVAL", write_epoch, "3", epoch_key, healing_key, healing_busy_key, fresh, healing},
-       [self = shared_from_this(), healing](const wire::reply_value* reply) {
+  send({"EVAL", write_epoch, "3", epoch_key, healing_key, healing_busy_key, fresh, healing, busy},
+       [self = shared_from_this()](const wire::reply_value* reply) {
          if (reply == nullptr) return;
-         if (reply->type == ':') {
-           self->put_back_ = self->inspected_ + healing;
-           return self->unfit("the backend lost its marks; others put back what they know");
-         }
-         if (is_error(reply) || (!reply->null && reply->text.empty()))
+         if (reply->null)
+           return self->check_epoch();  // others have written one, or were at work, or all was lost again
+         if (is_error(reply) || reply->text.empty())
            return self->unfit("the epoch could not be written: " + words_of(reply));
-         if (reply->null) return self->unfit("marks were lost again while they were put back");
          self->healthy(std::string(reply->text));
        });
 }

@@ -69,6 +69,7 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
 
 void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
   const auto give_up = [&](std::string why) { a->done({raise_outcome::kind::unavailable, false, {}, std::move(why)}); };
+  if (is_error(reply) && reply != nullptr && reply->text.starts_with("WRONGTYPE")) return broken(*a);
   if (is_error(reply)) return give_up(words_of(reply));
   if (reply->type != '*' || reply->elements.empty()) return give_up("an unexpected reply");
   const std::string_view word = reply->elements[0].text;
@@ -106,12 +107,14 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
     return try_raise(a);
   }
   const auto mark = fence::token::parse(*found);
-  if (mark.has_error())
-    return a->done({raise_outcome::kind::unavailable, false, {}, "the mark in Redis is not a canonical integer"});
+  if (mark.has_error()) return broken(*a);
   if (a->seen && *mark < *a->seen) note_regression(*a, *found);
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
   if (*mark >= a->target) {
-    state_->marks.saw_since(a->listings, a->cell, *mark);
+    if (a->healing == nullptr)
+      state_->marks.saw_since(a->listings, a->cell, *mark);
+    else
+      a->cell->saw(*mark);
     if (*mark > a->wanted) return a->done({raise_outcome::kind::stale, false, *mark, {}});
   }
   if (a->max_step > 0 && a->wanted > base && a->wanted.value() - base.value() > a->max_step)
@@ -119,6 +122,16 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   a->expected = attempt::expects::this_mark;
   a->expected_mark = *mark;
   try_raise(a);
+}
+
+// What is there is no number. It closes its own resource and stays for somebody to look at; other marks are put back.
+void redis_control::broken(const attempt& a) {
+  static constexpr std::string_view why = "the mark in Redis is not a canonical integer";
+  if (a.healing == nullptr) return a.done({raise_outcome::kind::unavailable, false, {}, std::string(why)});
+  if (a.healing->note_lost())
+    log::write(log::level::error, "mark not put back",
+               {{"gate", state_->gate.name}, {"resource", a.cell->resource}, {"detail", why}});
+  a.done({raise_outcome::kind::stale, false, {}, {}});
 }
 
 void redis_control::note_regression(const attempt& a, std::string_view found) {
@@ -261,6 +274,7 @@ void redis_control::heal_all(epoch_guard guard) {
   doubted_ = false;
   state_->marks.note_loss();
   state_->marks.note_listing();
+  if (guard.key == healing_key) static_cast<void>(state_->marks.take_late());  // they are among all
   auto remembered = state_->marks.all();
   std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
   heal_more(std::make_shared<mark_healing>(std::move(guard), std::move(remembered)));
@@ -296,11 +310,12 @@ void redis_control::healed(const mark_healing& healing) {
   if (healing.guard().of_late()) return;
   at_work_ = false;
   if (!healing.problem().empty()) {
+    doubted_ = true;
     // Another thread of this process was first to settle it.
     if (state_->look().epoch != healing.guard().known) return inspect();
     return unfit("marks that the backend lost could not be put back: " + healing.problem());
   }
-  if (healing.guard().key == healing_key) return settle_epoch(healing.guard().value);
+  if (healing.guard().key == healing_key) return all_put_back(healing.guard().value);
   healthy(healing.guard().value);
 }
 

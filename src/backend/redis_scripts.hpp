@@ -13,7 +13,8 @@ inline constexpr std::string_view epoch_key = "fencegate:epoch";
 // it is gone, all were lost again.
 inline constexpr std::string_view healing_key = "fencegate:healing";
 
-// While it is there, another fencegate may not have noticed the loss yet, or be putting marks back. It expires by itself.
+// Meanwhile whoever is at work writes a new text here, again and again: when it stays the same, nobody is. It does not
+// expire: Redis's clock goes on while Redis stands still, and nobody can say anything.
 inline constexpr std::string_view healing_busy_key = "fencegate:healing:busy";
 
 // A mark that is not to be changed is touched by GETEX … PERSIST. Redis takes that for a write, and refuses it where it
@@ -39,27 +40,22 @@ end
 return {'set'}
 )lua";
 
-// Begins to put marks back, or joins who has begun, and says that it is at work. KEYS: epoch, healing_key,
-// healing_busy_key. ARGV: a text for healing_key, milliseconds for which it is busy: from its beginning, and from now.
-// Answers the text that is in force; nil: there is an epoch.
+// Begins to put marks back, or joins who has begun, and says that somebody is at work. KEYS: epoch, healing_key,
+// healing_busy_key. ARGV: new texts for the latter two. Answers the text of healing_key that is in force; nil: there is an
+// epoch.
 inline constexpr std::string_view join_healing = R"lua(
 if (redis.call('GET', KEYS[1]) or '') ~= '' then return false end
-if redis.call('SET', KEYS[2], ARGV[1], 'NX') then
-  redis.call('SET', KEYS[3], '', 'PX', ARGV[2])
-elseif redis.call('PTTL', KEYS[3]) < tonumber(ARGV[3]) then
-  redis.call('SET', KEYS[3], '', 'PX', ARGV[3])
-end
+redis.call('SET', KEYS[2], ARGV[1], 'NX')
+redis.call('SET', KEYS[3], ARGV[2])
 return redis.call('GET', KEYS[2])
 )lua";
 
-// Writes an epoch unless there is one. KEYS: epoch, healing_key, healing_busy_key. ARGV: the epoch, the expected text of
-// healing_key ("" = none). Answers the epoch that is there now. Nothing was changed: nil: it is another text; an integer:
-// others are still at work.
+// Writes an epoch unless there is one. KEYS: epoch, healing_key, healing_busy_key. ARGV: the epoch, the expected texts of
+// the latter two ("" = none). Answers the epoch that is there now; nil: another text, and nothing was changed.
 inline constexpr std::string_view write_epoch = R"lua(
-if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] then return false end
-if ARGV[2] ~= '' and redis.call('EXISTS', KEYS[3]) == 1 then return 1 end
+if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] or (redis.call('GET', KEYS[3]) or '') ~= ARGV[3] then return false end
 redis.call('SET', KEYS[1], ARGV[1], 'NX')
-redis.call('DEL', KEYS[2])
+redis.call('DEL', KEYS[2], KEYS[3])
 return redis.call('GET', KEYS[1])
 )lua";
 
@@ -80,9 +76,12 @@ if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' ..
 return r
 )lua";
 
-// An epoch was written by an operator. KEYS: epoch, healing_key. ARGV: what they are, for the latter to be deleted.
+// An epoch was written by an operator. KEYS: epoch, healing_key, healing_busy_key. ARGV: what the first two are, for the
+// latter two to be deleted.
 inline constexpr std::string_view end_healing = R"lua(
-if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('GET', KEYS[2]) == ARGV[2] then redis.call('DEL', KEYS[2]) end
+if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('GET', KEYS[2]) == ARGV[2] then
+  redis.call('DEL', KEYS[2], KEYS[3])
+end
 )lua";
 
 // Raises marks, all or none, and runs one command behind that, if there is one. KEYS: marks, then the epoch. ARGV: the

@@ -3,15 +3,18 @@
 
 #include "backend/command_table.hpp"
 #include "backend/mark_memory.hpp"
+#include "base/limits.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 
 #include <boost/asio/generic/stream_protocol.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate::backend {
@@ -48,9 +51,19 @@ struct redis_state {
   }
   std::atomic<std::uint64_t> version{1};
 
+  // The marks of this epoch are lost. True: no thread has said so yet; all do while it lasts.
+  [[nodiscard]] bool is_first_to_see(const std::string& lost_epoch) {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    const bool lasts = now - std::exchange(loss_seen_, now) < limits::same_loss_within;
+    return std::exchange(lost_epoch_, lost_epoch) != lost_epoch || !lasts;
+  }
+
  private:
   mutable std::mutex mutex_;
   picture picture_;
+  std::string lost_epoch_;
+  std::chrono::steady_clock::time_point loss_seen_{};
 };
 
 }  // namespace fencegate::backend

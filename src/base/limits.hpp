@@ -47,6 +47,7 @@ inline constexpr std::size_t marks_remembered_max = 100'000;
 // the log names, the others are counted.
 inline constexpr std::size_t marks_healed_at_once_max = 256;
 inline constexpr std::size_t lost_marks_logged_max = 10;
+inline constexpr std::chrono::seconds same_loss_within{10};
 
 // PostgreSQL: answers of a client to the server's questions during authentication (the server's own limit,
 // PG_MAX_AUTH_TOKEN_LENGTH, is 65535).

@@ -57,7 +57,7 @@ class LateExec(CutProxy):
 
     def __init__(self, target_port):
         super().__init__(target_port)
-        self.go, self._held = threading.Event(), None
+        self.go, self._held, self.answered = threading.Event(), None, False
 
     def _pump(self, pair, source, sink):
         """In place of CutProxy's."""
@@ -66,6 +66,7 @@ class LateExec(CutProxy):
                 if self._held is None and source is pair[0] and b"EXEC" in data and b"SET" in data:
                     self._held = pair
                 if source is pair[1] and pair is self._held:
+                    self.answered = True
                     self.go.wait()
                 sink.sendall(data)
         except OSError:
@@ -378,7 +379,7 @@ class Regressions(MarksTest):
 
     def test_redis_stops_while_marks_are_put_back(self):
         """Time that passes there, while nobody can say that he is at work, is nobody's silence."""
-        for number in range(6):
+        for share in (0, 0.3):
             redis = self.start(RedisServer())
             proxy = self.start(CutProxy(redis.port))
             slow, quick = self.start(Gate(proxy)), self.start(Gate(redis))
@@ -387,9 +388,10 @@ class Regressions(MarksTest):
             proxy.delay = 0.05
             redis.cli.call("FLUSHALL")
             trigger.send_command("SET", "t", "v")
-            time.sleep(0.05 * (number + 1))
+            eventually(lambda: redis.cli.call("EXISTS", "fencegate:healing"), every=0.002)
+            eventually(lambda n=share * len(keys): redis.cli.call("EXISTS", *keys) >= n, every=0.002)
             redis.stop_process()
-            time.sleep(3.2)
+            time.sleep(4.2)  # what is to pass there
             redis.continue_process()
 
             def opened():
@@ -409,12 +411,12 @@ class Regressions(MarksTest):
         self.holder(third, "orders=35")
         third.kill()
         late.send_command("SET", "late", "v")
-        eventually(lambda: proxy._held)
-        time.sleep(0.2)
+        eventually(lambda: proxy.answered)
         redis.cli.call("FLUSHALL")
         trigger.send_command("SET", "t", "v")
         eventually(lambda: redis.cli.call("GET", mark_key("orders")))
-        time.sleep(0.3)
+        looked = self.looks(redis)
+        eventually(lambda: self.looks(redis) > looked + 4)
         proxy.go.set()  # the answer of before the loss
         self.assert_stale(late.reply())
         self.assertIsNone(redis.cli.call("GET", "fencegate:epoch"))
@@ -423,6 +425,16 @@ class Regressions(MarksTest):
             epoch, mark = redis.cli.call("MGET", "fencegate:epoch", mark_key("orders"))
             return epoch and mark
         self.assertEqual(eventually(opened, every=0.005), b"35")
+
+    def test_a_mark_that_is_no_number_keeps_only_its_own_resource_closed(self):
+        for put in (("SET", mark_key("orders"), "034"), ("RPUSH", mark_key("orders"), "34")):
+            redis, gate = self.servers()
+            self.holder(gate, "orders=34")
+            self.holder(gate, "third=1")
+            redis.cli.pipeline([("MULTI",), ("FLUSHALL",), put, ("EXEC",)])
+            redis.cli.call("SET", "fencegate:epoch", "looked at by an operator")
+            eventually(lambda g=gate: self.answered(g, "third=1", "SET", "k", "v") == b"OK")
+            self.assertIsNone(self.answered(gate, "orders=34", "SET", "k", "v"))
 
     def test_a_raise_that_is_answered_when_its_mark_was_lost(self):
         """Redis raised it before the loss; the gate reads that when it has put back all that it knew of."""

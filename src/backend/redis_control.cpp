@@ -255,6 +255,9 @@ void redis_control::greet() {
     const bool wants = is_error(reply) && reply->text.starts_with("NOAUTH");
     if (self->state_->look().wants_auth != wants)
       self->state_->change([&](redis_state::picture& p) { p.wants_auth = wants; });
+    // Of what follows it would only say that strangers may not ask so much.
+    if (wants && self->state_->gate.control.password.empty())
+      self->lose("Redis wants a password (NOAUTH), and the gate was given none");
   });
   if (!own.password.empty()) {
     std::vector<std::string_view> auth{"AUTH"};

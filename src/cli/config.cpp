@@ -61,6 +61,11 @@ void read_stores(report& to, const YAML::Node& node, std::vector<settings::store
       if (known && !known->control.password.empty())
         store.complain("password_file", "url has a password already: give one of them");
     }
+    if (shape && url->starts_with("redis:") && !store.has("password_file")) {
+      const auto known = parse_store_url(read);
+      if (known && !known->control.user.empty() && known->control.password.empty())
+        store.complain("url", "url has a user without a password: add it, or give password_file");
+    }
     read.password = read_secret(to, store, "password_file").value_or("");
     store.count("pool", read.pool, pool_least, pool_most);
     if (store.has("pool") && url->starts_with("redis:"))

@@ -147,7 +147,7 @@ struct process {
   log_level level = log_level::info;
   log_format format = log_format::json;
   std::chrono::milliseconds drain_timeout{25'000};  // from SIGTERM to the hard stop; 0 = stop at once
-  std::vector<store> stores;                        // validated; no gate of this version uses one
+  std::vector<store> stores;                        // validated; those that no gate uses, too
   std::vector<redis_gate> redis_gates;
   std::vector<postgres_gate> postgres_gates;
   std::vector<http_gate> http_gates;

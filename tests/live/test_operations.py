@@ -288,6 +288,12 @@ class Secrets(OperationsTest):
         self.assertIn("stale", gate.log())
         self.assertNotRegex(gate.log(), "-word|a-value")
 
+    def test_one_that_was_forgotten_is_asked_for(self):
+        gate = Gate(self.start(RedisServer(requirepass="gate-word")))
+        gate.needs_backend = False
+        self.start(gate)
+        eventually(lambda: "Redis wants a password" in gate.log())
+
 
 class Limits(OperationsTest):
     def test_connections_max(self):

@@ -150,6 +150,9 @@ TEST_F(HttpConfigTest, AStoreMayHaveItsPasswordInAFile) {
                         rest),
               ElementsAre("2:62: url has a password already: give one of them",
                           HasSubstr("3:50: password_file: cannot read the file")));
+  EXPECT_THAT(
+      errors_of("stores:\n  ledger: { url: postgres://gate@db/app }\n  cache: { url: 'redis://gate@r' }\n" + rest),
+      ElementsAre("3:17: url has a user without a password: add it, or give password_file"));
 }
 
 TEST_F(HttpConfigTest, ForwardsOfARedisStoreAreChecked) {

@@ -195,7 +195,7 @@ void pg_store::compare(const std::vector<looked_mark>& found) {
 }
 
 void pg_store::note_problem(const std::string& problem) {
-  figures_.backend_up.set(problem.empty() ? 1 : 0);
+  figures_.note_backend(said_, problem.empty());
   if (problem_ == problem) return;
   if (problem.empty())
     log::write(log::level::info, "backend up", {{"gate", gate_}, {"store", store_.name}});

@@ -109,6 +109,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   mark_memory marks_;
   clock::time_point blocks_until_{};    // till then statements are sent between BEGIN and COMMIT, whatever they are
   std::optional<std::string> problem_;  // as it was logged last; "" = it is up
+  std::optional<bool> said_;            // to the figures
   std::atomic<bool> stopped_ = false;
 };
 

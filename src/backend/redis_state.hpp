@@ -13,6 +13,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,7 +48,7 @@ struct redis_state {
     const std::lock_guard lock(mutex_);
     change(picture_);
     version.fetch_add(1, std::memory_order_release);
-    figures.backend_up.set(picture_.ready ? 1 : 0);
+    figures.note_backend(said_, picture_.ready);
   }
   std::atomic<std::uint64_t> version{1};
 
@@ -64,6 +65,7 @@ struct redis_state {
   picture picture_;
   std::string lost_epoch_;
   std::chrono::steady_clock::time_point loss_seen_{};
+  std::optional<bool> said_;
 };
 
 }  // namespace fencegate::backend

@@ -26,4 +26,13 @@ void histogram::observe(std::chrono::nanoseconds d) {
   sum_ns_.fetch_add(static_cast<std::uint64_t>(ns), std::memory_order_relaxed);
 }
 
+void gate::note_backend(std::optional<bool>& said, bool up) {
+  const std::lock_guard lock(backends_mutex_);
+  const bool was_up = said.value_or(true);
+  if (was_up && !up) ++backends_down_;
+  if (up && !was_up) --backends_down_;
+  said = up;
+  backend_up.set(backends_down_ == 0 ? 1 : 0);
+}
+
 }  // namespace fencegate::metrics

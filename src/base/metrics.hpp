@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,13 +89,19 @@ struct gate {
   counter forwards_overtaken_total;  // HTTP, only checked: a higher token was admitted before the answer had come
   histogram takeover_seconds;
   counter regressions_total;
-  gauge backend_up;  // 1 or 0
+  gauge backend_up;  // 1 or 0; where there are several backends, 1 while all of them are up
   std::array<counter, sides> protocol_errors_total;
 
   counter& requests(request_class c) { return requests_total[static_cast<std::size_t>(c)]; }
   counter& checks(check_outcome o) { return checks_total[static_cast<std::size_t>(o)]; }
   counter& rejected(connection_rejection r) { return connections_rejected_total[static_cast<std::size_t>(r)]; }
   counter& protocol_errors(side s) { return protocol_errors_total[static_cast<std::size_t>(s)]; }
+  // One of the gate's backends says how it is. `said`: what it said last, kept by itself.
+  void note_backend(std::optional<bool>& said, bool up);
+
+ private:
+  std::mutex backends_mutex_;
+  std::size_t backends_down_ = 0;
 };
 
 // All gates of the process, in the order of the configuration, and what belongs to none of them.

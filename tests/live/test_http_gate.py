@@ -376,6 +376,19 @@ class Atomic(HttpTest):
             self.assert_problem(answers[0], 503, "unavailable")
             self.assertEqual(answers[0][1]["Retry-After"], "1")
 
+    def test_a_gate_is_up_while_all_of_its_stores_are(self):
+        self.assertEqual(self.gate.metric("backend_up"), 1)
+        with RedisServer() as other:
+            routes = [{"match": "PUT /a", "resource": "a"}, {"match": "PUT /b", "resource": "b", "store": "other"}]
+            stores = {"ledger": f"postgres://gate@{LOOPBACK}:{self.server.port}/postgres",
+                      "other": f"redis://{LOOPBACK}:{other.port}"}
+            with HttpGate(self.upstream, stores, routes) as gate:
+                other.kill()
+                eventually(lambda: gate.metric("backend_up") == 0)
+                for _ in range(50):  # while the ledger says that it is up, and the other is tried anew
+                    self.assertEqual(gate.metric("backend_up"), 0)
+                    time.sleep(0.1)
+
 
 class Clients(HttpTest):
     def test_curl(self):

@@ -175,6 +175,57 @@ TEST(EngineArm, ASelectBackThatFailsCloses) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
+// As while a script of somebody else's runs: what the server says reaches the client, and the link goes on.
+TEST(EngineArm, SelectsThatAreBothRefusedLeaveTheLinkWhereItWas) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SELECT 3");
+  rig.backend("+OK");
+  rig.answers();
+  rig.client("SET k v");
+  rig.sent();
+  rig.backend("-BUSY no", "+OK", "-BUSY no", "-BUSY no", "+OK");
+  EXPECT_FALSE(rig.engine.closing());
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "-BUSY no|");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("SELECT 0", watch, mget, "SELECT 3", "MULTI"));
+  rig.backend("+OK", "+OK", marks("34"), "+OK", "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", "SELECT 0", watch, mget, "SELECT 3", "MULTI"));
+}
+
+// MGET answered for the client's database: no proof, and no reason to think that marks were lost.
+TEST(EngineArm, MarksOfAnotherDatabaseProveNothing) {
+  for (const auto* mark : {"34", "35", ""}) {
+    engine_rig rig;
+    rig.bind("orders=34");
+    rig.client("SELECT 3");
+    rig.backend("+OK");
+    rig.answers();
+    rig.client("SET k v");
+    rig.sent();
+    rig.backend("-NOPERM no", "+OK", *mark ? marks(mark) : "*2|$-1|$-1", "-NOPERM no", "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD")) << mark;
+    rig.backend("+OK");
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN the mark could not be checked: NOPERM no; not applied")) << mark;
+    EXPECT_FALSE(rig.engine.closing());
+  }
+}
+
+// A "+QUEUED" is no refusal: the link is inside a MULTI that it should not be in.
+TEST(EngineArm, SelectsThatWereQueuedClose) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SELECT 3");
+  rig.backend("+OK");
+  rig.client("SET k v");
+  rig.sent();
+  rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "-ERR nested");
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
 TEST(EngineArm, ASelectThatFailedChangesNothing) {
   engine_rig rig;
   rig.bind("orders=34");

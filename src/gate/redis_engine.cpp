@@ -321,7 +321,9 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
     wire::append_command(batch_.bytes, r.arguments);
   else
     batch_.bytes.append(r.raw);
-  batch_.commands.push_back({batch_.bytes.size() - before, fenced, muted_, spec.denyoom, {}});
+  const bool not_wrapped =
+      fenced && (spec.noscript || (spec.name == "xreadgroup" && blocking_timeout(r.arguments).has_value()));
+  batch_.commands.push_back({batch_.bytes.size() - before, fenced, muted_, spec.denyoom || not_wrapped, {}});
   batch_.muted = batch_.muted || muted_;
 }
 

@@ -317,7 +317,7 @@ void redis_engine::rewind_batch() {
     if (give_up) {
       next.how = replayed::route::give_up;
       next.text = aborted ? batch_.abort_text : "the marks move all the time";
-    } else if (one.error.starts_with("OOM") && !one.denyoom) {
+    } else if (one.error.starts_with("OOM") && !one.keeps_oom) {
       next.how = replayed::route::alone;
     } else if (!one.error.empty()) {
       next.how = replayed::route::answer;

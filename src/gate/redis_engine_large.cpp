@@ -211,7 +211,7 @@ void redis_engine::finish_large() {
     case large::route::fenced:
       batch_.streamed = true;
       batch_.muted = muted_;
-      batch_.commands.push_back({0, true, muted_, done->spec->denyoom, {}});
+      batch_.commands.push_back({0, true, muted_, done->spec->denyoom || done->spec->noscript, {}});
 #ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
       return send_batch();
 #endif

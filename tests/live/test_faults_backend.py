@@ -58,6 +58,10 @@ class Backend(FaultTest):
                     self.assertEqual([replies[1], replies[2], replies[4], replies[5]], [1, None, None, 0])
                     self.assert_error(replies[0], "OOM")
                     self.assert_error(replies[3], "OOM")
+                    if title != "watching":  # where they are refused
+                        for waits in (("BLPOP", "data:none", "1"),
+                                      ("EVAL", "return redis.call('DEL', KEYS[1])", "1", "data:none")):
+                            self.assert_error(client.call(*waits), "OOM")
                     bench.must("CONFIG", "SET", "maxmemory", "0")
                     bench.must("SET", bench.mark_key, 34)
                     bench.must("SET", "data:big", "kept")

@@ -119,6 +119,19 @@ TEST(EngineBatch, WhatNeedsMemoryGetsRedissOwnAnswer) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
+// In the wrapper it would be an error that tells nothing.
+TEST(EngineBatch, WhatMayNotRunInAScriptGetsRedissOwnAnswerToo) {
+  for (const auto* command : {"EVAL x 1 a", "BLPOP a 0", "XREADGROUP GROUP g c BLOCK 9 STREAMS s >"}) {
+    engine_rig rig;
+    rig.arm();
+    rig.client(command);
+    ASSERT_THAT(rig.sent(), Contains(command));
+    rig.backend("-OOM command not allowed", "-EXECABORT no", "+OK", marks("34"), "+OK");
+    EXPECT_EQ(rig.answers(), "-OOM command not allowed|") << command;
+    EXPECT_THAT(rig.sent(), IsEmpty()) << command;
+  }
+}
+
 TEST(EngineBatch, TheWrapperIsToldThatTheMarkMoved) {
   engine_rig rig;
   rig.arm();

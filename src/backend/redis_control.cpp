@@ -293,6 +293,11 @@ void redis_control::inspect() {
   next_inspection_ = clock::now() + inspection_interval;
   send({"INFO"}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
+    // A script runs, and nothing else: what was seen before it still holds. The clients' links hear of it themselves.
+    if (self->up_ && is_error(reply) && reply->text.starts_with("BUSY ")) {
+      self->inspecting_ = false;
+      return self->answer_rechecks();
+    }
     std::string problem;
     const bool demoted = !is_error(reply) && info_field(reply->text, "role") != "master";
     if (is_error(reply))

@@ -164,6 +164,25 @@ class Backend(FaultTest):
                 self.assertIsInstance(looping.reply(), RespError)
                 self.assertEqual([client.call("GET", "k"), client.call("SET", "k", "after")], [b"before", b"OK"])
 
+    def test_behind_a_long_script_the_next_write_passes(self):
+        """The gate was answered BUSY meanwhile, and so were others, in whatever database they are."""
+        redis = self.start(RedisServer(busy_reply_threshold="20"))
+        gate = self.start(Gate(redis))
+        for database in (0, 3):
+            clients = [self.start(Resp(gate.port, name="fence:orders=34")) for _ in range(3)]
+            for client in clients:
+                self.assertEqual(client.call("SELECT", database), b"OK")
+            runs, armed, new = clients
+            self.assertEqual(armed.call("SET", "k", "before"), b"OK")
+            runs.send_command("EVAL", "local t = redis.call('TIME')[1] while redis.call('TIME')[1] - t < 4 do end", 0)
+            eventually(lambda: isinstance(redis.cli.call("GET", "x"), RespError))
+            for client in (armed, new):
+                for command in (("GET", "k"), ("SET", "k", "meanwhile"), ("GET", "k")):
+                    self.assert_error(client.call(*command), "BUSY")
+            self.assertIsNone(runs.reply())
+            for client in clients:
+                self.assertEqual(client.call("SET", "k", "after"), b"OK")
+
     def test_loading(self):
         bench = Bench(self, appendonly="no", key_load_delay="3000", loading_process_events_interval_bytes="1024")
         bench.cli.pipeline([("SET", f"data:fill:{n}", "v" * 300) for n in range(2000)])

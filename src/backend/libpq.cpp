@@ -15,7 +15,7 @@ result<void> load() {
 #define FENCEGATE_LIBPQ_FIND(name) library->find(#name, functions.name);
   FENCEGATE_LIBPQ(FENCEGATE_LIBPQ_FIND)
 #undef FENCEGATE_LIBPQ_FIND
-  if (const auto complete = library->complete(); !complete) return complete;
+  if (auto complete = library->complete(); !complete) return complete;
   library->find("SSL_pending", functions.SSL_pending);
   functions.PQsetSSLKeyPassHook_OpenSSL(no_passphrase);
   return {};

@@ -282,7 +282,8 @@ void pg_control::look(asio::io_context& reply_to, const std::string& database, c
 
 void pg_control::raise(asio::io_context& reply_to, const std::string& database, const claims& wanted,
                        raise_callback done) {
-  auto begin = [self = shared_from_this(), database, wanted, answer = to_raise(reply_to, wanted, std::move(done))] {
+  auto answer = to_raise(reply_to, wanted, std::move(done));
+  auto begin = [self = shared_from_this(), database, wanted, answer = std::move(answer)] {
     self->ask(database, self->raise_statements(wanted, self->gate_.policy.max_step), answer);
   };
   asio::post(context_, std::move(begin));
@@ -290,7 +291,8 @@ void pg_control::raise(asio::io_context& reply_to, const std::string& database, 
 
 void pg_control::raise_ahead(asio::io_context& reply_to, const std::string& database, const claims& wanted,
                              raise_callback done) {
-  auto begin = [self = shared_from_this(), database, wanted, answer = to_raise(reply_to, wanted, std::move(done))] {
+  auto answer = to_raise(reply_to, wanted, std::move(done));
+  auto begin = [self = shared_from_this(), database, wanted, answer = std::move(answer)] {
     const wire::pg_error not_free{"ERROR", {}, "the gate's own connection is not free", {}, {}};
     auto* one = self->at(database);
     if (one == nullptr) return answer(not_free);

@@ -60,8 +60,8 @@ void relay_session::dial(const std::vector<stream::endpoint>& targets, std::func
     const auto fresh = std::exchange(connecting_, nullptr);
     done(link ? take_over(backend_, *fresh, std::move(*link)) : result<void>(link.error()));
   };
-  auto on_connected = [this, wanted, done, on_secured, fresh = connecting_](const boost::system::error_code& failed,
-                                                                            const stream::endpoint&) {
+  auto on_connected = [this, wanted, done = std::move(done), on_secured, fresh = connecting_](
+                          const boost::system::error_code& failed, const stream::endpoint&) {
     if (!wanted()) return;
     if (failed) return done(error{failed.message()});
     secure(fresh, on_secured);

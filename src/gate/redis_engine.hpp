@@ -261,7 +261,7 @@ class redis_engine : private redis_engine_parts {
   std::string arm_epoch_;
   std::uint64_t listings_ = 0;  // of marks, when the last EXEC or arm was sent
   arm_tail tail_;
-  std::string arm_error_;  // the first error among the arm's replies
+  std::string arm_error_;    // the first error among the arm's replies
   bool arm_stayed_ = false;  // its SELECT 0 was refused: the link is still in the client's database
   bool arm_multi_ok_ = false;
   bool arm_marks_ok_ = false;

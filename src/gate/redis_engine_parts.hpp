@@ -80,7 +80,7 @@ struct redis_engine_parts {
     std::size_t bytes;
     bool fenced;
     bool muted;
-    bool keeps_oom;  // OOM is its answer: it needs memory itself, or may not run in the wrapper
+    bool keeps_oom;          // OOM is its answer: it needs memory itself, or may not run in the wrapper
     std::string error = {};  // Redis refused to queue it
   };
   struct batch {

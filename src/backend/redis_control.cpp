@@ -112,7 +112,10 @@ void redis_control::connect_to(std::vector<stream::endpoint> endpoints) {
 void redis_control::lose(std::string why) {
   ++connection_;
   const bool was_up = up_;
-  doubted_ = doubted_ || at_work_;
+  if (at_work_) {  // what it was about to put back, another thread may take for done
+    doubted_ = true;
+    for (auto& cell : state_->marks.all()) state_->marks.came_late(std::move(cell));
+  }
   up_ = connected_ = inspecting_ = writing_ = at_work_ = false;
   put_back_.clear();
   quiet_ = {};
@@ -293,11 +296,7 @@ void redis_control::inspect() {
   next_inspection_ = clock::now() + inspection_interval;
   send({"INFO"}, [self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
-    // A script runs, and nothing else: what was seen before it still holds. The clients' links hear of it themselves.
-    if (self->up_ && is_error(reply) && reply->text.starts_with("BUSY ")) {
-      self->inspecting_ = false;
-      return self->answer_rechecks();
-    }
+    if (self->only_busy(reply)) return;
     std::string problem;
     const bool demoted = !is_error(reply) && info_field(reply->text, "role") != "master";
     if (is_error(reply))
@@ -323,6 +322,16 @@ void redis_control::inspect() {
     self->inspected_ = info_field(reply->text, "run_id") + ":" + info_field(reply->text, "master_replid");
     self->check_epoch();
   });
+}
+
+// A script runs, and nothing else: what was seen before it still holds. The clients' links hear of it themselves. The look
+// is made up for at once: others may count on it.
+bool redis_control::only_busy(const wire::reply_value* reply) {
+  if (!up_ || !is_error(reply) || !reply->text.starts_with("BUSY ")) return false;
+  inspecting_ = false;
+  next_inspection_ = {};
+  answer_rechecks();
+  return true;
 }
 
 void redis_control::healthy(std::string epoch) {

@@ -114,6 +114,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void healed(const mark_healing& healing);
   void all_put_back(const std::string& healing);
   void settle_epoch(const std::string& healing, const std::string& busy);
+  [[nodiscard]] bool only_busy(const wire::reply_value* reply);
   void healthy(std::string epoch);
   void unfit(std::string problem);
   void not_ready(std::string problem);

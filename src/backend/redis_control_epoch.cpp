@@ -50,7 +50,7 @@ using detail::words_of;
 // has looked and writes an epoch. A server that was started anew or promoted may have the old epoch and older marks.
 void redis_control::check_epoch() {
   auto on_keys = [self = shared_from_this(), asked = state_->look().epoch](const wire::reply_value* reply) {
-    if (reply == nullptr) return;
+    if (reply == nullptr || self->only_busy(reply)) return;
     if (reply->type != '*' || reply->elements.size() != 3)
       return self->unfit("the epoch could not be read: " + words_of(reply));
     const std::string found(reply->elements[0].text);
@@ -106,7 +106,7 @@ void redis_control::begin_healing() {
   announce_healing([self = shared_from_this()](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     if (is_error(reply)) return self->unfit("marks cannot be put back: " + words_of(reply));
-    if (reply->null) return self->unfit("another fencegate has written an epoch");
+    if (reply->null) return self->check_epoch();  // there is one by now
     self->at_work_ = true;
     self->heal_all({healing_key, std::string(reply->text), self->state_->look().epoch});
   });
@@ -179,15 +179,18 @@ void redis_control::compare_more(const std::shared_ptr<comparison>& c) {
   const auto some =
       std::span(c->seen).subspan(c->next, std::min(limits::marks_healed_at_once_max, c->seen.size() - c->next));
   c->next += some.size();
-  std::vector<std::string_view> words{"MGET"};
+  std::vector<std::string_view> words{"MGET", epoch_key};
   for (const auto& [cell, seen] : some) words.emplace_back(cell->key);
   send(words, [self = shared_from_this(), c, some](const wire::reply_value* reply) {
-    if (reply == nullptr) return;
-    if (reply->type != '*' || reply->elements.size() != some.size())
+    if (reply == nullptr || self->only_busy(reply)) return;
+    if (reply->type != '*' || reply->elements.size() != some.size() + 1)
       return self->unfit("marks could not be read: " + words_of(reply));
+    // All were lost meanwhile, and others put theirs back by now.
+    if (reply->elements[0].text != c->epoch) return self->check_epoch();
     for (std::size_t i = 0; i < some.size(); ++i) {
       // One that is no number closes its own resource.
-      const auto mark = fence::token::parse(reply->elements[i].null ? "0" : reply->elements[i].text);
+      const auto& found = reply->elements[i + 1];
+      const auto mark = fence::token::parse(found.null ? "0" : found.text);
       if (!mark.has_error() && *mark < some[i].second) c->lost.push_back(some[i].first);
     }
     self->compare_more(c);

@@ -74,6 +74,25 @@ class LateExec(CutProxy):
         self._cut(pair)
 
 
+class LosesAllInALook(CutProxy):
+    """Calls `lose` between two steps of the gate's next look: the epoch was read, the marks were not."""
+
+    lose = None
+
+    def _pump(self, pair, source, sink):
+        """In place of CutProxy's."""
+        try:
+            while data := source.recv(65536):
+                if self.lose and source is pair[0] and b"MGET" in data and b"mark:{" in data and b"WATCH" not in data:
+                    lose, self.lose = self.lose, None
+                    lose()
+                time.sleep(self.delay)
+                sink.sendall(data)
+        except OSError:
+            pass
+        self._cut(pair)
+
+
 class MarksTest(LiveTest):
     def servers(self, **gate):
         redis = self.start(RedisServer())
@@ -378,6 +397,27 @@ class Regressions(MarksTest):
         eventually(lambda: all(one.call("SET", "k", "v") == b"OK" for one in holders))
         self.assertLessEqual(gate.metric("regressions_total"), 2)  # the epoch, and the mark
         self.assertEqual([line["msg"] for line in gate.log_lines()].count("marks lost"), 1)
+
+    def test_a_loss_in_the_middle_of_a_look(self):
+        redis = self.start(RedisServer())
+        proxy = self.start(LosesAllInALook(redis.port))
+        slow, quick = self.start(Gate(proxy, threads=1)), self.start(Gate(redis))
+        trigger = self.holder(quick, "trigger=1")
+        keys = self.raise_many(slow, 1_600)
+        proxy.delay = 0.3
+
+        def lose():
+            with Resp(redis.port) as client:
+                client.call("FLUSHALL")
+            trigger.send_command("SET", "t", "v")
+        proxy.lose = lose
+        eventually(lambda: not proxy.lose, 60)
+
+        def opened():
+            epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
+            return epoch and marks
+        marks = eventually(opened, 60, every=0.005)
+        self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
 
     def test_redis_stops_while_marks_are_put_back(self):
         """Time that passes there, while nobody can say that he is at work, is nobody's silence."""

@@ -309,6 +309,14 @@ class Regressions(MarksTest):
         redis.cli.call("FLUSHALL")
         eventually(begun, 30)
 
+    def assert_opened_with_all(self, redis, keys):
+        """When there is an epoch again, each of the marks is at 34."""
+        def opened():
+            epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
+            return epoch and marks
+        marks = eventually(opened, 60, every=0.005)
+        self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
+
     def test_a_server_on_which_marks_cannot_rise_binds_nobody(self):
         redis, gate = self.servers()
         self.holder(gate, "orders=34")
@@ -383,12 +391,7 @@ class Regressions(MarksTest):
         proxy.delay = 0.05
         redis.cli.call("FLUSHALL")
         trigger.send_command("SET", "t", "v")
-
-        def opened():
-            epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
-            return epoch and marks
-        marks = eventually(opened, 60, every=0.005)
-        self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
+        self.assert_opened_with_all(redis, keys)
 
     def test_a_loss_is_counted_once(self):
         redis, gate = self.servers(threads=8)
@@ -412,12 +415,7 @@ class Regressions(MarksTest):
             trigger.send_command("SET", "t", "v")
         proxy.lose = lose
         eventually(lambda: not proxy.lose, 60)
-
-        def opened():
-            epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
-            return epoch and marks
-        marks = eventually(opened, 60, every=0.005)
-        self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
+        self.assert_opened_with_all(redis, keys)
 
     def test_redis_stops_while_marks_are_put_back(self):
         """Time that passes there, while nobody can say that he is at work, is nobody's silence."""
@@ -435,12 +433,7 @@ class Regressions(MarksTest):
             redis.stop_process()
             time.sleep(4.2)  # what is to pass there
             redis.continue_process()
-
-            def opened():
-                epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
-                return epoch and marks
-            marks = eventually(opened, 60, every=0.005)
-            self.assertEqual(marks.count(b"34"), len(keys), "one opened for all before another one's marks were back")
+            self.assert_opened_with_all(redis, keys)
             for one in (slow, quick, redis):
                 one.kill()
 

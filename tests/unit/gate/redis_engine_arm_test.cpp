@@ -175,15 +175,21 @@ TEST(EngineArm, ASelectBackThatFailsCloses) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
+// A write waits for the arm that was sent.
+struct arming_in_database_3 : engine_rig {
+  arming_in_database_3() {
+    bind("orders=34");
+    client("SELECT 3");
+    backend("+OK");
+    answers();
+    client("SET k v");
+    EXPECT_THAT(sent(), ElementsAre("SELECT 3", "SELECT 0", watch, mget, "SELECT 3", "MULTI"));
+  }
+};
+
 // As while a script of somebody else's runs: what the server says reaches the client, and the link goes on.
 TEST(EngineArm, SelectsThatAreBothRefusedLeaveTheLinkWhereItWas) {
-  engine_rig rig;
-  rig.bind("orders=34");
-  rig.client("SELECT 3");
-  rig.backend("+OK");
-  rig.answers();
-  rig.client("SET k v");
-  rig.sent();
+  arming_in_database_3 rig;
   rig.backend("-BUSY no", "+OK", "-BUSY no", "-BUSY no", "+OK");
   EXPECT_FALSE(rig.engine.closing());
   EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
@@ -198,13 +204,7 @@ TEST(EngineArm, SelectsThatAreBothRefusedLeaveTheLinkWhereItWas) {
 // MGET answered for the client's database: no proof, and no reason to think that marks were lost.
 TEST(EngineArm, MarksOfAnotherDatabaseProveNothing) {
   for (const auto* mark : {"34", "35", ""}) {
-    engine_rig rig;
-    rig.bind("orders=34");
-    rig.client("SELECT 3");
-    rig.backend("+OK");
-    rig.answers();
-    rig.client("SET k v");
-    rig.sent();
+    arming_in_database_3 rig;
     rig.backend("-NOPERM no", "+OK", *mark ? marks(mark) : "*2|$-1|$-1", "-NOPERM no", "+OK");
     EXPECT_THAT(rig.sent(), ElementsAre("DISCARD")) << mark;
     rig.backend("+OK");
@@ -215,12 +215,7 @@ TEST(EngineArm, MarksOfAnotherDatabaseProveNothing) {
 
 // A "+QUEUED" is no refusal: the link is inside a MULTI that it should not be in.
 TEST(EngineArm, SelectsThatWereQueuedClose) {
-  engine_rig rig;
-  rig.bind("orders=34");
-  rig.client("SELECT 3");
-  rig.backend("+OK");
-  rig.client("SET k v");
-  rig.sent();
+  arming_in_database_3 rig;
   rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "-ERR nested");
   EXPECT_TRUE(rig.engine.closing());
   EXPECT_THAT(rig.sent(), IsEmpty());

@@ -214,6 +214,8 @@ std::vector<std::string_view> refused_commands() {
   return out;
 }
 
+bool is_replication(std::string_view lower_name) { return lower_name == "sync" || lower_name == "psync"; }
+
 std::vector<std::string_view> critical_commands() {
   std::vector<std::string_view> out;
   for (const auto& [name, role] : roles)

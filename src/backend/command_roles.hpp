@@ -15,6 +15,12 @@ namespace fencegate::backend {
 // What is refused unless an operator allows it, sorted: "config|set" for a subcommand.
 [[nodiscard]] std::vector<std::string_view> refused_commands();
 
+// SYNC and PSYNC: what they are answered with is no reply. Refused even where an operator would allow it.
+[[nodiscard]] bool is_replication(std::string_view lower_name);
+inline constexpr std::string_view replication_refused =
+    "replication does not go through fencegate: replicas, and redis-cli --replica and --rdb, connect to the server "
+    "itself";
+
 // Names of whole commands that must be known for what they are when they come: those that are refused, those that the
 // gate's state machine owns, and containers of such.
 [[nodiscard]] std::vector<std::string_view> critical_commands();

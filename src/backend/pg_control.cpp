@@ -206,12 +206,9 @@ void pg_control::compare_marks(looked_after& one, const pg_rows& rows) {
     if (found) cell->saw(*found);
     if (!seen || (found && *seen <= *found)) continue;
     figures_.regressions_total.add();
-    log::write(log::level::error, "mark went back; raising it again",
-               {{"gate", gate_.name},
-                {"database", one.name},
-                {"resource", cell->resource},
-                {"seen", seen->to_string()},
-                {"mark", row[1] ? *row[1] : "none"}});
+    log::event event;
+    event.add("gate", gate_.name).add("database", one.name).add("resource", cell->resource).add("seen", seen);
+    event.add("mark", found).write(log::level::error, "mark went back; raising it again");
     // However far it went back: the step was allowed once.
     one.own.link->transaction(raise_statements({{cell->resource, *seen}}, 0), [](const pg_result&) {});
   }

@@ -184,12 +184,9 @@ void pg_store::compare(const std::vector<looked_mark>& found) {
     const auto seen = cell->seen();
     if (!seen || (one.mark && *seen <= *one.mark)) continue;
     figures_.regressions_total.add();
-    log::write(log::level::error, "mark went back; raising it again",
-               {{"gate", gate_},
-                {"store", store_.name},
-                {"resource", one.resource},
-                {"seen", seen->to_string()},
-                {"mark", one.mark ? one.mark->to_string() : "none"}});
+    log::event event;
+    event.add("gate", gate_).add("store", store_.name).add("resource", one.resource).add("seen", seen);
+    event.add("mark", one.mark).write(log::level::error, "mark went back; raising it again");
     seal_now(clock::now() + watch_interval, {{{one.resource, *seen}}, 0, false}, [](const auto&) {});
   }
 }

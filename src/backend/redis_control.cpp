@@ -126,8 +126,7 @@ void redis_control::lose(std::string why) {
   out_.clear();
   ++failures_;
   if (!stopped_) {
-    if (was_up || failures_ == 1)
-      log::write(log::level::warn, "backend lost", {{"gate", state_->gate.name}, {"detail", why}});
+    if (was_up || failures_ == 1) state_->event().add("detail", why).write(log::level::warn, "backend lost");
     unfit(problem_);
   }
   auto orphans = std::exchange(pending_, {});
@@ -312,7 +311,7 @@ void redis_control::inspect() {
       problem = "the server's COMMAND table could not be read";
     if (!problem.empty()) {
       if (self->up_ || self->failures_ <= 1)
-        log::write(log::level::error, "backend unfit", {{"gate", self->state_->gate.name}, {"detail", problem}});
+        self->state_->event().add("detail", problem).write(log::level::error, "backend unfit");
       ++self->failures_;
       self->not_ready(problem);
       // A connection outlives what its address leads to: another one may find the primary.
@@ -335,7 +334,7 @@ bool redis_control::only_busy(const wire::reply_value* reply) {
 }
 
 void redis_control::healthy(std::string epoch) {
-  if (!up_) log::write(log::level::info, "backend up", {{"gate", state_->gate.name}});
+  if (!up_) state_->event().write(log::level::info, "backend up");
   inspecting_ = false;
   up_ = true;
   problem_.clear();

@@ -131,7 +131,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
   void judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found);  // nullopt: no mark
   void broken(const attempt& a);
-  void note_regression(const attempt& a, std::string_view found);
+  void note_regression(const attempt& a, std::optional<fence::token> found);
 
   boost::asio::io_context& context_;
   std::shared_ptr<redis_state> state_;

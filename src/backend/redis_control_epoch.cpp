@@ -80,7 +80,7 @@ void redis_control::check_epoch() {
           "SET "
           "fencegate:epoch to any new text");
     if (self->state_->is_first_to_see(known)) {
-      log::write(log::level::error, "marks lost", {{"gate", self->state_->gate.name}, {"detail", "the epoch changed"}});
+      self->state_->event().add("detail", "the epoch changed").write(log::level::error, "marks lost");
       self->state_->figures.regressions_total.add();
     }
     if (found.empty() && self->put_back_ == self->inspected_ + healing && !self->state_->marks.any_late())

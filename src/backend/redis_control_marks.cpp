@@ -101,14 +101,14 @@ void redis_control::judge(const std::shared_ptr<attempt>& a, std::optional<std::
   const auto seen = a->cell->seen();
   a->target = seen ? std::max(a->wanted, *seen) : a->wanted;
   if (!found) {
-    if (a->seen) note_regression(*a, "none");
+    if (a->seen) note_regression(*a, {});
     a->expected = attempt::expects::no_mark;
     // No mark yet: there is nothing to measure a step against.
     return try_raise(a);
   }
   const auto mark = fence::token::parse(*found);
   if (mark.has_error()) return broken(*a);
-  if (a->seen && *mark < *a->seen) note_regression(*a, *found);
+  if (a->seen && *mark < *a->seen) note_regression(*a, *mark);
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
   if (*mark >= a->target) {
     if (a->healing == nullptr)
@@ -129,20 +129,21 @@ void redis_control::broken(const attempt& a) {
   static constexpr std::string_view why = "the mark in Redis is not a canonical integer";
   if (a.healing == nullptr) return a.done({raise_outcome::kind::unavailable, false, {}, std::string(why)});
   if (a.healing->note_lost())
-    log::write(log::level::error, "mark not put back",
-               {{"gate", state_->gate.name}, {"resource", a.cell->resource}, {"detail", why}});
+    state_->event().add("resource", a.cell->resource).add("detail", why).write(log::level::error, "mark not put back");
   a.done({raise_outcome::kind::stale, false, {}, {}});
 }
 
-void redis_control::note_regression(const attempt& a, std::string_view found) {
+void redis_control::note_regression(const attempt& a, std::optional<fence::token> found) {
   state_->figures.regressions_total.add();
   // Others may have gone with it.
   doubted_ = doubted_ || a.healing == nullptr;
   if (a.healing != nullptr && !a.healing->note_lost()) return;
   const mark_cell& cell = *a.cell;
-  const std::string seen = cell.seen()->to_string();
-  log::write(log::level::error, "mark went back",
-             {{"gate", state_->gate.name}, {"resource", cell.resource}, {"mark", found}, {"seen", seen}});
+  state_->event()
+      .add("resource", cell.resource)
+      .add("seen", cell.seen())
+      .add("mark", found)
+      .write(log::level::error, "mark went back; raising it again");
 }
 
 void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
@@ -305,8 +306,7 @@ void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing) {
 
 void redis_control::healed(const mark_healing& healing) {
   if (healing.lost() > limits::lost_marks_logged_max)
-    log::write(log::level::error, "marks went back",
-               {{"gate", state_->gate.name}, {"marks", static_cast<std::int64_t>(healing.lost())}});
+    state_->event().add("marks", static_cast<std::int64_t>(healing.lost())).write(log::level::error, "marks went back");
   if (healing.guard().of_late()) return;
   at_work_ = false;
   if (!healing.problem().empty()) {

@@ -4,6 +4,7 @@
 #include "backend/command_table.hpp"
 #include "backend/mark_memory.hpp"
 #include "base/limits.hpp"
+#include "base/log.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 
@@ -23,10 +24,14 @@ namespace fencegate::backend {
 using stream = boost::asio::generic::stream_protocol;
 
 struct redis_state {
-  redis_state(const settings::redis_gate& gate_settings, metrics::gate& gate_figures)
-      : gate(gate_settings), figures(gate_figures) {}
+  redis_state(const settings::redis_gate& gate_settings, metrics::gate& gate_figures, std::string store_name = {})
+      : gate(gate_settings), store(std::move(store_name)), figures(gate_figures) {}
+
+  // For a line about this backend.
+  [[nodiscard]] log::event event() const { return log::event().add("gate", gate.name).add("store", store); }
 
   const settings::redis_gate& gate;
+  const std::string store;  // of an HTTP gate; else ""
   metrics::gate& figures;
   mark_memory marks;
 

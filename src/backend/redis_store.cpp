@@ -72,7 +72,7 @@ struct redis_store::attempt {
 
 redis_store::redis_store(const std::vector<asio::io_context*>& threads, const std::string& gate,
                          const settings::mark_store& store, metrics::gate& figures)
-    : settings_(as_gate(gate, store)), state_(std::make_shared<redis_state>(settings_, figures)) {
+    : settings_(as_gate(gate, store)), state_(std::make_shared<redis_state>(settings_, figures, store.name)) {
   for (auto* one : threads) places_.push_back({*one, std::make_shared<redis_control>(*one, state_)});
 }
 

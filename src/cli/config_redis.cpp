@@ -113,6 +113,8 @@ std::vector<std::string> read_commands(report& to, const YAML::Node& list) {
       to.add(node.Mark(), "this command is in the list already");
     } else if (!std::binary_search(refused.begin(), refused.end(), *name)) {
       to.add(node.Mark(), "not a command that is refused" + nearest(*name, refused));
+    } else if (backend::is_replication(*name)) {
+      to.add(node.Mark(), std::string(backend::replication_refused));
     } else {
       out.push_back(std::move(*name));
     }

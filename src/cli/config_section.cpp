@@ -104,9 +104,9 @@ void section::duration(std::string_view key, std::chrono::milliseconds& out, std
   if (!parsed) {
     complain(key, std::string(key) + ": " + parsed.error().message);
   } else if (*parsed < least) {
-    complain(key, std::string(key) + " must be " + std::to_string(least.count()) + "ms or longer");
+    complain(key, std::string(key) + " must be " + write_duration(least) + " or longer");
   } else if (*parsed > most) {
-    complain(key, std::string(key) + " must be " + std::to_string(most.count()) + "ms or shorter");
+    complain(key, std::string(key) + " must be " + write_duration(most) + " or shorter");
   } else {
     out = *parsed;
   }

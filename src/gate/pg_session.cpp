@@ -184,13 +184,10 @@ void pg_session::report(const fence::rejection& why, std::string_view command, b
 void pg_session::report_cut(const fence::rejection& why, applied certain) {
   // Who raises counts the armed sessions that it ended, but does not learn how many held on to the lock of a guard.
   if (shard_.gate.kept_by == settings::guard::transaction) shard_.figures.sessions_cut_total.add();
-  log::write(log::level::warn, "session ended by a higher token",
-             {{"gate", shard_.gate.name},
-              {"resource", why.resource},
-              {"token", why.presented ? why.presented->to_string() : ""},
-              {"mark", why.mark ? why.mark->to_string() : ""},
-              {"client", client_address_},
-              {"applied", certain == applied::no ? "no" : "unknown"}});
+  log::event event;
+  event.add("gate", shard_.gate.name).add("resource", why.resource).add("token", why.presented).add("mark", why.mark);
+  event.add("client", client_address_).add("applied", certain == applied::no ? "no" : "unknown");
+  event.write(log::level::warn, "session ended by a higher token");
 }
 
 }  // namespace fencegate::gate

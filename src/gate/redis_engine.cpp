@@ -1,6 +1,7 @@
 // Client side: which command goes where.
 #include "gate/redis_engine.hpp"
 
+#include "backend/command_roles.hpp"
 #include "base/limits.hpp"
 #include "gate/blocking.hpp"
 
@@ -222,6 +223,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
 
 std::string redis_engine::refusal_text(const command_spec& spec) const {
   if (spec.name.empty()) return std::string(spec.refusal);
+  if (backend::is_replication(spec.name)) return std::string(backend::replication_refused);
   std::string shown = spec.name;
   std::replace(shown.begin(), shown.end(), '|', ' ');
   std::transform(shown.begin(), shown.end(), shown.begin(),

@@ -167,22 +167,12 @@ void rejection_log::write(const line& l) {
   if (l.of_many_kinds)
     return log::write(log::level::warn, "more rejections than the log takes; see checks_total",
                       {{"repeated", static_cast<std::int64_t>(l.repeated)}});
-  std::array<log::field, 9> fields;
-  std::size_t count = 0;
-  const auto add = [&](std::string_view key, auto value) { fields[count++] = {key, value}; };
-  const auto add_text = [&](std::string_view key, std::string_view text) {
-    if (!text.empty()) add(key, text);
-  };
-  add_text("gate", l.gate);
-  add_text("reason", fence::terms_of(l.why.why).name);
-  add_text("resource", l.why.resource);
-  if (l.why.presented) add("token", l.why.presented->value());
-  if (l.why.mark) add("mark", l.why.mark->value());
-  add_text("client", l.client);
-  add_text("command", l.command);
-  add_text("detail", l.why.detail);
-  if (l.repeated > 0) add("repeated", static_cast<std::int64_t>(l.repeated));
-  log::write(log::level::warn, l.monitor ? "write would be rejected" : "write rejected", fields.data(), count);
+  log::event event;
+  event.add("gate", l.gate).add("reason", fence::terms_of(l.why.why).name).add("resource", l.why.resource);
+  event.add("token", l.why.presented).add("mark", l.why.mark).add("client", l.client).add("command", l.command);
+  event.add("detail", l.why.detail);
+  if (l.repeated > 0) event.add("repeated", static_cast<std::int64_t>(l.repeated));
+  event.write(log::level::warn, l.monitor ? "write would be rejected" : "write rejected");
 }
 
 }  // namespace fencegate::gate

@@ -385,6 +385,8 @@ class Atomic(HttpTest):
             with HttpGate(self.upstream, stores, routes) as gate:
                 other.kill()
                 eventually(lambda: gate.metric("backend_up") == 0)
+                lost = eventually(lambda: next((line for line in gate.log_lines() if line["msg"] == "backend lost"), None))
+                self.assertEqual(lost["store"], "other")
                 for _ in range(50):  # while the ledger says that it is up, and the other is tried anew
                     self.assertEqual(gate.metric("backend_up"), 0)
                     time.sleep(0.1)

@@ -307,7 +307,7 @@ class Superseded(PgGateTest):
             self.assertEqual(gate.metric("raises_total"), 2)
             line = eventually(lambda: next((one for one in gate.log_lines() if "higher token" in one["msg"]), None))
             self.assertEqual([line["resource"], line["token"], line["mark"], line["applied"]],
-                             [self.resource, "34", "35", "no"])
+                             [self.resource, 34, 35, "no"])
 
 
 class RaisedAhead(PgGateTest):

@@ -87,7 +87,7 @@ class Guarded(GuardTest):
         eventually(lambda: gate.metric("sessions_cut_total") == 1)
         line = eventually(lambda: next((one for one in gate.log_lines() if "higher token" in one["msg"]), None))
         self.assertEqual([line["resource"], line["token"], line["mark"], line["applied"]],
-                         [self.resource, "34", "35", "no"])
+                         [self.resource, 34, 35, "no"])
 
     def raised_at_last(self, gate, token):
         """What lifts a limit of 1 ms has to fit into it itself, once in a few times; a raise never does."""

@@ -2,24 +2,26 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace fencegate::log {
 namespace {
 
-struct event {
+struct line {
   level at;
   std::string message;
   std::vector<std::string> fields;
 
-  friend bool operator==(const event&, const event&) = default;
+  friend bool operator==(const line&, const line&) = default;
 };
 
-std::vector<event> seen;
+std::vector<line> seen;
 
 void record(level at, std::string_view message, const field* fields, std::size_t count) {
-  event e{at, std::string(message), {}};
+  line e{at, std::string(message), {}};
   for (const field* f = fields; f != fields + count; ++f) {
     const auto* text = std::get_if<std::string_view>(&f->value);
     e.fields.push_back(std::string(f->key) + "=" + (text ? std::string(*text) : std::to_string(std::get<1>(f->value))));
@@ -43,7 +45,24 @@ TEST_F(Log, IsOffWithoutASink) {
 TEST_F(Log, PassesMessageAndFieldsInOrder) {
   set_sink(record, level::info);
   write(level::warn, "write rejected", {{"gate", "cache"}, {"token", std::int64_t{33}}});
-  EXPECT_EQ(seen, (std::vector<event>{{level::warn, "write rejected", {"gate=cache", "token=33"}}}));
+  EXPECT_EQ(seen, (std::vector<line>{{level::warn, "write rejected", {"gate=cache", "token=33"}}}));
+}
+
+TEST_F(Log, AnEventLeavesOutWhatIsMissing) {
+  set_sink(record, level::info);
+  struct token {
+    std::int64_t n;
+    [[nodiscard]] std::int64_t value() const { return n; }
+  };
+  const std::optional<token> none;
+  const std::optional<token> some = token{34};
+  event()
+      .add("gate", "cache")
+      .add("store", "")
+      .add("mark", none)
+      .add("seen", some)
+      .write(level::error, "mark went back");
+  EXPECT_EQ(seen, (std::vector<line>{{level::error, "mark went back", {"gate=cache", "seen=34"}}}));
 }
 
 TEST_F(Log, DropsWhatIsBelowTheLeastLevel) {

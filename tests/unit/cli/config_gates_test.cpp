@@ -116,6 +116,8 @@ TEST_F(ConfigTest, OnlyWhatIsRefusedCanBeAllowed) {
                           "6:27: not a command that is refused (did you mean \"flushall\"?)",
                           "6:36: not a command that is refused (did you mean \"config|set\"?)",
                           "6:49: not a command that is refused: name the subcommand, such as \"config|rewrite\""));
+  EXPECT_THAT(errors_of(gate_with("allow_commands: [flushall, PSYNC]")),
+              ElementsAre(HasSubstr("6:32: replication does not go through fencegate")));
 }
 
 TEST_F(ConfigTest, LowersAllowedCommandsAndRejectsWhatIsNone) {

@@ -53,6 +53,12 @@ TEST(ConfigDuration, ReadsEachUnit) {
   EXPECT_EQ(*parse_duration("0s"), 0ms);
 }
 
+TEST(ConfigDuration, IsWrittenInItsLargestUnit) {
+  for (const std::string_view text : {"0h", "1ms", "1500ms", "90s", "10m", "720h"})
+    EXPECT_EQ(write_duration(*parse_duration(text)), text);
+  EXPECT_EQ(write_duration(60'000ms), "1m");
+}
+
 TEST(ConfigDuration, RejectsWhatIsNoneOrTooLong) {
   for (const auto* text : {"", "25", "s", "-1s", "+1s", "1.5s", "1 s", "1S", "1sec", "1d", "721h", "2592001s",
                            "9223372036854775807h", "99999999999999999999s"})

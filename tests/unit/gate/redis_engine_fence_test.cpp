@@ -1,4 +1,5 @@
 // FENCE, rejections, policies: equal_token: reject, monitor mode, fenced reads.
+#include "backend/command_roles.hpp"
 #include "unit/gate/engine_rig.hpp"
 
 namespace fencegate::test {
@@ -8,6 +9,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
+
+TEST(EngineFence, ReplicationIsRefusedWithoutAdvice) {
+  engine_rig rig;
+  rig.client("SYNC", "PSYNC ? -1", "FLUSHALL");
+  const std::string refused = "-FENCEDENY " + std::string(backend::replication_refused) + "; not applied|";
+  EXPECT_THAT(rig.answers(),
+              testing::AllOf(StartsWith(refused + refused), HasSubstr("allow_commands: [\"flushall\"]")));
+}
 
 // ── rejections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

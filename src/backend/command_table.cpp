@@ -179,8 +179,12 @@ result<std::shared_ptr<const command_table>> command_table::build(const wire::re
   if (reply.type != '*' || reply.elements.empty()) return error{"the server's answer to COMMAND is not a list"};
   auto table = std::make_shared<command_table>();
   for (const auto& entry : reply.elements) table->add(entry, allowed);
+  constexpr std::string_view mset = "mset";
+  table->has_mset_ =
+      table->specs_.contains(mset) && std::find(not_found.begin(), not_found.end(), mset) == not_found.end();
   table->renamed_ = std::any_of(not_found.begin(), not_found.end(), [&](std::string_view name) {
-    return table->specs_.contains(name) && std::find(allowed.begin(), allowed.end(), name) == allowed.end();
+    return name != mset && table->specs_.contains(name) &&
+           std::find(allowed.begin(), allowed.end(), name) == allowed.end();
   });
   table->add_builtin(allowed);
   return std::shared_ptr<const command_table>(std::move(table));

@@ -74,8 +74,9 @@ struct command_spec {
 class command_table {
  public:
   // `reply` is the reply of COMMAND (RESP2). `allowed`: lower-case names whose refusal the operator lifted. `not_found`:
-  // those of critical_commands() that the server does not find by their names. COMMAND lists commands by the names that
-  // they were born with: one that is in both lists goes by another name here (rename-command), which nobody tells.
+  // those of critical_commands(), and "mset", that the server does not know by their names. COMMAND lists commands by the
+  // names that they were born with: one that is in both lists goes by another name here (rename-command), which nobody
+  // tells.
   [[nodiscard]] static result<std::shared_ptr<const command_table>> build(
       const wire::reply_value& reply, const std::vector<std::string>& allowed,
       const std::vector<std::string_view>& not_found = {});
@@ -88,6 +89,8 @@ class command_table {
   [[nodiscard]] const command_spec& find(std::string_view name, std::string_view first_argument) const;
 
   [[nodiscard]] std::size_t size() const { return specs_.size(); }
+  // MSET is known by its own name: SETs may go as one MSET.
+  [[nodiscard]] bool has_mset() const { return has_mset_; }
 
  private:
   struct name_hash {
@@ -98,6 +101,7 @@ class command_table {
   void add_builtin(const std::vector<std::string>& allowed);
 
   bool renamed_ = false;  // one of critical_commands()
+  bool has_mset_ = false;
   std::unordered_map<std::string, command_spec, name_hash, std::equal_to<>> specs_;
 };
 

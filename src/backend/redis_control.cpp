@@ -44,6 +44,11 @@ std::string info_field(std::string_view info, std::string_view name) {
   return {};
 }
 
+// Whether an element of COMMAND INFO's reply is about the command that was born with this name.
+bool is_named(const wire::reply_value& entry, std::string_view name) {
+  return !entry.elements.empty() && entry.elements[0].text == name;
+}
+
 }  // namespace
 
 redis_control::redis_control(asio::io_context& context, std::shared_ptr<redis_state> state)
@@ -109,7 +114,7 @@ void redis_control::connect_to(std::vector<stream::endpoint> endpoints) {
   asio::async_connect(socket_, endpoints, std::move(on_connected));
 }
 
-void redis_control::lose(std::string why) {
+void redis_control::lose(const std::string& why) {
   ++connection_;
   const bool was_up = up_;
   if (at_work_) {  // what it was about to put back, another thread may take for done
@@ -269,7 +274,8 @@ void redis_control::greet() {
       if (reply != nullptr && is_error(reply)) self->lose("Redis refused the gate's own user: " + words_of(reply));
     });
   }
-  const auto critical = critical_commands();
+  auto critical = critical_commands();
+  critical.emplace_back("mset");
   auto not_found = std::make_shared<std::vector<std::string_view>>();
   std::vector<std::string_view> by_name{"COMMAND", "INFO"};
   by_name.insert(by_name.end(), critical.begin(), critical.end());
@@ -278,7 +284,7 @@ void redis_control::greet() {
     if (is_error(reply) || reply->elements.size() != critical.size())
       return self->lose("COMMAND INFO failed: " + words_of(reply));
     for (std::size_t i = 0; i < critical.size(); ++i)
-      if (reply->elements[i].null) not_found->push_back(critical[i]);
+      if (!is_named(reply->elements[i], critical[i])) not_found->push_back(critical[i]);
   });
   send({"COMMAND"}, [self = shared_from_this(), not_found](const wire::reply_value* reply) {
     if (reply == nullptr) return;

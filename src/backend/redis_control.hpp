@@ -119,7 +119,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void unfit(std::string problem);
   void not_ready(std::string problem);
   void answer_rechecks();
-  void lose(std::string why);
+  void lose(const std::string& why);
   void tick();
 
   void send(const std::vector<std::string_view>& arguments, reply_callback done);

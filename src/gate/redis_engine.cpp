@@ -327,6 +327,9 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
       fenced && (spec.noscript || (spec.name == "xreadgroup" && blocking_timeout(r.arguments).has_value()));
   batch_.commands.push_back({batch_.bytes.size() - before, fenced, muted_, spec.denyoom || not_wrapped, {}});
   batch_.muted = batch_.muted || muted_;
+  if (!muted_ && spec.name == "set" && r.arguments.size() == 3 &&
+      std::string_view(batch_.bytes).substr(before).starts_with(set_head))
+    ++batch_.plain_sets;
 }
 
 void redis_engine::forward_raw(const wire::request& r, awaits what) {

@@ -117,9 +117,12 @@ class redis_engine : private redis_engine_parts {
   void write_arm_tail(claim_mask mask);
   void arm_reply(awaits what, const wire::reply_head& head);
   void marks_reply(std::string_view raw);
+  void arm_done();
   void finish_arm();
   void heal();
   void send_batch();
+  [[nodiscard]] bool mergeable() const;
+  void append_merged();
   void append_uses(claim_mask required, std::size_t& added);
   void send_exec();
   void finish_batch();
@@ -144,7 +147,6 @@ class redis_engine : private redis_engine_parts {
   void begin(const wire::reply_head& head, sink where);
   void deliver(std::string_view bytes);
   void value_done();
-  void arm_done();
   void pop_expectation();
   void flush_locals();
   void push_done();
@@ -264,6 +266,7 @@ class redis_engine : private redis_engine_parts {
   std::string arm_error_;    // the first error among the arm's replies
   bool arm_stayed_ = false;  // its SELECT 0 was refused: the link is still in the client's database
   bool arm_multi_ok_ = false;
+  int unmerged_ = 0;  // so many batches go as they are, since Redis has refused a merged one
   bool arm_marks_ok_ = false;
   std::vector<std::size_t> arm_gone_back_;
   bool arm_epoch_moved_ = false;

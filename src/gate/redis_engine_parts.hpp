@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,9 @@ struct redis_engine_parts {
     bool muted = false;
     std::string text = {};
   };
+  // SET key value begins so, its name ends behind so many bytes, and key and value are all that follows.
+  static constexpr std::string_view set_head = "*3\r\n$3\r\n";
+  static constexpr std::size_t set_head_bytes = set_head.size() + 5;
   struct batched {
     std::size_t bytes;
     bool fenced;
@@ -89,13 +93,19 @@ struct redis_engine_parts {
     claim_mask required = 0;
     bool streamed = false;
     bool polled = false;
-    std::size_t prefixed = 0;  // commands of ours in front (equal_token: reject)
+    std::size_t plain_sets = 0;  // of the commands: SET key value, whose reply is for the client
+    bool merged = false;         // they were sent as one SET and one MSET
+    bool merge_refused = false;  // Redis has not done the MSET
+    std::size_t prefixed = 0;    // commands of ours in front (equal_token: reject)
     std::size_t queued_seen = 0;
     std::size_t elements_left = 0;
     std::size_t elements_seen = 0;
     enum class end : std::uint8_t { unknown, executed, nil, aborted } outcome = end::unknown;
     std::string abort_text;
     bool muted = false;  // some command's reply is not for the client
+
+    // How many commands these are for Redis.
+    [[nodiscard]] std::size_t sent() const { return merged ? 2 : commands.size(); }
 
     // Ready for the next one; keeps its memory unless it is large.
     void clear() {

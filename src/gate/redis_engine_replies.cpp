@@ -52,7 +52,7 @@ void redis_engine::on_backend_bytes() {
 bool redis_engine::take_run(std::string_view view) {
   std::size_t taken = 0;
   if (batch_.elements_left > 0) {
-    if (poll_batch_ || batch_.muted || batch_.elements_seen < batch_.prefixed) return false;
+    if (poll_batch_ || batch_.muted || batch_.merged || batch_.elements_seen < batch_.prefixed) return false;
     while (batch_.elements_left > 0) {
       const std::size_t bytes = short_line(view.substr(taken));
       if (bytes == 0) break;
@@ -191,7 +191,9 @@ void redis_engine::start_reply(const wire::reply_head& head) {
 void redis_engine::start_queued(const wire::reply_head& head) {
   const std::size_t at = batch_.queued_seen++;
   if (head.type == '-') {
-    if (at >= batch_.prefixed)
+    if (batch_.merged && at == 1)
+      batch_.merge_refused = true;
+    else if (at >= batch_.prefixed)
       batch_.commands[at - batch_.prefixed].error = std::string(head.line);
     else
       batch_.abort_text = std::string(head.line);
@@ -203,7 +205,7 @@ void redis_engine::start_queued(const wire::reply_head& head) {
 
 void redis_engine::start_exec(const wire::reply_head& head) {
   if (head.is_array()) {
-    if (static_cast<std::size_t>(head.count) != batch_.prefixed + batch_.commands.size())
+    if (static_cast<std::size_t>(head.count) != batch_.prefixed + batch_.sent())
       return unexpected("EXEC answered another number of commands");
     from_backend.consume(head.bytes);
     batch_.elements_left = static_cast<std::size_t>(head.count);
@@ -231,6 +233,13 @@ void redis_engine::start_element(const wire::reply_head& head) {
   const std::size_t at = batch_.elements_seen;
   if (at < batch_.prefixed) {
     if (head.is_error()) return unexpected("using up a token failed");
+    return begin(head, sink::drop);
+  }
+  if (batch_.merged && at == 1) {
+    // The user's rights have changed since it was queued: EXEC looks at them again.
+    batch_.merge_refused = head.type == '-' && head.line.starts_with("NOPERM");
+    if (!head.is_ok() && !batch_.merge_refused) return unexpected("MSET answered something else");
+    for (std::size_t i = 1; head.is_ok() && i < batch_.commands.size(); ++i) to_client += "+OK\r\n";
     return begin(head, sink::drop);
   }
   if (poll_batch_) {
@@ -338,14 +347,6 @@ void redis_engine::value_done() {
     case awaits::local:
     case awaits::close: return;
   }
-}
-
-void redis_engine::arm_done() {
-  pop_expectation();
-  if (phase_ == phase::arming) return finish_arm();
-  if (phase_ == phase::batch) return finish_batch();
-  if (phase_ == phase::finishing) return finish_transaction();
-  unexpected("an arm outside its place");
 }
 
 void redis_engine::pop_expectation() {

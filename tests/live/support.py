@@ -601,6 +601,10 @@ class CutProxy:
         """For subclasses: what goes on in place of a piece."""
         return data
 
+    def relay(self, pair, sink, data):
+        """For subclasses that wait for something first, or pass a piece on in parts. `pair`: client's side, server's."""
+        sink.sendall(self.change(data))
+
     def _accept(self):
         while True:
             try:
@@ -631,7 +635,7 @@ class CutProxy:
                     self._flowing.wait()
                     if self.delay:
                         time.sleep(self.delay)
-                    sink.sendall(self.change(data))
+                    self.relay(pair, sink, data)
                 finally:
                     self._count(-1)
             sink.shutdown(socket.SHUT_WR)

@@ -32,24 +32,18 @@ class LateAnswers(CutProxy):
                         return go
         return eventually(held)
 
-    def _pump(self, pair, source, sink):
-        """In place of CutProxy's."""
-        try:
-            while data := source.recv(65536):
-                if source is pair[0] and b"\r\nINFO\r\n" in data:
-                    with self._lock_of_held:
-                        if pair not in self._own:
-                            self._own[pair] = threading.Event()
-                            self._own[pair].set()
-                        self._pending.add(pair)
-                elif source is pair[0] and pair in self._pending and b"MGET" in data:
-                    self._pending.discard(pair)
-                if source is pair[1] and pair in self._own:
-                    self._own[pair].wait()
-                sink.sendall(data)
-        except OSError:
-            pass
-        self._cut(pair)
+    def relay(self, pair, sink, data):
+        if sink is pair[1] and b"\r\nINFO\r\n" in data:
+            with self._lock_of_held:
+                if pair not in self._own:
+                    self._own[pair] = threading.Event()
+                    self._own[pair].set()
+                self._pending.add(pair)
+        elif sink is pair[1] and pair in self._pending and b"MGET" in data:
+            self._pending.discard(pair)
+        if sink is pair[0] and pair in self._own:
+            self._own[pair].wait()
+        super().relay(pair, sink, data)
 
 
 class LateExec(CutProxy):
@@ -59,19 +53,13 @@ class LateExec(CutProxy):
         super().__init__(target_port)
         self.go, self._held, self.answered = threading.Event(), None, False
 
-    def _pump(self, pair, source, sink):
-        """In place of CutProxy's."""
-        try:
-            while data := source.recv(65536):
-                if self._held is None and source is pair[0] and b"EXEC" in data and b"SET" in data:
-                    self._held = pair
-                if source is pair[1] and pair is self._held:
-                    self.answered = True
-                    self.go.wait()
-                sink.sendall(data)
-        except OSError:
-            pass
-        self._cut(pair)
+    def relay(self, pair, sink, data):
+        if self._held is None and sink is pair[1] and b"EXEC" in data and b"SET" in data:
+            self._held = pair
+        if sink is pair[0] and pair is self._held:
+            self.answered = True
+            self.go.wait()
+        super().relay(pair, sink, data)
 
 
 class LosesAllInALook(CutProxy):
@@ -79,18 +67,11 @@ class LosesAllInALook(CutProxy):
 
     lose = None
 
-    def _pump(self, pair, source, sink):
-        """In place of CutProxy's."""
-        try:
-            while data := source.recv(65536):
-                if self.lose and source is pair[0] and b"MGET" in data and b"mark:{" in data and b"WATCH" not in data:
-                    lose, self.lose = self.lose, None
-                    lose()
-                time.sleep(self.delay)
-                sink.sendall(data)
-        except OSError:
-            pass
-        self._cut(pair)
+    def relay(self, pair, sink, data):
+        if self.lose and sink is pair[1] and b"MGET" in data and b"mark:{" in data and b"WATCH" not in data:
+            lose, self.lose = self.lose, None
+            lose()
+        super().relay(pair, sink, data)
 
 
 class MarksTest(LiveTest):

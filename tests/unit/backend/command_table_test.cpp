@@ -139,10 +139,9 @@ TEST(CommandTable, AnOperatorMayLiftARefusal) {
 
 // As with `rename-command FLUSHALL x`: COMMAND lists flushall, COMMAND INFO flushall finds nothing.
 TEST(CommandTable, WhereCommandsWereRenamedUnknownOnesAreRefused) {
-  const auto listed = wire::parse_value(test::command_reply());
   const auto role_of = [&](std::string_view name, const std::vector<std::string_view>& not_found,
                            const std::vector<std::string>& allowed) {
-    return command_table::build((*listed)->first, allowed, not_found).value()->find(name, {}).role;
+    return test::commands_of_redis_7(allowed, not_found)->find(name, {}).role;
   };
   const std::string very_long(100, 'x');
   for (const std::string_view renamed : {"flushall", "reset", "config", "multi"}) {
@@ -153,6 +152,14 @@ TEST(CommandTable, WhereCommandsWereRenamedUnknownOnesAreRefused) {
   EXPECT_EQ(role_of("x", {"flushall"}, {"flushall"}), command_role::write);  // it may be called, by any name
   EXPECT_EQ(role_of("x", {"waitaof"}, {}), command_role::write);             // it is not there at all
   EXPECT_EQ(role_of("x", {}, {}), command_role::write);
+}
+
+TEST(CommandTable, SetsMayGoAsMsetWhereItIsKnownByItsName) {
+  EXPECT_TRUE(test::commands_of_redis_7()->has_mset());
+  EXPECT_FALSE(command_table::empty()->has_mset());
+  const auto renamed = test::commands_of_redis_7({}, {"mset"});
+  EXPECT_FALSE(renamed->has_mset());
+  EXPECT_EQ(renamed->find("x", {}).role, command_role::write);  // it is none of those that could hurt
 }
 
 TEST(CommandTable, CriticalIsWhatIsRefusedOrChangesTheConnection) {

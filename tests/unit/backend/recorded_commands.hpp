@@ -23,9 +23,10 @@ inline const std::string& command_reply() {
   return bytes;
 }
 
-inline std::shared_ptr<const backend::command_table> commands_of_redis_7(const std::vector<std::string>& allowed = {}) {
+inline std::shared_ptr<const backend::command_table> commands_of_redis_7(
+    const std::vector<std::string>& allowed = {}, const std::vector<std::string_view>& not_found = {}) {
   const auto parsed = wire::parse_value(command_reply());
-  return backend::command_table::build((*parsed)->first, allowed).value();
+  return backend::command_table::build((*parsed)->first, allowed, not_found).value();
 }
 
 }  // namespace fencegate::test

@@ -165,6 +165,11 @@ class fake_redis {
     if (name == "CLIENT") return "+OK\r\n";
     if (name == "HELLO") return command.size() > 1 && command[1] == "3" ? "%0\r\n" : "*0\r\n";
     if (name == "EVAL") return eval(command, inside);
+    if (name == "MSET") {
+      for (std::size_t i = 2; i < command.size(); i += 2)
+        static_cast<void>(change({"SET", command[i - 1], command[i]}));
+      return "+OK\r\n";
+    }
     return change(command);
   }
 

@@ -4,6 +4,9 @@
 namespace fencegate::test {
 namespace {
 
+using testing::_;
+using testing::AllOf;
+using testing::AnyOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -70,6 +73,132 @@ TEST(EngineBatch, WhatArrivedMeanwhileStaysBehind) {
   rig.queued();
   rig.backend("*-1", "+OK", marks("34"), "+OK");
   EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "GET a", "SET b 2", "SET c 3", "EXEC", watch, mget, "MULTI"));
+}
+
+// ── SETs that go as one MSET ──────────────────────────────────────────────────────────────────────────────────────────
+
+struct three_sets : engine_rig {
+  three_sets() {
+    arm();
+    client("SET a 1", "set b 2", "SET a 3");
+    EXPECT_THAT(sent(), ElementsAre("SET a 1", "MSET b 2 a 3", "EXEC", watch, mget, "MULTI"));
+  }
+};
+
+TEST(EngineBatch, SetsGoAsOneMsetAndAreAnsweredOneByOne) {
+  three_sets rig;
+  const auto before = rig.figures.checks(metrics::check_outcome::admitted).value();
+  rig.client("GET a");
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|");
+  EXPECT_EQ(rig.figures.checks(metrics::check_outcome::admitted).value(), before + 3);
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineBatch, AnMsetThatRedisRefusesIsSentAsSets) {
+  for (const auto* const why : {"-NOPERM no", "-ERR unknown command", "-NOREPLICAS no", "-BUSY no"}) {
+    three_sets rig;
+    rig.backend("+QUEUED", why, "-EXECABORT Transaction discarded", "+OK", marks("34"), "+OK");
+    EXPECT_EQ(rig.answers(), "") << why;
+    EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "set b 2", "SET a 3", "EXEC", watch, mget, "MULTI")) << why;
+    rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|+OK|+OK", "+OK", marks("34"), "+OK");
+    EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|") << why;
+  }
+}
+
+TEST(EngineBatch, MergingIsTriedAgainAfterAWhile) {
+  three_sets rig;
+  rig.backend("+QUEUED", "-OOM no", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  for (int batches = 0; batches < 64; ++batches) {
+    EXPECT_THAT(rig.sent(), ElementsAre(_, _, _, "EXEC", watch, mget, "MULTI"));
+    rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|+OK|+OK", "+OK", marks("34"), "+OK");
+    rig.client("SET a 1", "SET b 2", "SET c 3");
+  }
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "MSET b 2 c 3", "EXEC", watch, mget, "MULTI"));
+}
+
+// As for a user who may MSET but not SET, or where SET has another name.
+TEST(EngineBatch, ASetThatRedisRefusesHasItsErrorAndTheOthersGoAsSets) {
+  three_sets rig;
+  rig.backend("-NOPERM no", "+QUEUED", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "-NOPERM no|");
+  EXPECT_THAT(rig.sent(), ElementsAre("set b 2", "SET a 3", "EXEC", watch, mget, "MULTI"));
+  rig.backend("-NOPERM no", "-NOPERM no", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "-NOPERM no|-NOPERM no|");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+TEST(EngineBatch, AnMsetBehindARaiseIsStaleForAll) {
+  three_sets rig;
+  rig.backend("+QUEUED", "+QUEUED", "*-1", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
+  EXPECT_EQ(rig.answers(), fenced + fenced + fenced);
+}
+
+// The user's rights have changed in between: the first one is done, and the others are known not to be.
+TEST(EngineBatch, AnMsetThatIsRefusedByExecIsSentAsSets) {
+  three_sets rig;
+  const auto before = rig.figures.checks(metrics::check_outcome::admitted).value();
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|-NOPERM no", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_EQ(rig.figures.checks(metrics::check_outcome::admitted).value(), before + 1);
+  EXPECT_THAT(rig.sent(), ElementsAre("set b 2", "SET a 3", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|-NOPERM no", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|-NOPERM no|");
+  EXPECT_EQ(rig.figures.checks(metrics::check_outcome::admitted).value(), before + 3);
+}
+
+TEST(EngineBatch, AnMsetThatIsRefusedByExecBehindARaiseIsStale) {
+  three_sets rig;
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|-NOPERM no", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
+  EXPECT_EQ(rig.answers(), "+OK|" + fenced + fenced);
+}
+
+TEST(EngineBatch, AnythingElseBehindAnMsetClosesTheLink) {
+  for (const char* const answer :
+       {"*2|+OK|:1", "*2|+OK|$2|OK", "*2|+OK|+YES", "*2|+OK|-ERR no", "*1|+OK", "*3|+OK|+OK|+OK", "*2|+OK|_"}) {
+    three_sets rig;
+    rig.backend("+QUEUED", "+QUEUED", answer);
+    EXPECT_TRUE(rig.engine.closing()) << answer;
+    EXPECT_THAT(rig.answers(), AnyOf("", "+OK|")) << answer;
+  }
+}
+
+TEST(EngineBatch, WhatStandsInFrontOfAnMsetsReplyGoesItsWay) {
+  three_sets rig;
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK", ">2|$10|invalidate|*1|$1|b");
+  rig.backend_bytes("|1\r\n+ttl\r\n:1\r\n");
+  rig.backend("+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|>2|$10|invalidate|*1|$1|b||1|+ttl|:1|+OK|+OK|");
+}
+
+TEST(EngineBatch, OnlySetsOfAKeyAndAValueAreMerged) {
+  for (const char* const other : {"SET a 1 EX 5", "SET a", "SETEX a 5 1", "INCR n", "GET a", "MSET a 1"}) {
+    engine_rig rig;
+    rig.arm();
+    rig.client("SET b 2", "SET c 3", other);
+    EXPECT_THAT(rig.sent(), ElementsAre("SET b 2", "SET c 3", other, "EXEC", watch, mget, "MULTI")) << other;
+  }
+}
+
+TEST(EngineBatch, MutedSetsAreNotMerged) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("CLIENT REPLY OFF", "SET b 2", "SET c 3", "SET d 4");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET b 2", "SET c 3", "SET d 4", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineBatch, NothingIsMergedWhereMsetIsNotToBeHad) {
+  engine_rig rig;
+  rig.host.now_picture.commands = commands_of_redis_7({}, {"mset"});
+  rig.arm();
+  rig.client("SET b 2", "SET c 3", "SET d 4");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET b 2", "SET c 3", "SET d 4", "EXEC", watch, mget, "MULTI"));
 }
 
 TEST(EngineBatch, ACommandThatRedisRefusesDoesNotFailItsNeighbours) {

@@ -247,6 +247,15 @@ struct one_use : engine_rig {
   }
 };
 
+// Taken back with the others, a refused one would find the token used up.
+TEST(EngineFence, SetsOfOneUseAreNotMerged) {
+  one_use rig;
+  rig.client("SET a 1", "SET b 2", "SET c 3");
+  rig.backend("+OK", marks("33"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI", "SET fencegate:mark:{orders} 34", "SET a 1", "SET b 2",
+                                      "SET c 3", "EXEC", watch, mget, "MULTI"));
+}
+
 TEST(EngineFence, BindingForOneUseOnlyLooks) {
   one_use rig;
   EXPECT_THAT(rig.host.seen, ElementsAre("read orders"));

@@ -82,6 +82,10 @@ class fake_redis {
         return *forged;
       }
     const std::string& name = command[0];
+    if (!well_formed(command)) {
+      aborted_ = aborted_ || in_multi_;
+      return "-ERR wrong arguments for '" + name + "'\r\n";
+    }
     if (name == "MULTI") {
       if (in_multi_) return "-ERR MULTI calls can not be nested\r\n";
       in_multi_ = true;
@@ -104,6 +108,18 @@ class fake_redis {
     }
     queue_.push_back(command);
     return "+QUEUED\r\n";
+  }
+
+  // What the fake reads of a command is there.
+  static bool well_formed(const words& command) {
+    static const std::map<std::string, std::size_t> least{{"GET", 2},  {"SELECT", 2}, {"SET", 3},
+                                                          {"MSET", 3}, {"BLPOP", 2},  {"EVAL", 2}};
+    const auto found = least.find(command[0]);
+    if (found != least.end() && command.size() < found->second) return false;
+    if (command[0] == "MSET") return command.size() % 2 == 1;
+    if (command[0] != "SELECT") return true;
+    const std::string& number = command[1];
+    return !number.empty() && number.size() < 3 && number.find_first_not_of("0123456789") == std::string::npos;
   }
 
   std::string exec() {

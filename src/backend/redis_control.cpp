@@ -46,7 +46,7 @@ std::string info_field(std::string_view info, std::string_view name) {
 
 // Whether an element of COMMAND INFO's reply is about the command that was born with this name.
 bool is_named(const wire::reply_value& entry, std::string_view name) {
-  return !entry.elements.empty() && entry.elements[0].text == name;
+  return !entry.elements.empty() && wire::iequals(entry.elements[0].text, name);
 }
 
 }  // namespace

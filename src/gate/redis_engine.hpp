@@ -111,8 +111,9 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
   progress step_replayed(const wire::request& r, const backend::command_spec& spec);
 
-  // ── arming, batches (redis_engine_arm.cpp)
+  // ── arming (redis_engine_arm.cpp)
   void start_arm();
+  static void append_select(std::string& out, int database);
   void append_arm_tail(claim_mask mask);
   void write_arm_tail(claim_mask mask);
   void arm_reply(awaits what, const wire::reply_head& head);
@@ -120,11 +121,15 @@ class redis_engine : private redis_engine_parts {
   void arm_done();
   void finish_arm();
   void heal();
+
+  // ── batches (redis_engine_batch.cpp)
   void send_batch();
   [[nodiscard]] bool mergeable() const;
   void append_merged();
   void append_uses(claim_mask required, std::size_t& added);
   void send_exec();
+  void start_queued(const wire::reply_head& head);
+  void start_exec(const wire::reply_head& head);
   void finish_batch();
   void mark_used(claim_mask required);
   void wait_and_poll();
@@ -140,8 +145,6 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] bool start_value(const wire::reply_head& head, std::string_view view);
   [[nodiscard]] bool take_run(std::string_view view);
   void start_reply(const wire::reply_head& head);
-  void start_queued(const wire::reply_head& head);
-  void start_exec(const wire::reply_head& head);
   void start_element(const wire::reply_head& head);
   void element_done();
   void begin(const wire::reply_head& head, sink where);

@@ -187,42 +187,6 @@ void redis_engine::start_reply(const wire::reply_head& head) {
   }
 }
 
-// Anything but QUEUED or an error would mean that the command ran outside our MULTI.
-void redis_engine::start_queued(const wire::reply_head& head) {
-  const std::size_t at = batch_.queued_seen++;
-  if (head.type == '-') {
-    if (batch_.merged && at == 1)
-      batch_.merge_refused = true;
-    else if (at >= batch_.prefixed)
-      batch_.commands[at - batch_.prefixed].error = std::string(head.line);
-    else
-      batch_.abort_text = std::string(head.line);
-  } else if (head.type != '+' || head.line != "QUEUED") {
-    return unexpected("a batch was not queued");
-  }
-  begin(head, sink::drop);
-}
-
-void redis_engine::start_exec(const wire::reply_head& head) {
-  if (head.is_array()) {
-    if (static_cast<std::size_t>(head.count) != batch_.prefixed + batch_.sent())
-      return unexpected("EXEC answered another number of commands");
-    from_backend.consume(head.bytes);
-    batch_.elements_left = static_cast<std::size_t>(head.count);
-    batch_.outcome = batch::end::executed;
-    return;
-  }
-  if (head.is_null()) {
-    batch_.outcome = batch::end::nil;
-  } else if (head.type == '-' && head.line.starts_with("EXECABORT")) {
-    batch_.outcome = batch::end::aborted;
-    if (batch_.abort_text.empty()) batch_.abort_text = std::string(head.line);
-  } else {
-    return unexpected("EXEC failed; the transaction's state is unknown");
-  }
-  begin(head, sink::drop);
-}
-
 void redis_engine::start_element(const wire::reply_head& head) {
   if (tx_.elements_left > 0) {
     const std::size_t at = tx_.elements_seen;
@@ -232,7 +196,12 @@ void redis_engine::start_element(const wire::reply_head& head) {
   }
   const std::size_t at = batch_.elements_seen;
   if (at < batch_.prefixed) {
-    if (head.is_error()) return unexpected("using up a token failed");
+    if (head.is_error()) {
+      // EXEC has found another right than the queue, and runs the writes all the same. What is remembered as used is
+      // raised by the comparisons, as one that went back.
+      mark_used(batch_.required);
+      return unexpected("using up a token failed");
+    }
     return begin(head, sink::drop);
   }
   if (batch_.merged && at == 1) {

@@ -96,7 +96,7 @@ TEST(EngineBatch, SetsGoAsOneMsetAndAreAnsweredOneByOne) {
 }
 
 TEST(EngineBatch, AnMsetThatRedisRefusesIsSentAsSets) {
-  for (const auto* const why : {"-NOPERM no", "-ERR unknown command", "-NOREPLICAS no", "-BUSY no"}) {
+  for (const auto* const why : {"-NOPERM no", "-ERR unknown command", "-OOM no"}) {
     three_sets rig;
     rig.backend("+QUEUED", why, "-EXECABORT Transaction discarded", "+OK", marks("34"), "+OK");
     EXPECT_EQ(rig.answers(), "") << why;
@@ -104,6 +104,30 @@ TEST(EngineBatch, AnMsetThatRedisRefusesIsSentAsSets) {
     rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|+OK|+OK", "+OK", marks("34"), "+OK");
     EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|") << why;
   }
+}
+
+TEST(EngineBatch, WhatTheServerRefusesWhoeverAsksIsAnsweredAtOnce) {
+  three_sets rig;
+  rig.backend("-BUSY no", "-BUSY no", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "-BUSY no|-BUSY no|-BUSY no|");
+}
+
+// Of keys, what is true of one is not of the others.
+TEST(EngineBatch, TheSameRefusalOfBothMayBeAboutTheirKeys) {
+  three_sets rig;
+  rig.backend("-NOPERM keys", "-NOPERM keys", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "-NOPERM keys|");
+  EXPECT_THAT(rig.sent(), ElementsAre("set b 2", "SET a 3", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST(EngineBatch, AnMsetThatRedisRefusesIsNoAttempt) {
+  three_sets rig;
+  for (int times = 0; times < limits::batch_attempts_max; ++times) {
+    rig.backend("+QUEUED", "+QUEUED", "*-1", "+OK", marks("34"), "+OK");
+    EXPECT_THAT(rig.sent(), Contains("MSET b 2 a 3"));
+  }
+  rig.backend("+QUEUED", "-NOPERM no", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "set b 2", "SET a 3", "EXEC", watch, mget, "MULTI"));
 }
 
 TEST(EngineBatch, MergingIsTriedAgainAfterAWhile) {

@@ -247,6 +247,17 @@ struct one_use : engine_rig {
   }
 };
 
+// EXEC looks at the user's rights again, and then runs the rest: the comparisons will find a mark that went back.
+TEST(EngineFence, AUseThatIsRefusedByExecIsRemembered) {
+  one_use rig;
+  rig.client("SET a 1");
+  rig.backend("+OK", marks("33"), "+OK");
+  rig.backend("+QUEUED", "+QUEUED", "*2|-NOPERM no");
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_EQ(rig.answers(), "");
+  EXPECT_EQ(rig.mark_memory.cell("orders")->seen(), fence::token(34));
+}
+
 // Taken back with the others, a refused one would find the token used up.
 TEST(EngineFence, SetsOfOneUseAreNotMerged) {
   one_use rig;

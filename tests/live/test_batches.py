@@ -1,5 +1,5 @@
-"""Pipelined SETs, which reach Redis as one SET and one MSET a batch: what they do is what SETs do, and what Redis refuses
-of it is refused as SETs are."""
+"""What becomes of batches. Of SETs, which reach Redis as one SET and one MSET: what they do is what SETs do, and what
+Redis refuses of it is refused as SETs are. And of rights that change between a batch's queueing and EXEC."""
 
 import random
 import re
@@ -21,25 +21,25 @@ def sets(count, value="v"):
 
 
 class BeforeExec(CutProxy):
-    """In front of a server to which, once its next MSET is queued, something `happens` before EXEC arrives."""
+    """In front of a server to which, once the next batch with SETs is `queued`, something `happens` before EXEC arrives."""
 
     happens, happened = None, None
 
-    def __init__(self, redis):
+    def __init__(self, redis, queued):
         super().__init__(redis.port)
-        self.redis = redis
+        self.redis, self.queued = redis, b"multi=%d" % queued
 
     def relay(self, pair, sink, data):
-        if self.happens and b"MSET" in data:
+        if self.happens and b"data:" in data and encode("EXEC") in data:
             commands, exec_name, rest = data.partition(encode("EXEC"))
             sink.sendall(commands)
-            eventually(lambda: b"multi=2" in self.redis.cli.call("CLIENT", "LIST"))
+            eventually(lambda: self.queued in self.redis.cli.call("CLIENT", "LIST"))
             self.happened, self.happens = self.redis.cli.call(*self.happens), None
             data = exec_name + rest
         super().relay(pair, sink, data)
 
 
-class Sets(LiveTest):
+class Batches(LiveTest):
     def servers(self, **conf):
         redis = self.start(RedisServer(**conf))
         return redis, self.start(Gate(redis))
@@ -155,7 +155,7 @@ class Sets(LiveTest):
             with self.subTest(case=name):
                 redis = self.start(RedisServer())
                 redis.cli.call(*may)
-                proxy = self.start(BeforeExec(redis))
+                proxy = self.start(BeforeExec(redis, queued=2))
                 gate = self.start(Gate(proxy))
                 writer = self.writer(gate, user="app", password="pw")
                 proxy.happens = change
@@ -166,6 +166,24 @@ class Sets(LiveTest):
                 self.assertEqual(refused, absent)
                 self.assertEqual(len(refused), {None: 0, "NOPERM": 8, "FENCED": 20}[code])
                 self.assertEqual(replies.count(b"OK"), 20 - len(refused))
+
+    def test_a_token_that_could_not_be_used_up_is_used_up_later(self):
+        """EXEC refuses the mark and runs the writes. The gate that sees it raises the mark itself."""
+        for change, database in ((("resetkeys", "%R~fencegate:*", "~data:*"), 0), (("-select",), 3)):
+            with self.subTest(change=change):
+                redis = self.start(RedisServer())
+                redis.cli.call("ACL", "SETUSER", "app", "on", ">pw", "~fencegate:*", "~data:*", "+@all")
+                proxy = self.start(BeforeExec(redis, queued=2 if database == 0 else 4))
+                gate = self.start(Gate(proxy, policy={"equal_token": "reject"}))
+                writer = self.writer(gate, user="app", password="pw")
+                writer.call("SELECT", database)
+                proxy.happens = ("ACL", "SETUSER", "app", *change)
+                writer.send_command("SET", "data:0", "v")
+                self.assertTrue(writer.closed())
+                self.assertEqual(proxy.happened, b"OK")
+                eventually(lambda: redis.cli.call("GET", "fencegate:mark:{orders}") == b"34")
+                with Resp(gate.port, name="fence:orders=33") as older:
+                    self.assertEqual(older.call("SET", "data:0", "w").code, "FENCED")
 
     def test_none_lands_behind_a_raise(self):
         """Older holders write without pause while others take over: what the new one finds stays as it is."""

@@ -344,6 +344,7 @@ void redis_control::healthy(std::string epoch) {
   inspecting_ = false;
   up_ = true;
   problem_.clear();
+  not_put_back_.clear();
   proven_ = inspected_;
   failures_ = 0;
   const auto now = state_->look();

@@ -149,6 +149,7 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   std::uint64_t connection_ = 0;                              // counts connections: callbacks of an older one are void
   bool up_ = false;                                           // greeted and fit
   std::string problem_ = "the backend has not answered yet";  // why it is not up
+  std::string not_put_back_;                                  // why marks could not be, as said last
   bool connected_ = false;
   bool inspecting_ = false;    // until healthy() or unfit(), be it that marks are put back first
   bool server_empty_ = false;  // no key in any database, as INFO said last

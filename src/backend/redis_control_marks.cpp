@@ -313,6 +313,8 @@ void redis_control::healed(const mark_healing& healing) {
     doubted_ = true;
     // Another thread of this process was first to settle it.
     if (state_->look().epoch != healing.guard().known) return inspect();
+    if (std::exchange(not_put_back_, healing.problem()) != healing.problem())
+      state_->event().add("detail", healing.problem()).write(log::level::error, "marks not put back");
     return unfit("marks that the backend lost could not be put back: " + healing.problem());
   }
   if (healing.guard().key == healing_key) return all_put_back(healing.guard().value);

@@ -433,6 +433,10 @@ class RedisServer(Process):
         lines = self.cli.call("INFO", section).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
+    def calls(self, command):
+        """How often it has run the command."""
+        return int(self.info("commandstats").get(f"cmdstat_{command}", "calls=0,").split(",")[0].removeprefix("calls="))
+
 
 class GateProcess(Process):
     """`fencegate serve` (the binary named in $FENCEGATE, or `binary`) with one gate and an admin listener; subclasses say

@@ -2,18 +2,11 @@
 Redis refuses of it is refused as SETs are. And of rights that change between a batch's queueing and EXEC."""
 
 import random
-import re
 import threading
 
 from support import CutProxy, Gate, LiveTest, RedisServer, Resp, encode, eventually, main
 
 TAG = "fence:orders=34"
-
-
-def calls(redis, command):
-    """How often the server has run it."""
-    found = redis.info("commandstats").get(f"cmdstat_{command}", "")
-    return int(re.match(r"calls=(\d+)", found).group(1)) if found else 0
 
 
 def sets(count, value="v"):
@@ -88,7 +81,7 @@ class Batches(LiveTest):
             while not told or told[-1][0] != b"__keyspace@0__:data:last":
                 told.append(events.reply()[2:])
         self.assertEqual(*happened)
-        self.assertGreater(calls(gated, "mset"), 10)
+        self.assertGreater(gated.calls("mset"), 10)
 
     def test_invalidations_are_those_of_sets(self):
         redis, gate = self.servers()
@@ -99,7 +92,7 @@ class Batches(LiveTest):
         self.writer(gate).pipeline(sets(5))
         reader.call("PING")
         self.assertEqual(reader.pushes, [[b"invalidate", [f"data:{n}".encode()]] for n in range(5)])
-        self.assertGreater(calls(redis, "mset"), 0)
+        self.assertGreater(redis.calls("mset"), 0)
 
     def test_a_user_who_may_not_do_one_of_both(self):
         users = {"both": "+@all", "sets": "+@all -mset", "msets": "+@all -set"}
@@ -116,7 +109,7 @@ class Batches(LiveTest):
                         self.assertNotIn(f"{name}{number}".encode(), held)
                     else:
                         self.assertEqual((set(replies), held), ({b"OK"}, {f"{name}{number}".encode()}))
-        self.assertGreater(calls(redis, "mset"), 0)
+        self.assertGreater(redis.calls("mset"), 0)
 
     def test_a_key_that_is_not_the_users(self):
         redis, gate = self.servers(user="app on >pw %R~fencegate:* ~data:* +@all")
@@ -130,7 +123,7 @@ class Batches(LiveTest):
                 redis, gate = self.servers(rename_command=renamed)
                 replies = self.writer(gate).pipeline(sets(20))
                 self.assertEqual((set(replies), redis.cli.call("GET", "data:19")), ({b"OK"}, b"v"))
-                self.assertEqual(calls(redis, "mset"), 0)
+                self.assertEqual(redis.calls("mset"), 0)
 
     def test_a_full_server(self):
         redis, gate = self.servers()
@@ -140,10 +133,10 @@ class Batches(LiveTest):
         self.assertEqual({reply.code for reply in writer.pipeline(sets(20, "full"))}, {"OOM"})
         self.assertEqual(set(redis.cli.call("MGET", *(f"data:{n}" for n in range(20)))), {b"before"})
         redis.cli.call("CONFIG", "SET", "maxmemory", "0")
-        merged = calls(redis, "mset")
+        merged = redis.calls("mset")
         for _ in range(200):
             self.assertEqual(set(writer.pipeline(sets(20, "after"))), {b"OK"})
-        self.assertGreater(calls(redis, "mset"), merged)  # merging came back
+        self.assertGreater(redis.calls("mset"), merged)  # merging came back
 
     def test_something_happens_between_queueing_and_exec(self):
         """EXEC looks at the user's rights again: who may SET is refused nothing. And at the mark."""
@@ -211,7 +204,7 @@ class Batches(LiveTest):
                 for one in writers:
                     one.join()
             self.assertEqual({reply.code for reply in refused}, {"FENCED"})
-        self.assertGreater(calls(redis, "mset"), 60)
+        self.assertGreater(redis.calls("mset"), 60)
 
 
 if __name__ == "__main__":

@@ -78,18 +78,14 @@ class AskedFirst(StoreTest):
         self.redis.cli.call("CONFIG", "RESETSTAT")
         return probe
 
-    def calls(self, command):
-        stat = self.redis.info("commandstats").get(f"cmdstat_{command}", "calls=0,")
-        return int(re.match(r"calls=(\d+)", stat)[1])
-
     def test_no_script_where_nothing_is_raised(self):
         probe = self.sealed("orders=34,payments=7", ("sealed", "orders=34!", "payments=7!"))
         for tag, step in (("orders=34", 0), ("payments=7,orders=34", 0), ("orders=34", 10)):
             self.assertEqual(probe.seal(tag, step), ["sealed", *tag.split(",")])
-        self.assertEqual((self.calls("getex"), self.calls("eval")), (4, 0))
+        self.assertEqual((self.redis.calls("getex"), self.redis.calls("eval")), (4, 0))
         self.assertEqual(probe.seal("orders=34,new=1"), ["sealed", "orders=34", "new=1!"])
         self.assertEqual(probe.seal("orders=35"), ["sealed", "orders=35!"])
-        self.assertEqual(self.calls("eval"), 2)
+        self.assertEqual(self.redis.calls("eval"), 2)
 
     def test_a_mark_that_was_looked_at(self):
         probe = self.probe()

@@ -59,18 +59,14 @@ class Threads(LiveTest):
         client.ask(f"PUT /{route}/{number}", {"Fencing-Token": token, "Content-Length": 1}, b"x")
         return client.answer().status
 
-    def inspections(self, server):
-        stat = server.info("commandstats").get("cmdstat_info", "calls=0,")
-        return int(stat.split(",")[0].removeprefix("calls="))
-
     def inspected(self, server, times):
         """Beyond what the test asks itself."""
-        before, asked = self.inspections(server), 0
+        before, asked = server.calls("info"), 0
 
         def more():
             nonlocal asked
             asked += 1
-            return self.inspections(server) - before - asked >= times
+            return server.calls("info") - before - asked >= times
         eventually(more)
 
     def replica_left_behind(self):

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/limits.hpp"
+#include "base/log.hpp"
 #include "fence/token.hpp"
 
 #include <atomic>
@@ -41,6 +42,12 @@ class mark_cell {
  private:
   std::atomic<std::int64_t> seen_{-1};
 };
+
+// Marks only rise: one that was seen higher than it is found now (nullopt: not at all) has gone back. `about`: where.
+inline void log_regression(log::event about, const mark_cell& cell, std::optional<fence::token> found) {
+  about.add("resource", cell.resource).add("seen", cell.seen()).add("mark", found);
+  about.write(log::level::error, "mark went back; raising it again");
+}
 
 class mark_memory {
  public:

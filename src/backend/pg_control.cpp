@@ -206,9 +206,7 @@ void pg_control::compare_marks(looked_after& one, const pg_rows& rows) {
     if (found) cell->saw(*found);
     if (!seen || (found && *seen <= *found)) continue;
     figures_.regressions_total.add();
-    log::event event;
-    event.add("gate", gate_.name).add("database", one.name).add("resource", cell->resource).add("seen", seen);
-    event.add("mark", found).write(log::level::error, "mark went back; raising it again");
+    log_regression(log::event().add("gate", gate_.name).add("database", one.name), *cell, found);
     // However far it went back: the step was allowed once.
     one.own.link->transaction(raise_statements({{cell->resource, *seen}}, 0), [](const pg_result&) {});
   }

@@ -184,9 +184,7 @@ void pg_store::compare(const std::vector<looked_mark>& found) {
     const auto seen = cell->seen();
     if (!seen || (one.mark && *seen <= *one.mark)) continue;
     figures_.regressions_total.add();
-    log::event event;
-    event.add("gate", gate_).add("store", store_.name).add("resource", one.resource).add("seen", seen);
-    event.add("mark", one.mark).write(log::level::error, "mark went back; raising it again");
+    log_regression(log::event().add("gate", gate_).add("store", store_.name), *cell, one.mark);
     seal_now(clock::now() + watch_interval, {{{one.resource, *seen}}, 0, false}, [](const auto&) {});
   }
 }

@@ -138,12 +138,7 @@ void redis_control::note_regression(const attempt& a, std::optional<fence::token
   // Others may have gone with it.
   doubted_ = doubted_ || a.healing == nullptr;
   if (a.healing != nullptr && !a.healing->note_lost()) return;
-  const mark_cell& cell = *a.cell;
-  state_->event()
-      .add("resource", cell.resource)
-      .add("seen", cell.seen())
-      .add("mark", found)
-      .write(log::level::error, "mark went back; raising it again");
+  log_regression(state_->event(), *a.cell, found);
 }
 
 void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {

@@ -27,6 +27,7 @@ void set_sink(sink s, level least);
 
 // `message` is a short fixed text ("write rejected"); what varies goes into fields. Never pass values or passwords.
 void write(level l, std::string_view message, std::initializer_list<field> fields = {});
+// The same, for fields that are only known at run time.
 void write(level l, std::string_view message, const field* fields, std::size_t count);
 
 // An event of which some fields may be missing. `Token`: fence::token, which this folder does not know; as a number.

@@ -188,11 +188,11 @@ void redis_engine::wait_and_poll() {
 // what is known by now: stale ones are rejected, those that Redis refused to queue get its answer, the others go again.
 void redis_engine::rewind_batch() {
   const bool aborted = batch_.outcome == batch::end::aborted;
-  const bool refused =
-      std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const batched& c) { return !c.error.empty(); });
-  if (!refused && !batch_.merge_refused) ++batch_attempts_;
-  if (batch_.merged && (refused || batch_.merge_refused)) unmerged_ = batches_unmerged;
-  const bool give_up = (aborted && !refused && !batch_.merge_refused) || batch_attempts_ > limits::batch_attempts_max;
+  const bool refused = batch_.merge_refused || std::any_of(batch_.commands.begin(), batch_.commands.end(),
+                                                           [](const batched& c) { return !c.error.empty(); });
+  if (!refused) ++batch_attempts_;
+  if (batch_.merged && refused) unmerged_ = batches_unmerged;
+  const bool give_up = (aborted && !refused) || batch_attempts_ > limits::batch_attempts_max;
   std::deque<replayed> known;
   for (auto& one : batch_.commands) {
     replayed next{replayed::route::normal, one.muted, {}};

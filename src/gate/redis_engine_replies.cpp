@@ -205,10 +205,13 @@ void redis_engine::start_element(const wire::reply_head& head) {
     return begin(head, sink::drop);
   }
   if (batch_.merged && at == 1) {
-    // The user's rights have changed since it was queued: EXEC looks at them again.
-    batch_.merge_refused = head.type == '-' && head.line.starts_with("NOPERM");
-    if (!head.is_ok() && !batch_.merge_refused) return unexpected("MSET answered something else");
-    for (std::size_t i = 1; head.is_ok() && i < batch_.commands.size(); ++i) to_client += "+OK\r\n";
+    if (head.is_ok()) {
+      for (std::size_t i = 1; i < batch_.commands.size(); ++i) to_client += "+OK\r\n";
+    } else if (head.type == '-' && head.line.starts_with("NOPERM")) {
+      batch_.merge_refused = true;  // the user's rights have changed since it was queued: EXEC looks at them again
+    } else {
+      return unexpected("MSET answered something else");
+    }
     return begin(head, sink::drop);
   }
   if (poll_batch_) {

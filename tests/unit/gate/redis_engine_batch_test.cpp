@@ -14,6 +14,8 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
+const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
+
 // Two writes and a read between them are in flight.
 struct three_in_flight : engine_rig {
   three_in_flight() {
@@ -30,7 +32,6 @@ TEST(EngineBatch, NilWithAHigherMarkIsStaleAndItsReadsRunBare) {
   rig.backend("*-1", "+OK", marks("35"), "+OK");
   EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "GET a"));
   rig.backend("+OK", "$1|x");
-  const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
   EXPECT_EQ(rig.answers(), fenced + "$1|x|" + fenced);
 }
 
@@ -157,7 +158,6 @@ TEST(EngineBatch, AnMsetBehindARaiseIsStaleForAll) {
   rig.backend("+QUEUED", "+QUEUED", "*-1", "+OK", marks("35"), "+OK");
   EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
   rig.backend("+OK");
-  const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
   EXPECT_EQ(rig.answers(), fenced + fenced + fenced);
 }
 
@@ -179,7 +179,6 @@ TEST(EngineBatch, AnMsetThatIsRefusedByExecBehindARaiseIsStale) {
   rig.backend("+QUEUED", "+QUEUED", "*2|+OK|-NOPERM no", "+OK", marks("35"), "+OK");
   EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
   rig.backend("+OK");
-  const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
   EXPECT_EQ(rig.answers(), "+OK|" + fenced + fenced);
 }
 
@@ -293,7 +292,7 @@ TEST(EngineBatch, TheWrapperIsToldThatTheMarkMoved) {
   rig.sent();
   rig.mark_is("orders", 35);
   rig.backend("+OK", "-FENCEGATEMARK the mark moved");
-  EXPECT_EQ(rig.answers(), "-FENCED token 34 of orders is below mark 35; not applied|");
+  EXPECT_EQ(rig.answers(), fenced);
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 

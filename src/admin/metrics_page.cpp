@@ -199,6 +199,8 @@ void add_fencing(page& p) {
   p.per_gate(MetricType::Histogram, "check_duration_seconds",
              "From sending a check or a raise until its proof was read.", &gate::check_duration_seconds);
   p.per_gate(MetricType::Counter, "raises_total", "Marks raised.", &gate::raises_total);
+  p.per_gate(MetricType::Counter, "shared_writes_total", "Writes that went over a link which several connections use.",
+             &gate::shared_writes_total);
   p.per_gate(MetricType::Counter, "sessions_cut_total", "Sessions of superseded holders that were ended.",
              &gate::sessions_cut_total);
   p.per_gate(MetricType::Counter, "forwards_overtaken_total",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace fencegate::backend {
 namespace {
@@ -204,6 +205,26 @@ std::optional<command_role> role_by_name(std::string_view lower_name) {
   const auto found = roles.find(lower_name);
   if (found == roles.end()) return std::nullopt;
   return found->second;
+}
+
+bool answers_shortly(std::string_view lower_name) {
+  static const std::unordered_set<std::string_view> names{
+      "append",  "decr",         "decrby",    "del",   "expire", "expireat", "geoadd",  "hdel",
+      "hincrby", "hincrbyfloat", "hmset",     "hset",  "hsetnx", "incr",     "incrby",  "incrbyfloat",
+      "linsert", "lpush",        "lpushx",    "lrem",  "lset",   "ltrim",    "mset",    "msetnx",
+      "persist", "pexpire",      "pexpireat", "pfadd", "psetex", "publish",  "rpush",   "rpushx",
+      "sadd",    "set",          "setbit",    "setex", "setnx",  "setrange", "smove",   "srem",
+      "unlink",  "xack",         "xadd",      "xdel",  "xtrim",  "zadd",     "zincrby", "zrem"};
+  return names.contains(lower_name);
+}
+
+bool stays_with_connection(std::string_view lower_name) {
+  static const std::unordered_set<std::string_view> others{"wait", "waitaof", "readonly", "readwrite", "asking"};
+  static const std::unordered_set<std::string_view> harmless{
+      "client|getname", "client|getredir", "client|help",    "client|id",      "client|info",
+      "client|list",    "client|reply",    "client|setinfo", "client|setname", "client|trackinginfo"};
+  if (lower_name.starts_with("client|")) return !harmless.contains(lower_name);
+  return others.contains(lower_name);
 }
 
 std::vector<std::string_view> refused_commands() {

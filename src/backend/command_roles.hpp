@@ -15,6 +15,13 @@ namespace fencegate::backend {
 // What is refused unless an operator allows it, sorted: "config|set" for a subcommand.
 [[nodiscard]] std::vector<std::string_view> refused_commands();
 
+// A write whose answer is short whatever is stored, and comes soon: others may wait behind it. (SET … GET is for the caller
+// to see.)
+[[nodiscard]] bool answers_shortly(std::string_view lower_name);
+
+// Leaves something with its connection that the gate cannot give to another one, or asks for what only this one knows.
+[[nodiscard]] bool stays_with_connection(std::string_view lower_name);
+
 // SYNC and PSYNC: what they are answered with is no reply. Refused even where an operator would allow it.
 [[nodiscard]] bool is_replication(std::string_view lower_name);
 inline constexpr std::string_view replication_refused =

@@ -64,7 +64,9 @@ struct command_spec {
   int arity = 0;
   bool denyoom = false;
   bool noscript = false;
-  bool ask_server = false;        // its keys can be known only by COMMAND GETKEYS
+  bool short_answer = false;           // see answers_shortly()
+  bool stays_with_connection = false;  // see stays_with_connection()
+  bool ask_server = false;             // its keys can be known only by COMMAND GETKEYS
   bool sort_store = false;        // SORT: the argument behind STORE is a key too, which its specifications leave out
   bool container = false;         // arguments[1] names a subcommand
   std::string_view refusal = {};  // why a command without a name is refused; static storage

@@ -24,6 +24,14 @@ inline constexpr std::int64_t resp_stranger_bulk_bytes_max = 16 * 1024;
 inline constexpr std::size_t command_buffered_bytes_max = 256 * 1024;
 // One write batch: more commands than this wait for the next batch.
 inline constexpr std::size_t batch_commands_max = 4096;
+// A write up to this size may go over a link that others use, too.
+inline constexpr std::size_t shared_command_bytes_max = 4 * 1024;
+// A connection that shares sends something on its own link this often, so that the server does not take it for idle.
+inline constexpr std::chrono::milliseconds own_link_unused_max{400};
+// A shared link that has failed is not opened again before this long, twice as long each time in vain.
+inline constexpr std::chrono::seconds shared_link_pause_min{5}, shared_link_pause_max{300};
+// While a batch is under way for longer than this, nothing more is given to its link.
+inline constexpr std::chrono::milliseconds shared_batch_patience{500};
 // Resource names (the contract: 1 to 200 bytes of [A-Za-z0-9_.:/-]).
 inline constexpr std::size_t resource_bytes_max = 200;
 // Resources in one fence tag.

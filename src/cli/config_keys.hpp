@@ -11,16 +11,37 @@
 namespace fencegate::cli {
 
 namespace keys {
-inline constexpr std::array<std::string_view, 6> process{"threads", "admin", "log", "drain_timeout", "stores", "gates"};
+inline constexpr std::array<std::string_view, 7> process{"threads",       "busy_poll_us", "admin", "log",
+                                                         "drain_timeout", "stores",       "gates"};
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
-inline constexpr std::array<std::string_view, 25> gate{
-    "name",          "protocol",   "listen",          "upstream",        "password_file",
-    "policy",        "resources",  "unmatched",       "allow_commands",  "guard",
-    "cut_timeout",   "timeouts",   "connections_max", "routes",          "store",
-    "token_header",  "seal",       "hold_grace",      "answer_timeout",  "body_max",
-    "body_held_max", "keep_alive", "body_timeout",    "request_timeout", "response_timeout"};
+inline constexpr std::array<std::string_view, 26> gate{"name",
+                                                       "protocol",
+                                                       "listen",
+                                                       "upstream",
+                                                       "password_file",
+                                                       "policy",
+                                                       "resources",
+                                                       "unmatched",
+                                                       "allow_commands",
+                                                       "guard",
+                                                       "cut_timeout",
+                                                       "timeouts",
+                                                       "connections_max",
+                                                       "routes",
+                                                       "store",
+                                                       "token_header",
+                                                       "seal",
+                                                       "hold_grace",
+                                                       "answer_timeout",
+                                                       "body_max",
+                                                       "body_held_max",
+                                                       "keep_alive",
+                                                       "body_timeout",
+                                                       "request_timeout",
+                                                       "response_timeout",
+                                                       "share_writes_from"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
@@ -87,9 +108,10 @@ inline constexpr std::array<word<settings::guard>, 2> guard{
 }  // namespace words
 
 // Keys of a gate that not every protocol has; one that two have stands here twice.
-inline constexpr std::array<word<protocol>, 18> keys_of_one_protocol{{{"resources", protocol::redis},
+inline constexpr std::array<word<protocol>, 19> keys_of_one_protocol{{{"resources", protocol::redis},
                                                                       {"unmatched", protocol::redis},
                                                                       {"allow_commands", protocol::redis},
+                                                                      {"share_writes_from", protocol::redis},
                                                                       {"guard", protocol::postgres},
                                                                       {"cut_timeout", protocol::postgres},
                                                                       {"routes", protocol::http},

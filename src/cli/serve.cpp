@@ -127,7 +127,7 @@ int serve(const settings::process& config) {
   for (const auto& one : config.postgres_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   for (const auto& one : config.http_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   gate::rejection_log rejections;
-  gate::workers workers(config.threads);
+  gate::workers workers(config.threads, std::chrono::microseconds(config.busy_poll_us));
   std::vector<std::unique_ptr<gate::server>> gates;
   asio::io_context io(1);
   drain_watch drain(io, config.drain_timeout, figures, gates);

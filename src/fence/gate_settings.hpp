@@ -50,6 +50,9 @@ struct redis_gate {
   fence::policy policy;
   std::vector<fence::key_rule> resources;
   fence::unmatched unmatched = fence::unmatched::tag;
+  // So many connections of one thread with the same tag, user and database send their small writes over one link;
+  // 0 = each keeps to its own.
+  std::size_t share_writes_from = 0;
   std::vector<std::string> allow_commands;  // lower case, "flushall" or "config|set": not refused
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
@@ -141,7 +144,8 @@ struct http_gate {
 };
 
 struct process {
-  unsigned threads = 0;  // 0 = one per core
+  unsigned threads = 0;           // 0 = one per core
+  std::int64_t busy_poll_us = 0;  // how long a thread looks for work before it sleeps, in microseconds
   address admin{"127.0.0.1", 9180, {}};
   bool admin_enabled = false;  // the configuration has a section `admin`
   log_level level = log_level::info;

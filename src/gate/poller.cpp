@@ -109,9 +109,21 @@ int poller::control(int operation, int descriptor, std::uint32_t events, ticket 
 
 void poller::again(ticket of) { again_.push_back(of); }
 
+int poller::wait(std::span<epoll_event> events, int timeout) const {
+  const auto ask = [&](int how_long) {
+    return ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), how_long);
+  };
+  if (timeout == 0 || busy_poll_.count() == 0) return ask(timeout);
+  const auto end = std::chrono::steady_clock::now() + busy_poll_;
+  do {
+    if (const int found = ask(0); found != 0) return found;
+  } while (std::chrono::steady_clock::now() < end);
+  return ask(timeout);
+}
+
 bool poller::turn(int timeout) {
   std::array<epoll_event, events_at_once> events;
-  const int found = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout);
+  const int found = wait(events, timeout);
   bool others = false;
   for (int i = 0; i < found; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];

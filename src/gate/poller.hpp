@@ -13,7 +13,9 @@
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
+#include <sys/epoll.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +48,10 @@ class poller final : public boost::asio::execution_context::service {
   ~poller() override;
   static poller& of(boost::asio::io_context& context) { return boost::asio::use_service<poller>(context); }
 
+  // Before it sleeps, the thread asks for this long whether there is something to do: waking up a thread, and a virtual
+  // processor, costs tens of microseconds. 0: it sleeps at once.
+  void busy_poll(std::chrono::microseconds longest) { busy_poll_ = longest; }
+
   // Room for one read, for whoever is being called; what is to be kept is copied from there.
   [[nodiscard]] std::span<char> scratch() { return {scratch_.get(), limits::read_buffer_bytes_max}; }
 
@@ -68,9 +74,11 @@ class poller final : public boost::asio::execution_context::service {
 
   // Waits as long for events (milliseconds; -1: for ever), and calls the owners. → Asio has events, too
   [[nodiscard]] bool turn(int timeout);
+  [[nodiscard]] int wait(std::span<epoll_event> events, int timeout) const;
   void take_again();
 
   int epoll_;
+  std::chrono::microseconds busy_poll_{0};
   std::unique_ptr<char[]> scratch_;
   std::vector<slot> slots_;
   std::vector<std::uint32_t> free_;

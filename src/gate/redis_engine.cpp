@@ -56,7 +56,7 @@ bool redis_engine::at_rest() const {
 
 bool redis_engine::waits_on_purpose() const {
   return !expectations_.empty() || subscriptions_ > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
-         phase_ == phase::batch;
+         phase_ == phase::batch || phase_ == phase::shared;
 }
 
 bool redis_engine::may_block_in_server() const {
@@ -78,7 +78,7 @@ void redis_engine::pump() {
       break;
     }
     if (from_client.empty()) break;
-    const bool stranger = !signed_in_ && host_.picture().wants_auth;
+    const bool stranger = !signed_in_ && !serves_others_ && host_.picture().wants_auth;
     decoder_.arguments_max = stranger ? limits::resp_stranger_arguments_max : limits::resp_arguments_max;
     decoder_.bulk_bytes_max = stranger ? limits::resp_stranger_bulk_bytes_max : limits::resp_bulk_bytes_max;
     const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
@@ -151,15 +151,20 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
     caching_ = was_caching;
     return p;
   }
-  if (!counted) count(wrapped_spec(r, spec));
+  if (!counted && !std::exchange(counted_, false)) count(wrapped_spec(r, spec));
+  private_ = private_ || spec.stays_with_connection;
   if (skipping && spec.role != command_role::client_reply) skip_next_ = false;
   if (!replay_.empty()) replay_.pop_front();
+  command_done();
+  return p;
+}
+
+void redis_engine::command_done() {
   from_client.consume(consumed_);
   tries_ = 0;
   raise_tried_ = false;
   keys_asked_ = false;
   if (!poll_batch_) poll_since_.reset();
-  return p;
 }
 
 redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, const command_spec& spec) {
@@ -355,6 +360,7 @@ void redis_engine::reject(const rejection& why, std::string_view command) {
 }
 
 void redis_engine::count(const command_spec& spec) {
+  if (serves_others_) return;
   using enum command_role;
   const bool writes = spec.role == write || spec.role == blocking_write;
   const bool reads = spec.role == read || spec.role == blocking_read;
@@ -380,6 +386,7 @@ void redis_engine::leave_armed() {
   armed_mask_ = 0;
   link_watching_ = false;
   watch_lost_ = client_watching_;
+  shared_last_ = false;
   reads_in_a_row_ = 0;
 }
 

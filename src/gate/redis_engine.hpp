@@ -41,6 +41,19 @@ class redis_engine : private redis_engine_parts {
   void on_client_bytes();
   void on_backend_bytes();
   void on_timer();
+  // What became of the write that the host has shared: Redis' answer, or nullopt: certainly not applied, and to be sent on
+  // this link.
+  void on_shared(std::optional<std::string_view> answer);
+  // Its commands are others', who have counted them, and send again what it has not applied.
+  void serve_others() { serves_others_ = true; }
+  // The marks are proven, and nothing is in flight: what comes now is sent at once.
+  [[nodiscard]] bool armed() const { return phase_ == phase::armed && from_client.empty(); }
+  // Neither armed nor on the way there.
+  [[nodiscard]] bool disarmed() const { return phase_ == phase::open && from_client.empty(); }
+  // Arms without a command. False: it would be in vain. REQUIRES: disarmed().
+  [[nodiscard]] bool arm_ahead();
+  // The run_id of the server whose answer to INFO this is; "": its connections are not to be shared.
+  [[nodiscard]] static std::string server_in(std::string_view info);
   // The world outside has moved (an asynchronous answer, room in a buffer): go on where it stopped.
   void resume();
 
@@ -72,7 +85,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] bool half_read() const { return !from_client.empty() && !blocked_; }
   // Writes of this session that the backend may have applied without our knowing.
   [[nodiscard]] bool write_in_flight() const {
-    return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single;
+    return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single || phase_ == phase::shared;
   }
   // The backend cannot be reached at all: answers what stands in from_client with this, then closes.
   void fail_all(std::string_view detail);
@@ -80,6 +93,7 @@ class redis_engine : private redis_engine_parts {
  private:
   // ── client side (redis_engine.cpp)
   void pump();
+  void command_done();
   progress step(const wire::request& r);
   [[nodiscard]] const backend::command_spec& find_spec(const wire::request& r);
   progress step_plain(const wire::request& r, const backend::command_spec& spec);
@@ -155,6 +169,13 @@ class redis_engine : private redis_engine_parts {
   void push_done();
   void unexpected(std::string_view what);
   [[nodiscard]] std::string nil_text() const;
+
+  // ── sharing (redis_engine_share.cpp)
+  [[nodiscard]] bool may_share(const wire::request& r, const backend::command_spec& spec, claim_mask required) const;
+  [[nodiscard]] bool share(const wire::request& r, const backend::command_spec& spec);
+  void ask_identity();
+  void identity_done();
+  [[nodiscard]] const likeness& my_likeness();
 
   // ── commands that change the connection (redis_engine_connection.cpp)
   progress step_connection(const wire::request& r, const backend::command_spec& spec);
@@ -244,6 +265,18 @@ class redis_engine : private redis_engine_parts {
   std::int64_t subscriptions_ = 0;
   int subscribing_ = 0;  // (un)subscriptions that were not confirmed yet
   pubsub::subscription_counts channels_;
+
+  // Sharing.
+  bool serves_others_ = false;
+  bool private_ = false;      // the server knows something of this connection that a shared link cannot be given
+  bool counted_ = false;      // the command at hand: it has come back
+  bool shared_last_ = false;  // a write of the client that the server has not seen on this link, nor anything since
+  std::string server_;        // to which the link leads; "" = not asked yet
+  int own_turns_ = 0;         // so many writes go on this link before the next may be shared
+  int own_turns_next_ = 1;    // that many when the next one fails
+  std::string sign_in_;       // AUTH, as the client has signed in; "" = as nobody
+  int sign_ins_ = 0;
+  known_likeness like_;
 
   // CLIENT REPLY, emulated.
   bool reply_off_ = false;

@@ -163,6 +163,7 @@ void redis_engine::arm_done() {
 void redis_engine::finish_arm() {
   const bool proven = arm_error_.empty() && arm_multi_ok_ && arm_marks_ok_;
   if (proven) {
+    signed_in_ = true;  // no stranger is shown the marks
     phase_ = phase::armed;
     armed_mask_ = arm_mask_;
     figures_.check_duration_seconds.observe(host_.now() - arm_started_);

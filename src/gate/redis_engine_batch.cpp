@@ -86,6 +86,7 @@ void redis_engine::send_exec() {
   arm_started_ = host_.now();
   append_arm_tail(claims_.armable());
   phase_ = phase::batch;
+  shared_last_ = false;
 }
 
 // Anything but QUEUED or an error would mean that the command ran outside our MULTI.
@@ -196,10 +197,12 @@ void redis_engine::rewind_batch() {
   std::deque<replayed> known;
   for (auto& one : batch_.commands) {
     replayed next{replayed::route::normal, one.muted, {}};
-    if (give_up) {
+    const bool alone = one.error.starts_with("OOM") && !one.keeps_oom;
+    const bool goes_back = serves_others_ && (one.error.empty() || alone);  // to its session, as unavailable
+    if (give_up || goes_back) {
       next.how = replayed::route::give_up;
       next.text = aborted ? batch_.abort_text : "the marks move all the time";
-    } else if (one.error.starts_with("OOM") && !one.keeps_oom) {
+    } else if (alone) {
       next.how = replayed::route::alone;
     } else if (!one.error.empty()) {
       next.how = replayed::route::answer;

@@ -62,6 +62,7 @@ redis_engine::progress redis_engine::step_barrier(const wire::request& r, const 
   change_.muted = muted_;
   change_.protocol = protocol_;
   const auto& arguments = r.arguments;
+  if (spec.role == command_role::auth) wire::append_command(change_.sign_in, arguments);
   if (spec.role == command_role::select && arguments.size() == 2 && !to_int(arguments[1], change_.database)) {
     change_.database = database_;
   } else if (spec.role == command_role::client_setname && arguments.size() == 3) {
@@ -71,6 +72,8 @@ redis_engine::progress redis_engine::step_barrier(const wire::request& r, const 
     for (std::size_t i = 2; i < arguments.size(); ++i) {
       if (wire::iequals(arguments[i], "AUTH") && i + 2 < arguments.size()) {
         change_.authenticates = true;
+        change_.sign_in.clear();
+        wire::append_command_of(change_.sign_in, std::string_view("AUTH"), arguments[i + 1], arguments[i + 2]);
         i += 2;
       } else if (wire::iequals(arguments[i], "SETNAME") && i + 1 < arguments.size()) {
         change_.name = std::string(arguments[++i]);
@@ -92,6 +95,10 @@ void redis_engine::on_state_reply() {
     if (change_.role == select) database_ = change_.database;
     if (change_.role == auth) authenticated_ = false;  // a new user: ask anew before raising
     signed_in_ = signed_in_ || change_.role == auth || change_.authenticates;
+    if (!change_.sign_in.empty()) {
+      sign_in_ = std::move(change_.sign_in);
+      ++sign_ins_;
+    }
     if (change_.role == hello) {
       change_.protocol_before = std::exchange(protocol_, change_.protocol);
       if (change_.authenticates) authenticated_ = false;
@@ -103,6 +110,8 @@ void redis_engine::on_state_reply() {
     if (change_.role == monitor) phase_ = phase::monitor;
     if (change_.role == multi && held_reply_ == "+OK\r\n") begin_transaction(false, std::move(change_.why_not));
   }
+  // HELLO signs in before it looks at what else it was given.
+  if (!ok && change_.authenticates) private_ = true;
   if (change_.name) {
     const auto tag = fence::find_tag(*change_.name);
     if (tag && !ok) {
@@ -150,6 +159,9 @@ void redis_engine::reset_state() {
   database_ = 0;
   client_watching_ = link_watching_ = watch_lost_ = false;
   authenticated_ = signed_in_ = false;
+  shared_last_ = false;
+  sign_in_.clear();
+  ++sign_ins_;
   caching_ = false;
   monitor_replies_ = 0;
   monitor_ends_ = false;

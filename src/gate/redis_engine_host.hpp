@@ -17,6 +17,13 @@
 
 namespace fencegate::gate {
 
+// What makes a new link to Redis like that of a connection: the same user, protocol, database and tag, and the same server.
+struct likeness {
+  std::string bytes;         // of the commands; the last is INFO server
+  std::size_t commands = 0;  // each is answered once
+  std::string server;        // what that must say: its run_id
+};
+
 // What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
 // come before the call returns.
 class engine_host {
@@ -33,6 +40,9 @@ class engine_host {
   // on_timer() comes once, after the delay.
   virtual void set_timer(std::chrono::milliseconds delay) = 0;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
+  // One whole write, to be sent behind the same proof on a link that others use, too. True: on_shared() tells what became
+  // of it, and is not called before this returns.
+  [[nodiscard]] virtual bool share(const likeness& /*mine*/, std::string_view /*command*/) { return false; }
   // One line in the log, and counted.
   virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
 };

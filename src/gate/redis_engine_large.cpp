@@ -66,6 +66,7 @@ bool redis_engine::decide_large() {
   muted_ = l.muted;
   const bool has_second = arguments.size() > 1 && arguments[1].whole();
   l.spec = &host_.picture().commands->find(arguments[0].head, has_second ? std::string_view(arguments[1].head) : "");
+  private_ = private_ || l.spec->stays_with_connection;
   l.table = host_.picture().commands;
   // Its subcommand decides what it is.
   if (l.spec->container && !has_second)

@@ -6,6 +6,7 @@
 #include "backend/mark_memory.hpp"
 #include "fence/rejection.hpp"
 #include "gate/claims.hpp"
+#include "gate/redis_engine_host.hpp"
 #include "wire/resp_request.hpp"
 
 #include <cstddef>
@@ -30,6 +31,7 @@ struct redis_engine_parts {
     finishing,    // the client's EXEC was sent
     single,       // a wrapped command was sent
     waiting,      // for the control link or the timer
+    shared,       // the command at hand went to a link that others use, too
     barrier,      // a command that changes the connection was sent
     monitor,      // MONITOR: everything passes
   };
@@ -54,6 +56,7 @@ struct redis_engine_parts {
     tx_rejected,   // our DISCARD in place of the client's EXEC; locals_ has the text
     single,        // a wrapped command
     probe,         // PING: is this client authenticated?
+    identity,      // INFO server: where does this link lead?
     peek,          // monitor mode: MGET of marks
     close,         // nothing: the connection ends when its turn comes
   };
@@ -171,6 +174,14 @@ struct redis_engine_parts {
     std::string bytes;
     std::string proof;  // "" when no single reply proves it (equal_token: reject)
   };
+  // How others may be made like this link, as long as nothing of this moves.
+  struct known_likeness {
+    std::uint64_t claims = 0;
+    int protocol = 0;
+    int database = -1;
+    int sign_ins = 0;
+    likeness value;
+  };
   // The command that a barrier waits for.
   struct change {
     backend::command_role role = backend::command_role::other;
@@ -179,6 +190,7 @@ struct redis_engine_parts {
     int protocol_before = 2;
     bool authenticates = false;
     std::optional<std::string> name;
+    std::string sign_in;  // the user and password that it carries, as AUTH
     std::string why_not;  // multi: why the gate does not adopt it
     bool error = false;
     bool muted = false;

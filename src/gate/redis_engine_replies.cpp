@@ -178,6 +178,7 @@ void redis_engine::start_reply(const wire::reply_head& head) {
     case awaits::marks:
     case awaits::peek:
     case awaits::probe:
+    case awaits::identity:
     case awaits::state_change:
       change_.error = head.is_error();
       begin(head, sink::capture);
@@ -311,6 +312,7 @@ void redis_engine::value_done() {
       pop_expectation();
       return probe_done();
     }
+    case awaits::identity: return identity_done();
     case awaits::peek: {
       const std::string raw = std::exchange(captured_, {});
       pop_expectation();

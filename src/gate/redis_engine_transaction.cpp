@@ -24,7 +24,8 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
     if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
     why_not = std::exchange(arm_error_, {});
     if (held != 0 && why_not.empty() && tries_ <= limits::batch_attempts_max) {
-      if (phase_ == phase::armed && (held & ~armed_mask_) != 0) leave_armed();
+      // A WAIT inside would take the server's note of before the shared write: arming anew renews it.
+      if (phase_ == phase::armed && ((held & ~armed_mask_) != 0 || shared_last_)) leave_armed();
       if (phase_ == phase::open) {
         start_arm();
         if (phase_ != phase::armed) return block();

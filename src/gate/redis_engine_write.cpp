@@ -70,6 +70,7 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
     start_arm();
     return block();
   }
+  if (may_share(r, spec, required) && share(r, spec)) return block();
   if (spec.role == command_role::blocking_write) return step_poll(r, spec, required);
   if (batch_full(r)) return block();
   add_to_batch(r, spec, true);

@@ -22,7 +22,7 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 redis_session::redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended)
     : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended)),
-      shard_(shard),
+      redis_host(shard),
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
       began_(std::chrono::steady_clock::now()),
       last_heard_(began_) {}
@@ -34,6 +34,7 @@ void redis_session::on_started() {
     shard_.refresh();
     if (!linked) return on_connect_failed("cannot connect to Redis: " + linked.error().message);
     connected_ = true;
+    link_used_ = std::chrono::steady_clock::now();
     after_event();
   };
   dial(shard_.picture.endpoints, std::move(on_connected));
@@ -89,16 +90,20 @@ void redis_session::on_client_bytes(std::string_view bytes) {
 }
 
 void redis_session::on_end(peer& of, const boost::system::error_code& why) {
-  if (&of == &backend_) {
-    if (engine_.write_in_flight())
-      log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
-                 {{"gate", shard_.state->gate.name}, {"client", client_address_}});
-    // What the backend said before it closed still belongs to the client.
-    return engine_.end();
-  }
+  if (&of == &backend_) return end_with_server();
   if (why != asio::error::eof || engine_.at_rest() || !connected_) return close();
   if (engine_.may_block() && !engine_.may_block_in_server()) return close();
   client_ended_ = std::chrono::steady_clock::now();
+  // What waits on a shared link could come behind what the client writes on another connection.
+  if (shared_ != nullptr && shared_->take_back(*this)) engine_.on_shared(std::nullopt);
+}
+
+// What the backend said before it closed still belongs to the client.
+void redis_session::end_with_server() {
+  if (engine_.write_in_flight())
+    log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
+               {{"gate", shard_.state->gate.name}, {"client", client_address_}});
+  engine_.end();
 }
 
 // ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,6 +112,7 @@ void redis_session::after_event() {
   if (closed_) return;
   if (connected_ && !backend_.ended) {
     const bool anything = backend_.unsent(engine_.to_backend) != 0;
+    if (anything) link_used_ = last_heard_;
     send_to_backend(engine_.to_backend);
     // A command that waits must not take an element for a client that has gone. The server hears of the end, too: it
     // answers what it can answer at once, and closes.
@@ -131,6 +137,8 @@ void redis_session::after_event() {
 
 void redis_session::on_tick(time_point at) {
   if (closed_) return;
+  if (const auto link = shared_) link->on_tick(at);
+  if (closed_) return;
   const auto& times = shard_.state->gate.limits_time;
   if (!connected_ && connect_problem_.empty() && over(began_, times.connect, at))
     return on_connect_failed("connecting to Redis took too long");
@@ -147,35 +155,39 @@ void redis_session::drain() {
 }
 
 void redis_session::on_close() {
-  if (timer_ != nullptr) timer_->cancel();
+  cancel_timer();
+  if (shared_ != nullptr) shared_->leave();
+  shared_ = nullptr;
+}
+
+// ── writes on a shared link ─────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_session::on_shared(std::optional<std::string_view> answer) {
+  if (closed_) return;
+  before_event();
+  engine_.on_shared(answer);
+  after_event();
+}
+
+void redis_session::on_shared_lost() {
+  if (closed_) return;
+  end_with_server();
+  after_event();
 }
 
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
 
-void redis_session::raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
-                          backend::raise_callback done) {
-  shard_.control->raise(std::move(cell), wanted, max_step, later(std::move(done)));
-}
-
-void redis_session::read_mark(std::shared_ptr<backend::mark_cell> cell,
-                              std::function<void(const backend::mark_reading&)> done) {
-  shard_.control->read(cell, later(std::move(done)));
-}
-
-void redis_session::keys_of(const std::vector<std::string>& arguments,
-                            std::function<void(std::optional<std::vector<std::string>>)> done) {
-  shard_.control->keys_of(arguments, later(std::move(done)));
-}
-
-void redis_session::recheck(std::function<void()> done) { shard_.control->recheck(later(std::move(done))); }
-
-void redis_session::set_timer(milliseconds delay) {
-  if (timer_ == nullptr) timer_ = std::make_unique<asio::steady_timer>(shard_.context);
-  timer_->expires_after(delay);
-  auto on_time = [wake = later([this] { engine_.on_timer(); })](const boost::system::error_code& cancelled) {
-    if (!cancelled) wake();
-  };
-  timer_->async_wait(std::move(on_time));
+bool redis_session::share(const likeness& mine, std::string_view command) {
+  if (last_heard_ - link_used_ > limits::own_link_unused_max) return false;
+  if (shared_ == nullptr || !shared_->is_like(mine)) {
+    if (shared_ != nullptr) shared_->leave();
+    shared_ = redis_shared_link::of(shard_, mine);
+    shared_->join();
+  }
+  const std::shared_ptr<shared_writer> self(shared_from_this(), this);
+  if (!shared_->send(command, self, last_heard_)) return false;
+  bytes_read_at_ = {};
+  return true;
 }
 
 void redis_session::report(const fence::rejection& why, std::string_view command, bool monitor) {

@@ -1,7 +1,6 @@
 #include "gate/relay_session.hpp"
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/error.hpp>
 
 #include <span>
 
@@ -9,25 +8,11 @@ namespace fencegate::gate {
 
 namespace asio = boost::asio;
 
-namespace {
-
-// REQUIRES: `from` is open, `to` is not.
-result<void> take_over(peer& to, stream::socket& from, std::unique_ptr<backend::tls_stream> secured) {
-  boost::system::error_code failed, tcp_only;
-  from.set_option(asio::ip::tcp::no_delay(true), tcp_only);  // a unix socket knows no such thing
-  to.socket.take(std::move(from), std::move(secured), failed);
-  if (failed) return error{failed.message()};
-  return {};
-}
-
-}  // namespace
-
 relay_session::relay_session(asio::io_context& context, poller& sockets, stream::socket client,
                              std::string client_address, session_ended ended)
-    : client_(sockets, *this),
-      backend_(sockets, *this),
+    : link_owner(context, sockets),
+      client_(sockets, *this),
       client_address_(std::move(client_address)),
-      context_(context),
       sockets_(sockets),
       accepted_(std::move(client)),
       ended_(std::move(ended)) {}
@@ -46,36 +31,7 @@ void relay_session::close() {
   on_close();
   client_.socket.shutdown();
   client_.socket.close();
-  ended_(shared_from_this());
-}
-
-// ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-void relay_session::dial(const std::vector<stream::endpoint>& targets, std::function<void(const result<void>&)> done) {
-  connecting_ = std::make_shared<stream::socket>(context_);
-  const auto wanted = [self = shared_from_this(), mine = attempt_] { return !self->closed_ && mine == self->attempt_; };
-  auto on_secured = [this, wanted, done](result<std::unique_ptr<backend::tls_stream>> link) {
-    if (!wanted()) return;
-    backend_.ended = false;
-    const auto fresh = std::exchange(connecting_, nullptr);
-    done(link ? take_over(backend_, *fresh, std::move(*link)) : result<void>(link.error()));
-  };
-  auto on_connected = [this, wanted, done = std::move(done), on_secured, fresh = connecting_](
-                          const boost::system::error_code& failed, const stream::endpoint&) {
-    if (!wanted()) return;
-    if (failed) return done(error{failed.message()});
-    secure(fresh, on_secured);
-  };
-  asio::async_connect(*connecting_, targets, std::move(on_connected));
-}
-
-void relay_session::hang_up() {
-  ++attempt_;
-  boost::system::error_code ignored;
-  if (connecting_ != nullptr) connecting_->close(ignored);
-  connecting_ = nullptr;
-  backend_.socket.close();
-  backend_.sent = 0;
+  ended_(std::shared_ptr<session>(shared_from_this(), this));
 }
 
 // ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -106,14 +62,6 @@ void relay_session::read(peer& from) {
 void relay_session::read_on() {
   const bool more = (client_.socket.readable() && wants_client()) || (backend_.socket.readable() && wants_backend());
   if (more) client_.socket.again();
-}
-
-// ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-void relay_session::send_to_backend(std::string& bytes) {
-  if (!backend_.send(bytes)) return;
-  backend_.forget(bytes);
-  backend_.socket.suspect();
 }
 
 }  // namespace fencegate::gate

@@ -6,11 +6,11 @@
 
 namespace fencegate::gate {
 
-workers::workers(unsigned threads) {
+workers::workers(unsigned threads, std::chrono::microseconds busy_poll) {
   if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
   for (unsigned i = 0; i < threads; ++i) {
     contexts_.push_back(std::make_unique<context_of_thread>(1));
-    poller::of(*contexts_.back());  // before all others that wait
+    poller::of(*contexts_.back()).busy_poll(busy_poll);  // before all others that wait
     guards_.push_back(boost::asio::make_work_guard(*contexts_.back()));
   }
 }

@@ -4,6 +4,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <thread>
@@ -13,8 +14,8 @@ namespace fencegate::gate {
 
 class workers {
  public:
-  // 0 = one per core.
-  explicit workers(unsigned threads);
+  // threads: 0 = one per core. busy_poll: how long each looks for work before it sleeps.
+  explicit workers(unsigned threads, std::chrono::microseconds busy_poll = {});
   // What still waits on one thread may own sockets of another: all is dropped before the first context goes.
   ~workers();
 

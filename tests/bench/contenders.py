@@ -90,16 +90,26 @@ class MonitorGate(Gate):
 class FencedGate(Gate):
     title = "fencegate-fenced"
 
-    def __init__(self, redis, binary):
-        super().__init__(redis, threads=THREADS, binary=binary)
+    def __init__(self, redis, binary, **settings):
+        super().__init__(redis, threads=THREADS, binary=binary, **settings)
+
+    def admitted(self):
+        return self.metric("checks_total", outcome="admitted")
 
     def prove_fence(self):
         """A benchmark of a fence that lets everything through would be worthless."""
-        with Resp(self.port, name="fence:proof=7") as old, Resp(self.port, name="fence:proof=8") as new:
+        resource = f"proof:{self.port}"
+        with Resp(self.port, name=f"fence:{resource}=7") as old, Resp(self.port, name=f"fence:{resource}=8") as new:
             answers = [old.named, new.named, new.call("SET", "bench:proof", "new"), old.call("SET", "bench:proof", "old")]
             good = answers[:3] == [b"OK"] * 3 and getattr(answers[3], "code", "") == "FENCED"
             if not good or self.redis.cli.call("GET", "bench:proof") != b"new":
                 raise RuntimeError(f"the gate does not fence: {answers}")
+
+
+# Columns of fenced writes: by default, and with what is off by default.
+FENCED = [("fenced", "fencegate fenced", {}),
+          ("shared", "fenced, share_writes_from: 4", {"extra": {"share_writes_from": 4}}),
+          ("busy", "fenced, busy_poll_us: 100", {"process": {"busy_poll_us": 100}})]
 
 
 class Contender:
@@ -130,9 +140,9 @@ def all_contenders(stack, redis, binary):
                Contender("twemproxy", "twemproxy", twemproxy)]
     if binary:
         monitor = stack.enter_context(MonitorGate(redis, binary))
-        fenced = stack.enter_context(FencedGate(redis, binary))
-        fenced.prove_fence()
-        columns += [Contender("monitor", "fencegate monitor", monitor),
-                    Contender("fenced", "fencegate fenced", fenced, name=TAG,
-                              counts_writes=lambda: fenced.metric("checks_total", outcome="admitted"))]
+        columns.append(Contender("monitor", "fencegate monitor", monitor))
+        for key, title, settings in FENCED:
+            fenced = stack.enter_context(FencedGate(redis, binary, **settings))
+            fenced.prove_fence()
+            columns.append(Contender(key, title, fenced, name=TAG, counts_writes=fenced.admitted))
     return columns + [Contender("evalsha", "EVALSHA per write", redis, mode="evalsha")]

@@ -42,11 +42,6 @@ def run(options, names):
     options.failures += [text for *_, text in failed]
 
 
-class SetGate(FencedGate):
-    def admitted(self):
-        return self.metric("checks_total", outcome="admitted")
-
-
 @contextlib.contextmanager
 def bench_server(durable):
     with BenchServer() as server:
@@ -82,7 +77,7 @@ def all_ways(stack, service, redis, server, options):
                      clear=server.clear if key == "sql" else None)
                  for key, title, used in (("checked", "checked", redis_used), ("held", "held", server_used),
                                           ("redis", "atomic, Redis", redis_used), ("sql", "atomic, SQL", server_used))]
-        fenced = stack.enter_context(SetGate(redis, options.fencegate))
+        fenced = stack.enter_context(FencedGate(redis, options.fencegate))
         fenced.prove_fence()
         contender = Contender("fenced", "SET, Redis gate", fenced, name=TAG, counts_writes=fenced.admitted)
         ways += [FencedSet(contender), *(Pgbench(server, USER, way) for way in Pgbench.WAYS)]

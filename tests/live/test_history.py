@@ -65,6 +65,9 @@ class RealHistory(unittest.TestCase):
     def test_no_stale_write_while_all_is_frozen_killed_and_cut(self):
         self.judge(Run(takeovers=1500, seconds_max=150))
 
+    def test_no_stale_write_while_each_keeps_to_its_own_link(self):
+        self.judge(Run(takeovers=600, seconds_max=150, share_from=0))
+
     def test_no_stale_write_while_scripts_are_flushed(self):
         self.judge(Run(takeovers=600, seconds_max=150, script_flush=True))
 

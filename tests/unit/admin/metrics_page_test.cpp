@@ -63,6 +63,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_regressions_total counter",
                        "fencegate_requests_total counter",
                        "fencegate_sessions_cut_total counter",
+                       "fencegate_shared_writes_total counter",
                        "fencegate_takeover_seconds histogram",
                        "process_cpu_seconds_total counter",
                        "process_max_fds gauge",
@@ -107,6 +108,7 @@ TEST_F(MetricsPage, ShowsPlainCountersAndGaugesPerGate) {
   cache().sessions_cut_total.add(10);
   cache().forwards_overtaken_total.add(12);
   cache().regressions_total.add(11);
+  cache().shared_writes_total.add(13);
   process.gates[1]->backend_up.set(1);
   const auto all = lines();
   EXPECT_THAT(all, Contains("fencegate_connections{gate=\"cache\"} 7"));
@@ -115,6 +117,7 @@ TEST_F(MetricsPage, ShowsPlainCountersAndGaugesPerGate) {
   EXPECT_THAT(all, Contains("fencegate_sessions_cut_total{gate=\"cache\"} 10"));
   EXPECT_THAT(all, Contains("fencegate_regressions_total{gate=\"cache\"} 11"));
   EXPECT_THAT(all, Contains("fencegate_forwards_overtaken_total{gate=\"cache\"} 12"));
+  EXPECT_THAT(all, Contains("fencegate_shared_writes_total{gate=\"cache\"} 13"));
   EXPECT_THAT(all, Contains("fencegate_backend_up{gate=\"cache\"} 0"));
   EXPECT_THAT(all, Contains("fencegate_backend_up{gate=\"db\"} 1"));
   EXPECT_THAT(all, Contains("fencegate_connections{gate=\"db\"} 0"));

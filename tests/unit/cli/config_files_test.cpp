@@ -66,6 +66,7 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   const auto shown = settings_of(contents(root / "config/fencegate.yaml"));
   const settings::process defaults;
   EXPECT_EQ(shown.threads, defaults.threads);
+  EXPECT_EQ(shown.busy_poll_us, defaults.busy_poll_us);
   EXPECT_EQ(shown.admin, defaults.admin);
   EXPECT_EQ(shown.level, defaults.level);
   EXPECT_EQ(shown.format, defaults.format);
@@ -76,6 +77,7 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   EXPECT_EQ(gate.policy, gate_defaults.policy);
   EXPECT_EQ(gate.unmatched, gate_defaults.unmatched);
   EXPECT_EQ(gate.connections_max, gate_defaults.connections_max);
+  EXPECT_EQ(gate.share_writes_from, gate_defaults.share_writes_from);
   EXPECT_EQ(gate.limits_time.connect, gate_defaults.limits_time.connect);
   EXPECT_EQ(gate.limits_time.head, gate_defaults.limits_time.head);
   EXPECT_EQ(gate.limits_time.idle, gate_defaults.limits_time.idle);

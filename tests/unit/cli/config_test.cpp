@@ -13,6 +13,7 @@ using testing::SizeIs;
 TEST_F(ConfigTest, FillsInDefaults) {
   const auto config = settings_of(gate_with(""));
   EXPECT_EQ(config.threads, 0u);
+  EXPECT_EQ(config.busy_poll_us, 0);
   EXPECT_FALSE(config.admin_enabled);
   EXPECT_EQ(config.level, settings::log_level::info);
   EXPECT_EQ(config.format, settings::log_format::json);
@@ -22,10 +23,12 @@ TEST_F(ConfigTest, FillsInDefaults) {
 
 TEST_F(ConfigTest, ReadsTheSectionsOfTheProcess) {
   const auto config = settings_of(
-      "threads: 3\nadmin: { listen: \"[::1]:9999\" }\nlog: { level: warn, format: text }\ndrain_timeout: 500ms\n"
+      "threads: 3\nbusy_poll_us: 100\nadmin: { listen: \"[::1]:9999\" }\nlog: { level: warn, format: text "
+      "}\ndrain_timeout: 500ms\n"
       "stores: { ledger: { url: \"postgres://u@h/app\" }, marks: { url: \"redis://h\" } }\n" +
       gate_with(""));
   EXPECT_EQ(config.threads, 3u);
+  EXPECT_EQ(config.busy_poll_us, 100);
   EXPECT_TRUE(config.admin_enabled);
   EXPECT_EQ(config.admin, (settings::address{"::1", 9999, ""}));
   EXPECT_EQ(config.level, settings::log_level::warn);

@@ -26,11 +26,14 @@ class fake_host : public gate::engine_host {
   bool hold_answers = false;                            // then answer_next() lets one out after the other
   std::optional<std::vector<std::string>> server_keys;  // what COMMAND GETKEYS tells
   std::function<void()> on_recheck = [] {};
+  bool shares = false;  // takes writes for a shared link; the test answers by the engine's on_shared()
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
 
   // ── what a test looks at
   std::vector<std::string> seen;  // "raise orders 34", "read orders", "recheck", "keys SORT a", "timer 2"
   std::vector<std::string> reports;
+  std::string like, like_server;    // what makes a link like that of the write shared last, and its server
+  std::vector<std::string> shared;  // as the engine gave them
   std::optional<std::chrono::milliseconds> timer;
 
   [[nodiscard]] bool holds_answers() const { return !held_.empty(); }
@@ -76,6 +79,14 @@ class fake_host : public gate::engine_host {
       on_recheck();
       done();
     });
+  }
+
+  [[nodiscard]] bool share(const gate::likeness& mine, std::string_view command) override {
+    if (!shares) return false;
+    like = mine.bytes;
+    like_server = mine.server;
+    shared.emplace_back(command);
+    return true;
   }
 
   void set_timer(std::chrono::milliseconds delay) override {

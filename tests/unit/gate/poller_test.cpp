@@ -46,8 +46,11 @@ struct owner final : gate::poller::owner {
   int calls = 0;
 };
 
-class Poller : public testing::Test {
+// With a thread that sleeps at once, and with one that looks for work first.
+class Poller : public testing::TestWithParam<int> {
  protected:
+  Poller() { poller.busy_poll(std::chrono::microseconds(GetParam())); }
+
   asio::io_context context{1};
   const asio::executor_work_guard<asio::io_context::executor_type> guard{context.get_executor()};
   gate::poller& poller = gate::poller::of(context);
@@ -99,7 +102,7 @@ class Poller : public testing::Test {
   inline static const std::string end = error_code(asio::error::eof).message();
 };
 
-TEST_F(Poller, TellsOfBytesAndAShortReadHasTakenThemAll) {
+TEST_P(Poller, TellsOfBytesAndAShortReadHasTakenThemAll) {
   owner one(context);
   auto peer = connect(one);
   for (const std::string words : {"first", "second"}) {
@@ -111,7 +114,7 @@ TEST_F(Poller, TellsOfBytesAndAShortReadHasTakenThemAll) {
   }
 }
 
-TEST_F(Poller, TellsOfBytesThatCameBeforeTheSocket) {
+TEST_P(Poller, TellsOfBytesThatCameBeforeTheSocket) {
   auto [own, peer] = connection();
   say(peer, "early");
   owner one(context);
@@ -120,7 +123,7 @@ TEST_F(Poller, TellsOfBytesThatCameBeforeTheSocket) {
   EXPECT_EQ(read(one), "early");
 }
 
-TEST_F(Poller, AFullReadMayHaveLeftSomething) {
+TEST_P(Poller, AFullReadMayHaveLeftSomething) {
   owner one(context);
   auto peer = connect(one);
   say(peer, "12345678");
@@ -133,7 +136,7 @@ TEST_F(Poller, AFullReadMayHaveLeftSomething) {
   EXPECT_FALSE(one.socket.readable());
 }
 
-TEST_F(Poller, RemembersWhatNobodyReadsAndDoesNotNag) {
+TEST_P(Poller, RemembersWhatNobodyReadsAndDoesNotNag) {
   owner one(context);
   auto peer = connect(one);
   say(peer, "kept ");
@@ -150,7 +153,7 @@ TEST_F(Poller, RemembersWhatNobodyReadsAndDoesNotNag) {
   EXPECT_EQ(read(one), "kept back");
 }
 
-TEST_F(Poller, WhatStandsBeforeAHalfClosedEndIsReadFirst) {
+TEST_P(Poller, WhatStandsBeforeAHalfClosedEndIsReadFirst) {
   owner one(context);
   auto peer = connect(one);
   say(peer, "bye");
@@ -166,7 +169,7 @@ TEST_F(Poller, WhatStandsBeforeAHalfClosedEndIsReadFirst) {
   EXPECT_EQ(asio::read(peer, asio::buffer(got)), 6U);
 }
 
-TEST_F(Poller, AnEndBehindADrainedSocketIsTold) {
+TEST_P(Poller, AnEndBehindADrainedSocketIsTold) {
   owner one(context);
   auto peer = connect(one);
   say(peer, "bye");
@@ -178,7 +181,7 @@ TEST_F(Poller, AnEndBehindADrainedSocketIsTold) {
   EXPECT_EQ(read(one), end);
 }
 
-TEST_F(Poller, AResetIsTold) {
+TEST_P(Poller, AResetIsTold) {
   owner one(context);
   auto peer = connect(one);
   peer.set_option(tcp::socket::linger(true, 0));
@@ -188,7 +191,7 @@ TEST_F(Poller, AResetIsTold) {
 }
 
 // A read stops at urgent data, and nothing tells of what stands behind them.
-TEST_F(Poller, ReadsAroundUrgentData) {
+TEST_P(Poller, ReadsAroundUrgentData) {
   owner one(context);
   auto peer = connect(one);
   say(peer, "a");
@@ -203,7 +206,7 @@ TEST_F(Poller, ReadsAroundUrgentData) {
   EXPECT_EQ(got, "ab");
 }
 
-TEST_F(Poller, AShortReadOfAUnixSocketProvesNothing) {
+TEST_P(Poller, AShortReadOfAUnixSocketProvesNothing) {
   asio::local::stream_protocol::socket own(context), peer(context);
   asio::local::connect_pair(own, peer);
   owner one(context);
@@ -216,7 +219,7 @@ TEST_F(Poller, AShortReadOfAUnixSocketProvesNothing) {
   EXPECT_FALSE(one.socket.readable());
 }
 
-TEST_F(Poller, TellsOfRoomAfterAStall) {
+TEST_P(Poller, TellsOfRoomAfterAStall) {
   owner one(context);
   auto peer = connect(one);
   const std::string piece(64 * 1024, 'x');
@@ -232,7 +235,7 @@ TEST_F(Poller, TellsOfRoomAfterAStall) {
   }
 }
 
-TEST_F(Poller, AFailedWriteLeadsToWhatThePeerSaidLast) {
+TEST_P(Poller, AFailedWriteLeadsToWhatThePeerSaidLast) {
   owner one(context);
   auto peer = connect(one);
   settle();
@@ -249,7 +252,7 @@ TEST_F(Poller, AFailedWriteLeadsToWhatThePeerSaidLast) {
 
 // Both have an event in the same round; the first to be called closes the other, and a new connection takes over its
 // place in the poller and its descriptor's number. The event that was fetched for the old one is not the new one's.
-TEST_F(Poller, AnEventOfAClosedSocketIsNotTheNextOnes) {
+TEST_P(Poller, AnEventOfAClosedSocketIsNotTheNextOnes) {
   owner one(context), two(context);
   auto [first, first_peer] = connection();
   auto [second, second_peer] = connection();
@@ -280,7 +283,7 @@ TEST_F(Poller, AnEventOfAClosedSocketIsNotTheNextOnes) {
   EXPECT_EQ(read(other), "mine");
 }
 
-TEST_F(Poller, AnOwnerMayDestroyItselfAndOthersWhenCalled) {
+TEST_P(Poller, AnOwnerMayDestroyItselfAndOthersWhenCalled) {
   std::vector<std::unique_ptr<owner>> owners;
   std::vector<tcp::socket> peers;
   int calls = 0;
@@ -300,7 +303,7 @@ TEST_F(Poller, AnOwnerMayDestroyItselfAndOthersWhenCalled) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(Poller, AgainCallsOnceHoweverOftenItWasAskedFor) {
+TEST_P(Poller, AgainCallsOnceHoweverOftenItWasAskedFor) {
   owner one(context);
   auto peer = connect(one);
   one.socket.again();
@@ -314,7 +317,7 @@ TEST_F(Poller, AgainCallsOnceHoweverOftenItWasAskedFor) {
   EXPECT_EQ(one.calls, 1);
 }
 
-TEST_F(Poller, AgainIsHeardHoweverOftenWithoutAnyEvent) {
+TEST_P(Poller, AgainIsHeardHoweverOftenWithoutAnyEvent) {
   owner one(context);
   auto peer = connect(one);
   one.then = [&] {
@@ -324,7 +327,7 @@ TEST_F(Poller, AgainIsHeardHoweverOftenWithoutAnyEvent) {
   until([&] { return one.calls == 100; });
 }
 
-TEST_F(Poller, WhoAlwaysWantsMoreKeepsNobodyOut) {
+TEST_P(Poller, WhoAlwaysWantsMoreKeepsNobodyOut) {
   owner greedy(context), modest(context);
   auto greedy_peer = connect(greedy);
   auto modest_peer = connect(modest);
@@ -337,7 +340,7 @@ TEST_F(Poller, WhoAlwaysWantsMoreKeepsNobodyOut) {
   greedy.then = nullptr;
 }
 
-TEST_F(Poller, ServesMoreSocketsThanOneRoundTakes) {
+TEST_P(Poller, ServesMoreSocketsThanOneRoundTakes) {
   std::vector<std::unique_ptr<owner>> owners;
   std::vector<tcp::socket> peers;
   for (int i = 0; i < 300; ++i) {
@@ -352,7 +355,7 @@ TEST_F(Poller, ServesMoreSocketsThanOneRoundTakes) {
 }
 
 // Asio waits in the poller: what is Asio's ends the wait, too.
-TEST_F(Poller, WaitsForAsiosTimersAndSockets) {
+TEST_P(Poller, WaitsForAsiosTimersAndSockets) {
   asio::steady_timer timer(context, std::chrono::milliseconds(5));
   bool rang = false;
   timer.async_wait([&](const error_code& failed) { rang = !failed; });
@@ -369,7 +372,7 @@ TEST_F(Poller, WaitsForAsiosTimersAndSockets) {
   speaker.join();
 }
 
-TEST_F(Poller, IsWokenByAPostFromAnotherThread) {
+TEST_P(Poller, IsWokenByAPostFromAnotherThread) {
   for (int i = 0; i < 100; ++i) {
     std::thread poster([this] { asio::post(context, [] {}); });
     EXPECT_EQ(context.run_one(), 1U);
@@ -377,11 +380,14 @@ TEST_F(Poller, IsWokenByAPostFromAnotherThread) {
   }
 }
 
-TEST_F(Poller, HasToBeFirst) {
+TEST_P(Poller, HasToBeFirst) {
   asio::io_context late(1);
   const asio::steady_timer waits(late);
   EXPECT_THROW(gate::poller::of(late), asio::service_already_exists);
 }
+
+INSTANTIATE_TEST_SUITE_P(Waits, Poller, testing::Values(0, 1000),
+                         [](const auto& of) { return of.param == 0 ? std::string("asleep") : std::string("busy"); });
 
 }  // namespace
 }  // namespace fencegate::test

@@ -229,6 +229,14 @@ TEST(EngineConnection, WhoHasSignedInMaySendMore) {
   }
 }
 
+TEST(EngineConnection, WhomTheServerHasShownTheMarksIsNoStrangerWhenItWantsAPassword) {
+  engine_rig rig;
+  rig.arm();
+  rig.host.now_picture.wants_auth = true;
+  rig.client(eleven);
+  EXPECT_FALSE(rig.engine.closing());
+}
+
 TEST(EngineConnection, WhoWasRefusedOrHasLeftIsAStranger) {
   for (const auto& [line, answer] : std::map<std::string, std::string>{
            {"AUTH user wrong", "-WRONGPASS no"}, {"PING", "-NOAUTH no"}, {"HELLO 3", "-NOAUTH no"}}) {

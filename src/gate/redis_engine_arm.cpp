@@ -11,8 +11,8 @@ void redis_engine::append_select(std::string& out, int database) {
   wire::append_command_of(out, std::string_view("SELECT"), std::to_string(database));
 }
 
-// The arm: [UNWATCH] [SELECT 0] WATCH m…  MGET m… epoch  [SELECT n]  MULTI. Nothing of a batch is sent before all of its
-// replies were read.
+// The arm: [INFO server] [UNWATCH] [SELECT 0] WATCH m…  MGET m… epoch  [SELECT n]  MULTI. Nothing of a batch is sent
+// before all of its replies were read.
 //
 // The epoch is read, not watched: it tells of marks that were lost before the MGET. Behind it only the marks count, and
 // FLUSHDB, SWAPDB, eviction or DEL touch the mark that they take away. (A mark that does not exist yet cannot be taken.)
@@ -25,6 +25,7 @@ void redis_engine::start_arm() {
   phase_ = phase::armed;
   return;
 #endif
+  ask_identity();
   // A watch of ours that nothing has ended would keep its dirty flag; the client's own watches must stay.
   if (link_watching_ && !client_watching_) {
     to_backend += "*1\r\n$7\r\nUNWATCH\r\n";

@@ -41,11 +41,7 @@ bool redis_engine::share(const wire::request& r, const command_spec& spec) {
     --own_turns_;
     return false;
   }
-  if (server_.empty()) {
-    ask_identity();
-    return true;
-  }
-  if (!host_.share(my_likeness(), r.raw)) return false;
+  if (server_.empty() || !host_.share(my_likeness(), r.raw)) return false;
   count(spec);
   counted_ = true;
   phase_before_wait_ = phase_;
@@ -53,20 +49,19 @@ bool redis_engine::share(const wire::request& r, const command_spec& spec) {
   return true;
 }
 
-// A link opened later may lead to another server, by the same address.
+// A link opened later may lead to another server, by the same address. Ahead of an arm the question costs no round trip.
 void redis_engine::ask_identity() {
-  leave_armed();
-  phase_ = phase::barrier;
-  to_backend += "*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n";
+  if (gate_.share_writes_from == 0 || private_ || serves_others_ || !server_.empty()) return;
+  wire::append_command_of(to_backend, std::string_view("INFO"), std::string_view("server"));
   expectations_.push_back({awaits::identity});
 }
 
 void redis_engine::identity_done() {
-  server_ = server_in(captured_);
-  private_ = private_ || server_.empty();
-  captured_.clear();
-  phase_ = phase::open;
+  const auto info = std::exchange(captured_, {});
   pop_expectation();
+  server_ = server_in(info);
+  const bool passing = info.starts_with('-') && is_native_error(std::string_view(info).substr(1));
+  private_ = private_ || (server_.empty() && !passing);
 }
 
 // Redis 7.0 notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that change

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,6 +20,9 @@ using boost::system::error_code;
 constexpr std::uint32_t always = EPOLLIN | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 constexpr std::size_t events_at_once = 128;
 constexpr std::uint64_t asios = ~std::uint64_t{0};  // the ticket of Asio's epoll
+
+// A look and a yield to nobody take less, on a slow machine, too.
+constexpr auto crowded_after = std::chrono::microseconds(20);
 
 error_code last_error() { return {errno, boost::system::system_category()}; }
 
@@ -109,16 +113,35 @@ int poller::control(int operation, int descriptor, std::uint32_t events, ticket 
 
 void poller::again(ticket of) { again_.push_back(of); }
 
-int poller::wait(std::span<epoll_event> events, int timeout) const {
-  const auto ask = [&](int how_long) {
-    return ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), how_long);
-  };
-  if (timeout == 0 || busy_poll_.count() == 0) return ask(timeout);
+int poller::ask(std::span<epoll_event> events, int timeout) const {
+  return ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout);
+}
+
+int poller::wait(std::span<epoll_event> events, int timeout) {
+  if (timeout != 0 && busy_poll_.count() != 0 && credit_.may_spin())
+    if (const int found = spin(events); found != 0) return found;
+  return ask(events, timeout);
+}
+
+// 0: nothing came. Who else wants this processor gets it between two looks, and is noticed by the time that it took.
+int poller::spin(std::span<epoll_event> events) {
   const auto end = std::chrono::steady_clock::now() + busy_poll_;
-  do {
-    if (const int found = ask(0); found != 0) return found;
-  } while (std::chrono::steady_clock::now() < end);
-  return ask(timeout);
+  auto looked = end - busy_poll_;
+  for (bool crowded = false, over = false;;) {
+    if (const int found = ask(events, 0); found != 0) {
+      credit_.found();
+      return found;
+    }
+    if (crowded || over) {
+      credit_.in_vain(crowded);
+      return 0;
+    }
+    ::sched_yield();
+    const auto now = std::chrono::steady_clock::now();
+    crowded = now - looked > crowded_after;
+    over = now >= end;
+    looked = now;
+  }
 }
 
 bool poller::turn(int timeout) {

@@ -10,6 +10,7 @@
 
 #include "backend/tls.hpp"
 #include "base/limits.hpp"
+#include "gate/spin_credit.hpp"
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
@@ -48,8 +49,8 @@ class poller final : public boost::asio::execution_context::service {
   ~poller() override;
   static poller& of(boost::asio::io_context& context) { return boost::asio::use_service<poller>(context); }
 
-  // Before it sleeps, the thread asks for this long whether there is something to do: waking up a thread, and a virtual
-  // processor, costs tens of microseconds. 0: it sleeps at once.
+  // Before it sleeps, the thread asks for this long whether there is something to do, while that pays: waking up a thread,
+  // and a virtual processor, costs tens of microseconds. 0: it sleeps at once.
   void busy_poll(std::chrono::microseconds longest) { busy_poll_ = longest; }
 
   // Room for one read, for whoever is being called; what is to be kept is copied from there.
@@ -74,11 +75,14 @@ class poller final : public boost::asio::execution_context::service {
 
   // Waits as long for events (milliseconds; -1: for ever), and calls the owners. → Asio has events, too
   [[nodiscard]] bool turn(int timeout);
-  [[nodiscard]] int wait(std::span<epoll_event> events, int timeout) const;
+  [[nodiscard]] int wait(std::span<epoll_event> events, int timeout);
+  [[nodiscard]] int spin(std::span<epoll_event> events);
+  [[nodiscard]] int ask(std::span<epoll_event> events, int timeout) const;
   void take_again();
 
   int epoll_;
   std::chrono::microseconds busy_poll_{0};
+  spin_credit credit_;
   std::unique_ptr<char[]> scratch_;
   std::vector<slot> slots_;
   std::vector<std::uint32_t> free_;

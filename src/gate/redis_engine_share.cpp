@@ -90,15 +90,15 @@ const likeness& redis_engine::my_likeness() {
       like_.sign_ins == sign_ins_)
     return like_.value;
   like_ = {claims_.generation(), protocol_, database_, sign_ins_, {}};
-  auto& [bytes, commands, server] = like_.value;
-  server = server_;
+  auto& like = like_.value;
+  like.server = server_;
   const auto add = [&](const auto&... words) {
-    wire::append_command_of(bytes, words...);
-    ++commands;
+    wire::append_command_of(like.bytes, words...);
+    ++like.commands;
   };
   if (!sign_in_.empty()) {
-    bytes += sign_in_;
-    ++commands;
+    like.bytes += sign_in_;
+    ++like.commands;
   }
   if (protocol_ != 2) add(std::string_view("HELLO"), std::to_string(protocol_));
   if (database_ != 0) add(std::string_view("SELECT"), std::to_string(database_));
@@ -109,7 +109,7 @@ const likeness& redis_engine::my_likeness() {
   }
   add(std::string_view("CLIENT"), std::string_view("SETNAME"), name);
   add(std::string_view("INFO"), std::string_view("server"));
-  return like_.value;
+  return like;
 }
 
 void redis_engine::on_shared(std::optional<std::string_view> answer) {

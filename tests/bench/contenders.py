@@ -107,9 +107,10 @@ class FencedGate(Gate):
 
 
 # Columns of fenced writes: by default, and with what is off by default.
+BUSY_POLL = {"busy_poll_us": 100}
+TUNED = "share_writes_from: 4, busy_poll_us: 100"
 FENCED = [("fenced", "fencegate fenced", {}),
-          ("shared", "fenced, share_writes_from: 4", {"extra": {"share_writes_from": 4}}),
-          ("busy", "fenced, busy_poll_us: 100", {"process": {"busy_poll_us": 100}})]
+          ("tuned", f"fenced, {TUNED}", {"extra": {"share_writes_from": 4}, "process": BUSY_POLL})]
 
 
 class Contender:

@@ -5,7 +5,7 @@ import statistics
 
 from contenders import THREADS
 from postgres import binary
-from postgres_contenders import TABLES, BenchServer, all_ways
+from postgres_contenders import TABLES, TUNED, BenchServer, all_ways
 from postgres_measure import CONNECTIONS, commit_durably, first_uses, memory, run_copy, run_pgbench, takeovers
 from report import interleave, median, ratio, table, target_table, version
 
@@ -67,10 +67,10 @@ def heading(options):
     yield (f"Measured: pgbench -M prepared, {options.rounds} interleaved rounds of {seconds} s, medians, rows counted. "
            "PostgreSQL synced to disk, autovacuum off. One row of 64 bytes per INSERT. "
            f"HAProxy: TCP mode, {THREADS} threads. PgBouncer: session pooling, 1 thread; keeps its connections to the "
-           f"server. fencegate: {THREADS} threads, each connection with a token. guard: session arms each session once, "
-           "guard: transaction proves the token in each transaction, here without a pooler behind it. UPDATE by hand: "
-           "BEGIN, UPDATE of a mark if it is not higher, the statement, COMMIT, without a proxy; and all of it as one "
-           "statement.")
+           f"server. fencegate: {THREADS} threads, each connection with a token. guard: session arms each session once; "
+           "also with settings for few clients. guard: transaction proves the token in each transaction, here without a "
+           "pooler behind it. UPDATE by hand: BEGIN, UPDATE of a mark if it is not higher, the statement, COMMIT, without "
+           "a proxy; and all of it as one statement.")
     yield "pgbench, PostgreSQL and the proxy share the processors above.\n"
 
 
@@ -132,8 +132,10 @@ def targets(found, times):
     return [
         ("guard: session ≥ PgBouncer in every cell", least(found, cells, "session", "pgbouncer"), ">=", 1.0,
          "{:.2f} of PgBouncer"),
+        (f"… with {TUNED}", least(found, cells, "tuned", "pgbouncer"), ">=", 1.0, "{:.2f} of PgBouncer"),
         ("guard: session ≥ 0.95 of HAProxy in every cell", least(found, cells, "session", "haproxy"), ">=", 0.95,
          "{:.2f} of HAProxy"),
+        (f"… with {TUNED}", least(found, cells, "tuned", "haproxy"), ">=", 0.95, "{:.2f} of HAProxy"),
         ("guard: transaction ≥ 2 × UPDATE by hand, INSERT by 8 clients",
          least(found, [row for row in ("durable-8", "async-8") if row in found], "transaction", "update"), ">=", 2.0,
          "{:.2f} ×"),

@@ -4,12 +4,13 @@ import contextlib
 import os
 
 import psycopg2
-from contenders import LOOPBACK, THREADS, Haproxy
+from contenders import BUSY_POLL, LOOPBACK, THREADS, Haproxy
 from postgres import PgBouncer, PgGate, PostgresServer
 
 USER = "bench"
 TAG = "bench=34"
 CONNECTIONS_MAX = 300
+TUNED = "threads: 1, busy_poll_us: 100"  # for few clients, near their server
 
 TABLES = """
 CREATE TABLE bench_rows (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, client int NOT NULL, body text NOT NULL);
@@ -73,16 +74,16 @@ class SessionPooler(PgBouncer):
 
 
 class BenchGate(PgGate):
-    def __init__(self, server, binary, guard):
-        super().__init__(server, guard=guard, threads=THREADS, binary=binary)
+    def __init__(self, server, binary, guard, threads=THREADS, **settings):
+        super().__init__(server, guard=guard, threads=threads, binary=binary, **settings)
         self.title = f"fencegate-{guard}"
-        self.proof = f"proof-{guard}"
 
     def prove_fence(self):
         """A benchmark of a fence that lets everything through would be worthless."""
-        with contextlib.closing(self.connect(f"{self.proof}=7", user=USER)) as old:
+        proof = f"proof-{self.port}"
+        with contextlib.closing(self.connect(f"{proof}=7", user=USER)) as old:
             old.cursor().execute("INSERT INTO bench_rows (client, body) VALUES (7, 'first')")
-            with contextlib.closing(self.connect(f"{self.proof}=8", user=USER)) as new:
+            with contextlib.closing(self.connect(f"{proof}=8", user=USER)) as new:
                 new.cursor().execute("INSERT INTO bench_rows (client, body) VALUES (8, 'new')")
             refused = None
             try:
@@ -135,6 +136,7 @@ def proxies(server, binary):
     yield "pgbouncer", "PgBouncer", lambda: SessionPooler(server)
     if binary:
         yield "session", "guard: session", lambda: BenchGate(server, binary, "session")
+        yield "tuned", f"the same, {TUNED}", lambda: BenchGate(server, binary, "session", threads=1, process=BUSY_POLL)
         yield "transaction", "guard: transaction", lambda: BenchGate(server, binary, "transaction")
 
 

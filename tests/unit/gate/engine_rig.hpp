@@ -60,13 +60,6 @@ std::string marks(const Marks&... values) {
   return bulks(values..., "e1");
 }
 
-// Redis' answer to INFO server, as bytes.
-inline std::string info_of_server(std::string_view run_id, std::string_view version = "7.0.15") {
-  const std::string text =
-      "# Server\r\nredis_version:" + std::string(version) + "\r\nrun_id:" + std::string(run_id) + "\r\n";
-  return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
-}
-
 inline std::string readable(std::string_view bytes) {
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); ++i) {

@@ -9,6 +9,13 @@
 
 namespace fencegate::test {
 
+// Redis' answer to INFO server, as bytes.
+inline std::string info_of_server(std::string_view run_id, std::string_view version = "7.0.15") {
+  const std::string text =
+      "# Server\r\nredis_version:" + std::string(version) + "\r\nrun_id:" + std::string(run_id) + "\r\n";
+  return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+}
+
 class fake_host : public gate::engine_host {
  public:
   fake_host() {

@@ -18,6 +18,7 @@ class fake_redis {
   // Called in front of each command with its number; a text is answered in place of running the command.
   std::function<std::optional<std::string>(std::size_t, const std::vector<std::string>&)> spoil;
   std::optional<std::size_t> cut_before;       // the link ends in front of this command
+  std::optional<std::size_t> cut_behind;       // or behind this one, whose reply is lost
   std::size_t reply_piece = ~std::size_t{0};   // replies arrive in pieces of this many bytes
   std::map<std::string, fence::token> tokens;  // of the writer under test, by resource
 
@@ -67,6 +68,10 @@ class fake_redis {
       }
       const std::string answered = take(words(one.arguments.begin(), one.arguments.end()));
       replies.push_back(answered);
+      if (cut_behind == replies.size() - 1) {
+        cut = true;
+        break;
+      }
       for (std::size_t i = 0; i < answered.size(); i += std::min(reply_piece, answered.size())) {
         engine.from_backend.append(std::string_view(answered).substr(i, reply_piece));
         engine.on_backend_bytes();
@@ -179,6 +184,7 @@ class fake_redis {
     if (name == "GET") return bulk(value_of(place(command[1])));
     if (name == "PING") return "+PONG\r\n";
     if (name == "CLIENT") return "+OK\r\n";
+    if (name == "INFO") return info_of_server("r1");
     if (name == "HELLO") return command.size() > 1 && command[1] == "3" ? "%0\r\n" : "*0\r\n";
     if (name == "EVAL") return eval(command, inside);
     if (name == "MSET") {

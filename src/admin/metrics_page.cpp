@@ -28,7 +28,7 @@ using prometheus::MetricType;
 constexpr std::array<std::string_view, metrics::request_classes> class_names{"read", "write", "other"};
 constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
     "admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused"};
-constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "draining"};
+constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend"};
 constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
 
 ClientMetric metric_of(const metrics::counter& c) {

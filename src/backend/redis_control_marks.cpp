@@ -83,7 +83,10 @@ void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire
       return try_raise(a);
     }
     const bool raised = a->expected != attempt::expects::this_mark || a->expected_mark != a->target;
-    if (raised) state_->figures.raises_total.add();
+    if (raised) {
+      state_->figures.raises_total.add();
+      state_->figures.takeover_seconds.observe(clock::now() - a->started);
+    }
     if (a->target > a->wanted) return a->done({raise_outcome::kind::stale, false, a->target, {}});
     return a->done({raise_outcome::kind::held, raised, a->target, {}});
   }

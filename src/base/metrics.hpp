@@ -66,8 +66,8 @@ enum class check_outcome : std::uint8_t {
 };
 inline constexpr std::size_t check_outcomes = 9;
 
-enum class connection_rejection : std::uint8_t { limit, backend, draining };
-inline constexpr std::size_t connection_rejections = 3;
+enum class connection_rejection : std::uint8_t { limit, backend };
+inline constexpr std::size_t connection_rejections = 2;
 
 enum class side : std::uint8_t { client, backend };
 inline constexpr std::size_t sides = 2;

@@ -104,6 +104,13 @@ std::optional<rejection> claims::refusal_of(const bound_claim& one) const {
   return because(reason::unavailable);
 }
 
+rejection claims::unavailable(claim_mask mask, std::string detail) const {
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    if ((mask >> i & 1) != 0)
+      return {reason::unavailable, items_[i].cell->resource, items_[i].presented, {}, std::move(detail)};
+  return {reason::unavailable, {}, {}, {}, std::move(detail)};
+}
+
 std::optional<rejection> claims::refusal(claim_mask mask) const {
   for (std::size_t i = 0; i < items_.size(); ++i)
     if ((mask >> i & 1) != 0)

@@ -67,6 +67,8 @@ class claims {
   // As refusal(), for a read: it uses nothing up, so a used token is as good as any other that equals the mark.
   [[nodiscard]] std::optional<fence::rejection> refusal_to_read(claim_mask mask) const;
   [[nodiscard]] std::optional<fence::rejection> refusal_of(const bound_claim& one) const;
+  // That the marks could not be proven, by the first claim of the mask.
+  [[nodiscard]] fence::rejection unavailable(claim_mask mask, std::string detail) const;
 
   struct verdict {
     claim_mask required = 0;                   // fenced by these; 0 and no rejection: passes unfenced

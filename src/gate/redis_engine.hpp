@@ -119,7 +119,7 @@ class redis_engine : private redis_engine_parts {
   progress step_write(const wire::request& r, const backend::command_spec& spec);
   progress step_fenced(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   [[nodiscard]] static bool is_native_error(std::string_view text);
-  progress answer_arm_error(const wire::request& r, const backend::command_spec& spec);
+  progress answer_arm_error(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_unfenced(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
@@ -145,7 +145,7 @@ class redis_engine : private redis_engine_parts {
   void start_queued(const wire::reply_head& head);
   void start_exec(const wire::reply_head& head);
   void finish_batch();
-  void mark_used(claim_mask required);
+  std::size_t mark_used(claim_mask required);
   void wait_and_poll();
   void rewind_batch();
 

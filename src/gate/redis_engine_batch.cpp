@@ -140,7 +140,7 @@ void redis_engine::finish_batch() {
     const auto fenced = std::count_if(applied.begin(), applied.end(), [](const batched& one) { return one.fenced; });
     if (fenced != 0) figures_.checks(metrics::check_outcome::admitted).add(static_cast<std::size_t>(fenced));
     batch_attempts_ = 0;
-    mark_used(batch_.required);
+    figures_.raises_total.add(mark_used(batch_.required));
     if (polled_in_vain) return wait_and_poll();
     if (!batch_.merge_refused) {
       batch_.clear();
@@ -154,14 +154,18 @@ void redis_engine::finish_batch() {
   finish_arm();
 }
 
-void redis_engine::mark_used(claim_mask required) {
+// → how many tokens
+std::size_t redis_engine::mark_used(claim_mask required) {
+  std::size_t used = 0;
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
     auto& one = claims_.items()[i];
     if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
     one.status = claim_status::used;
     one.mark = one.presented;
     marks_.saw_since(listings_, one.cell, one.presented);
+    ++used;
   }
+  return used;
 }
 
 void redis_engine::wait_and_poll() {

@@ -200,7 +200,7 @@ void redis_engine::start_element(const wire::reply_head& head) {
     if (head.is_error()) {
       // EXEC has found another right than the queue, and runs the writes all the same. What is remembered as used is
       // raised by the comparisons, as one that went back.
-      mark_used(batch_.required);
+      static_cast<void>(mark_used(batch_.required));
       return unexpected("using up a token failed");
     }
     return begin(head, sink::drop);

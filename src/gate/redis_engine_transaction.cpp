@@ -132,7 +132,7 @@ void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arg
   tx_.rejected = verdict.rejected;
   if (!tx_.rejected && (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) != 0) {
     tx_.rejected = writes ? claims_.refusal(verdict.required) : claims_.refusal_to_read(verdict.required);
-    if (!tx_.rejected) tx_.rejected = rejection{reason::unavailable, {}, {}, {}, tx_.why_not};
+    if (!tx_.rejected) tx_.rejected = claims_.unavailable(verdict.required, tx_.why_not);
   }
   tx_.last_command = spec.name;
 }
@@ -194,7 +194,7 @@ void redis_engine::finish_transaction() {
   const transaction done = std::exchange(tx_, transaction{});
   if (done.executed) {
     if (done.fenced_commands != 0) figures_.checks(metrics::check_outcome::admitted).add(done.fenced_commands);
-    mark_used(done.written);
+    figures_.raises_total.add(mark_used(done.written));
   }
   if (!done.tailed) {
     phase_ = phase::open;
@@ -205,9 +205,9 @@ void redis_engine::finish_transaction() {
     auto why = claims_.refusal(done.written);
     if (!why) why = claims_.refusal_to_read(done.required != 0 ? done.required : done.armed);
     if (!why && (!arm_gone_back_.empty() || arm_epoch_moved_))
-      why = rejection{reason::unavailable, {}, {}, {}, "the backend lost a mark; it is being put back"};
+      why = claims_.unavailable(done.armed, "the backend lost a mark; it is being put back");
     if (!why && !done.client_watched)
-      why = rejection{reason::unavailable, {}, {}, {}, "somebody touched the mark; send the transaction again"};
+      why = claims_.unavailable(done.armed, "somebody touched the mark; send the transaction again");
     if (why) host_.report(*why, done.last_command, false);
     if (!done.muted) to_client += why ? fence::redis_error(*why) : nil_text();
   }

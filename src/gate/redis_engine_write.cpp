@@ -46,7 +46,7 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
     reject(why, spec.name.empty() ? r.name() : std::string_view(spec.name));
     return progress::taken;
   };
-  if (!host_.picture().ready) return answer({reason::unavailable, {}, {}, {}, host_.picture().problem});
+  if (!host_.picture().ready) return answer(claims_.unavailable(required, host_.picture().problem));
   if (raise_pending(required)) return block();
   const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
   if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) return answer(*why);
@@ -56,10 +56,9 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
           {reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
     return wrap_command(r, required);
   }
-  if (tries_ > limits::batch_attempts_max)
-    return answer({reason::unavailable, {}, {}, {}, "the marks move all the time"});
+  if (tries_ > limits::batch_attempts_max) return answer(claims_.unavailable(required, "the marks move all the time"));
   if (tries_ == 0) arm_error_.clear();  // of an arm behind an earlier batch, maybe long ago: try again
-  if (!arm_error_.empty()) return answer_arm_error(r, spec);
+  if (!arm_error_.empty()) return answer_arm_error(r, spec, required);
   if (phase_ == phase::open) {
     start_arm();
     return block();
@@ -85,7 +84,8 @@ bool redis_engine::is_native_error(std::string_view text) {
   return std::find(std::begin(native), std::end(native), text.substr(0, text.find(' '))) != std::end(native);
 }
 
-redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, const command_spec& spec) {
+redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, const command_spec& spec,
+                                                      claim_mask required) {
   if (!batch_.commands.empty()) return block();
   const std::string text = std::exchange(arm_error_, {});
   if (is_native_error(text)) {
@@ -93,7 +93,7 @@ redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, co
     reply_local("-" + text + "\r\n");
     return progress::taken;
   }
-  reject({reason::unavailable, {}, {}, {}, text}, spec.name.empty() ? r.name() : std::string_view(spec.name));
+  reject(claims_.unavailable(required, text), spec.name.empty() ? r.name() : std::string_view(spec.name));
   return progress::taken;
 }
 
@@ -167,7 +167,7 @@ redis_engine::progress redis_engine::step_replayed(const wire::request& r, const
     return progress::taken;
   }
   if (known.how == replayed::route::give_up) {
-    reject({reason::unavailable, {}, {}, {}, known.text}, spec.name);
+    reject(claims_.unavailable(required, known.text), spec.name);
     return progress::taken;
   }
   if (phase_ == phase::armed) leave_armed();

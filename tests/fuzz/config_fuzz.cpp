@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                       }};
   const auto config = cli::read_config(text, "f", surroundings);
   if (config) {
-    require(!config->redis_gates.empty() || !config->postgres_gates.empty());
+    require(!config->redis_gates.empty() || !config->postgres_gates.empty() || !config->http_gates.empty());
     for (const auto& gate : config->redis_gates) {
       require(!gate.name.empty() && gate.listen != settings::address{} && gate.upstream != settings::address{});
       require(gate.connections_max > 0 && gate.limits_time.connect.count() > 0 && gate.policy.max_step >= 0);

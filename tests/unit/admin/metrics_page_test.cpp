@@ -90,7 +90,7 @@ TEST_F(MetricsPage, ShowsEachValueUnderItsOwnLabel) {
     EXPECT_THAT(all, Contains("fencegate_checks_total{gate=\"cache\",outcome=\"" + std::string(value) + "\"} " +
                               std::to_string(++n)));
   }
-  for (const char* value : {"limit", "backend", "draining"}) {
+  for (const char* value : {"limit", "backend"}) {
     EXPECT_THAT(all, Contains("fencegate_connections_rejected_total{gate=\"cache\",reason=\"" + std::string(value) +
                               "\"} " + std::to_string(++n)));
   }

@@ -208,7 +208,9 @@ TEST(EngineArm, MarksOfAnotherDatabaseProveNothing) {
     rig.backend("-NOPERM no", "+OK", *mark ? marks(mark) : "*2|$-1|$-1", "-NOPERM no", "+OK");
     EXPECT_THAT(rig.sent(), ElementsAre("DISCARD")) << mark;
     rig.backend("+OK");
-    EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN the mark could not be checked: NOPERM no; not applied")) << mark;
+    EXPECT_THAT(rig.answers(),
+                StartsWith("-FENCEDOWN the mark of orders could not be checked: NOPERM no (token 34); not applied"))
+        << mark;
     EXPECT_FALSE(rig.engine.closing());
   }
 }
@@ -347,7 +349,7 @@ TEST(EngineArm, MarksThatNeverComeRightAreGivenUp) {
     rig.backend("+OK", marks("33"), "+OK", "+OK");  // the last one for DISCARD
   }
   EXPECT_EQ(arms, limits::batch_attempts_max + 1);
-  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN the mark of orders could not be checked: the marks move"));
   EXPECT_THAT(rig.sent(), testing::Not(testing::Contains("SET k v")));
 }
 
@@ -358,7 +360,8 @@ TEST(EngineArm, AnUnfitBackendAdmitsNothing) {
   rig.host.now_picture.problem = "the backend is a replica";
   rig.client("SET k v", "GET k");
   EXPECT_THAT(rig.sent(), ElementsAre("GET k"));
-  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEDOWN "), HasSubstr("the backend is a replica")));
+  EXPECT_THAT(rig.answers(),
+              StartsWith("-FENCEDOWN the mark of orders could not be checked: the backend is a replica (token 34)"));
 }
 
 }  // namespace

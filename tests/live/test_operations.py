@@ -16,6 +16,28 @@ from support import (LOOPBACK, PATIENCE, CutProxy, Gate, LiveTest, RedisServer, 
                      eventually, free_port)
 
 MIB = 1024 * 1024
+RSS_MAX = 64 * MIB
+
+
+class LargeValue:
+    """A SET of `big` by a client whose link is armed, which streams it through the gate while it comes."""
+
+    def __init__(self, client, bytes_):
+        assert client.call("SET", "big", "before") == b"OK"
+        self.client, self.left = client, memoryview(encode("SET", "big", b"x" * bytes_))
+
+    def send_what_is_taken(self, patience=1.0):
+        """Returns how much that was when nothing more had been taken for so many seconds, or all was."""
+        before, waits = len(self.left), self.client.sock.gettimeout()
+        self.client.sock.settimeout(patience)
+        with contextlib.suppress(TimeoutError):
+            while self.left:
+                self.left = self.left[self.client.sock.send(self.left[:MIB]) :]
+        self.client.sock.settimeout(waits)
+        return before - len(self.left)
+
+    def send_rest(self):
+        self.client.send(self.left)
 
 
 class OperationsTest(LiveTest):
@@ -349,11 +371,9 @@ class Limits(OperationsTest):
 
 
 class Memory(OperationsTest):
-    RSS_MAX = 64 * MIB
-
     def assert_small(self, gate):
         if "FENCEGATE_SANITIZED" not in os.environ:  # a sanitizer keeps what was freed, and shadows what is used
-            self.assertLess(gate.rss_bytes_max(), self.RSS_MAX)
+            self.assertLess(gate.rss_bytes_max(), RSS_MAX)
 
     def test_a_value_of_256_mb_streams_both_ways(self):
         redis, gate = self.servers()
@@ -369,6 +389,22 @@ class Memory(OperationsTest):
         value = client.reply()
         self.assertEqual(len(value), len(piece) * pieces)
         self.assertTrue(all(value[at : at + len(piece)] == piece for at in range(0, len(value), len(piece))))
+        self.assert_small(gate)
+
+    def test_a_redis_that_takes_nothing_holds_the_client_back(self):
+        redis, gate = self.servers()
+        client = self.client(gate, timeout=120)
+        large = LargeValue(client, 200 * MIB)
+        redis.stop_process()
+        try:
+            sent = large.send_what_is_taken()
+            self.assertLess(sent, RSS_MAX, "the client is read although Redis takes nothing")
+            self.assert_small(gate)
+        finally:
+            redis.continue_process()
+        large.send_rest()
+        self.assertEqual(client.reply(), b"OK")
+        self.assertEqual(redis.cli.call("STRLEN", "big"), 200 * MIB)
         self.assert_small(gate)
 
     def test_a_stale_value_of_64_mb_is_swallowed_not_stored(self):

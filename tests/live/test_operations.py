@@ -360,6 +360,20 @@ class Limits(OperationsTest):
             client.send(encode("GET", "big") * 64)
         eventually(lambda: gate.metric("connections") == 0)
 
+    def test_a_redis_that_takes_nothing_is_given_up_after_the_write_timeout(self):
+        redis, gate = self.servers(extra={"timeouts": {"write": "1s"}})
+        client, other = self.client(gate), self.client(gate)
+        large = LargeValue(client, 200 * MIB)
+        redis.stop_process()
+        try:
+            with contextlib.suppress(OSError):  # it may be closed in the middle
+                self.assertLess(large.send_what_is_taken(), RSS_MAX)
+            self.assertTrue(client.closed())
+            eventually(lambda: gate.metric("connections") == 1)  # the other's link has nothing to send
+        finally:
+            redis.continue_process()
+        self.assertEqual(other.call("GET", "big"), b"before")
+
     def test_every_gauge_returns_to_zero(self):
         _, gate = self.servers()
         clients = [self.client(gate) for _ in range(20)]

@@ -127,6 +127,45 @@ class Draining(OperationsTest):
         self.assertEqual([says("wait", "--seconds", "0"), says("quit")], [1, 1])
 
 
+class CommandLine(OperationsTest):
+    def run_with(self, *arguments):
+        return subprocess.run([os.environ["FENCEGATE"], *arguments], capture_output=True, text=True, timeout=PATIENCE)
+
+    def test_a_configuration_with_errors_is_not_served(self):
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "bad.yaml")
+        with open(path, "w") as file:
+            file.write("gates:\n"
+                       "  - name: cache\n"
+                       "    protocol: redis\n"
+                       "    listen: 127.0.0.1:0\n"
+                       "    upstreem: redis://127.0.0.1:6379\n"
+                       "    policy: {mode: enforced}\n")
+        for command in ("serve", "check"):
+            done = self.run_with(command, "-c", path)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            where = [line.split(": ")[0] for line in done.stderr.splitlines()]
+            self.assertIn(f"{path}:5:5", where, done.stderr)
+            self.assertIn(f"{path}:6:20", where, done.stderr)
+
+    def test_a_configuration_that_is_not_there_is_not_served(self):
+        done = self.run_with("serve", "-c", "/nowhere/fencegate.yaml")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("/nowhere/fencegate.yaml", done.stderr)
+
+    def test_the_version(self):
+        done = self.run_with("--version")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^fencegate \d+\.\d+\.\d+\S*\n$")
+
+    def test_arguments_that_make_no_sense(self):
+        for arguments in ((), ("--nosuch",), ("nosuch",), ("serve",), ("serve", "-c"), ("serve", "-c", "/x", "--nosuch"),
+                          ("serve", "-c", "/x", "nosuch"), ("wait", "--seconds", "soon")):
+            with self.subTest(arguments):
+                done = self.run_with(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn("--help", done.stderr)
+
+
 class Start(OperationsTest):
     def assert_does_not_start(self, config):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:

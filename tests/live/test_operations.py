@@ -1,6 +1,7 @@
 """What operators rely on: draining, a backend that dies, limits, time-outs, bounded memory, unix sockets."""
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -100,6 +101,23 @@ class Draining(OperationsTest):
         gate.terminate()
         self.assertEqual(gate.wait(10), 0)
         self.assertTrue(client.closed())
+
+    def test_metrics_answer_to_the_end(self):
+        gate = self.gate("2s")
+        self.write_in_flight(gate)
+        end = time.monotonic() + 2  # no earlier: the signal is still to come
+        gate.terminate()
+        eventually(lambda: gate.metric("draining") == 1)
+        scrapes = []
+        while gate.child.poll() is None:
+            try:
+                scrapes.append(gate.http("/metrics"))
+            except (OSError, http.client.HTTPException):
+                self.assertGreater(time.monotonic(), end, "no answer while a write is in flight")
+        self.assertEqual(gate.wait(), 0)
+        self.assertEqual({status for status, _ in scrapes}, {200})
+        self.assertIn("\nfencegate_draining 1\n", scrapes[-1][1])
+        self.assertIn('\nfencegate_connections{gate="cache"} 1\n', scrapes[-1][1])
 
     def test_a_second_signal_ends_it_at_once(self):
         gate = self.gate("60s")

@@ -234,6 +234,60 @@ TEST(EngineArm, ASelectThatFailedChangesNothing) {
   EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
 }
 
+// ── an arm that Redis refuses ───────────────────────────────────────────────────────────────────────────────────────
+
+// "SET k v" when `refused` is the answer to the replies of its arm from the first to the last given one.
+struct arm_refused : engine_rig {
+  arm_refused(const std::string& refused, std::size_t first, std::size_t last) {
+    const std::string granted[] = {"+OK", marks("34"), "+OK"};
+    bind("orders=34");
+    client("SET k v");
+    EXPECT_THAT(sent(), ElementsAre(watch, mget, "MULTI"));
+    for (std::size_t i = 0; i < std::size(granted); ++i) backend(first <= i && i <= last ? refused : granted[i]);
+    for (const auto& one : sent()) EXPECT_EQ(one, "DISCARD");
+    if (last < 2) backend("+OK");  // it was in MULTI, and has left it
+  }
+};
+
+constexpr std::pair<std::size_t, std::size_t> replies_of_an_arm[] = {{0, 2}, {0, 0}, {1, 1}, {2, 2}};
+
+// As a client without the gate would have it: libraries retry, wait or go elsewhere by the first word.
+TEST(EngineArm, ErrorsOfTheServersOwnReachTheClientUnchanged) {
+  const std::string texts[] = {"NOAUTH Authentication required.",
+                               "LOADING Redis is loading the dataset in memory",
+                               "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                               "READONLY You can't write against a read only replica.",
+                               "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                               "CLUSTERDOWN The cluster is down",
+                               "MOVED 3999 127.0.0.1:6381",
+                               "ASK 3999 127.0.0.1:6381",
+                               "OOM command not allowed when used memory > 'maxmemory'.",
+                               "MISCONF Redis is configured to save RDB snapshots",
+                               "NOREPLICAS Not enough good replicas to write.",
+                               "TRYAGAIN Multiple keys request during rehashing of slot"};
+  for (const auto& text : texts)
+    for (const auto& [first, last] : replies_of_an_arm) {
+      SCOPED_TRACE(text + ", replies " + std::to_string(first) + " to " + std::to_string(last));
+      arm_refused rig("-" + text, first, last);
+      EXPECT_EQ(rig.answers(), "-" + text + "|");
+      EXPECT_THAT(rig.host.reports, IsEmpty());
+      EXPECT_EQ(rig.figures.checks(metrics::check_outcome::unavailable).value(), 1U);
+      EXPECT_FALSE(rig.engine.closing());
+      rig.client("SET k v");  // it may try again
+      EXPECT_THAT(rig.sent(), testing::IsSupersetOf({watch, mget, "MULTI"}));
+    }
+}
+
+TEST(EngineArm, OtherErrorsAreTheGatesToTell) {
+  for (const std::string text : {"NOPERM no", "ERR unknown command", "BUSYKEY no", "ASKED no", "OOMS", "moved 1 x"})
+    for (const auto& [first, last] : replies_of_an_arm) {
+      SCOPED_TRACE(text + ", replies " + std::to_string(first) + " to " + std::to_string(last));
+      arm_refused rig("-" + text, first, last);
+      EXPECT_EQ(rig.answers(), "-FENCEDOWN the mark could not be checked: " + text + "; not applied|");
+      EXPECT_FALSE(rig.engine.closing());
+    }
+}
+
 // ── what the marks say ──────────────────────────────────────────────────────────────────────────────────────────────
 
 TEST(EngineArm, AHigherMarkIsStaleAndForGood) {

@@ -133,6 +133,33 @@ TEST(EngineConnection, WhatChangesTheConnectionWaitsForAQuietLink) {
   EXPECT_THAT(rig.sent(), ElementsAre("GET b"));
 }
 
+// Redis refuses them inside MULTI, or saves after EXEC only.
+TEST(EngineConnection, WhatSavesIsSentOutsideOfMulti) {
+  for (const std::string line : {"SAVE", "BGSAVE", "BGSAVE SCHEDULE", "BGREWRITEAOF", "bgsave"}) {
+    SCOPED_TRACE(line);
+    engine_rig rig;
+    rig.arm();
+    rig.client(line);
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", line));
+    rig.backend("+OK", "+Background saving started");
+    EXPECT_EQ(rig.answers(), "+Background saving started|");
+    rig.client("SET a 1");
+    EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  }
+}
+
+TEST(EngineConnection, WhatSavesWaitsForTheBatchInFrontOfIt) {
+  for (const std::string line : {"SAVE", "BGSAVE", "BGREWRITEAOF"}) {
+    SCOPED_TRACE(line);
+    engine_rig rig;
+    rig.arm();
+    rig.client("SET a 1", line, "SET b 2");
+    EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC", watch, mget, "MULTI"));
+    rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", line, watch, mget, "MULTI"));
+  }
+}
+
 TEST(EngineConnection, QuitIsAnsweredBehindWhatWasAskedBefore) {
   engine_rig rig;
   rig.client("GET a", "QUIT", "GET b");

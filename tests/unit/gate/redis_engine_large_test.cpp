@@ -165,6 +165,29 @@ TEST(EngineLarge, ItWaitsForTheBatchInFrontOfIt) {
   EXPECT_THAT(sent_shortly(rig), ElementsAre("SET k (large)", "EXEC", watch, mget, "MULTI"));
 }
 
+// A script could not hold it, and our EXEC would end the client's watch.
+TEST(EngineLarge, BetweenWatchAndMultiItIsRefusedAndTheWatchStays) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("WATCH k");
+  rig.backend("+OK");
+  rig.answers();
+  rig.sent();
+  const std::string set = large_set("k");
+  for (std::size_t at = 0; at < set.size(); at += 50'000) rig.client_bytes(std::string_view(set).substr(at, 50'000));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEDENY "), HasSubstr("a value this large cannot be fenced; put it "
+                                                                        "behind MULTI; not applied|")));
+  EXPECT_THAT(rig.host.reports, ElementsAre(HasSubstr("set")));
+  rig.client("MULTI");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));  // neither UNWATCH nor DISCARD
+  rig.backend("+OK", marks("34"), "+OK");
+  rig.client_bytes(set + command("EXEC"));  // where it was told to put it
+  EXPECT_THAT(sent_shortly(rig), ElementsAre("SET k (large)", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+QUEUED|*1|+OK|");
+}
+
 // ── blocking writes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct polling : engine_rig {

@@ -2,7 +2,7 @@
 
 import time
 
-from fault_table import Bench, FaultTest, answer
+from fault_table import Bench, Fault, FaultTest, answer, own_transaction, watched_key_changes
 from support import Resp, eventually, main
 
 DAMAGES = {
@@ -30,7 +30,7 @@ class DamagedMark(FaultTest):
     def test_each_damage_at_each_step(self):
         for name, damage in DAMAGES.items():
             for step in (self.before_it_connects, self.between_its_writes, self.inside_its_transaction,
-                         self.while_it_watches):
+                         self.while_it_watches, self.what_it_watches_changes, self.what_it_watches_stays):
                 with self.subTest(damage=name, step=step.__name__):
                     self.bench.settle()
                     got = step(damage)
@@ -67,6 +67,23 @@ class DamagedMark(FaultTest):
         self.assertEqual([client.call("WATCH", "data:w"), self.bench.write(client, "before")], [b"OK", "done"])
         damage(self.bench)
         return self.bench.write(client, "after")
+
+    def what_it_watches_changes(self, damage):
+        got = watched_key_changes(self.bench, self.fault(damage))
+        self.assertNotEqual(got, "done")
+        return got
+
+    def what_it_watches_stays(self, damage):
+        got = own_transaction(self.bench, self.fault(damage), lambda watched: None)
+        self.assertEqual(self.bench.log(), [b"mine"] if got == "done" else [])
+        if got == "nil":  # only where the mark was put back: the gate has left its MULTI for that, which ends the watch
+            self.assertEqual(self.bench.mark(), b"33")
+            self.assertEqual(self.bench.fresh_write(33), "done")
+        return got
+
+    @staticmethod
+    def fault(damage):
+        return Fault("damaged", damage, lambda bench: None)
 
     def test_a_mark_that_has_expired(self):
         """The key is past its time but not yet removed: WATCH alone does not see a change."""

@@ -12,6 +12,8 @@ import time
 import unittest
 from pathlib import Path
 
+import support
+
 DEMO = Path(__file__).resolve().parents[1] / "demo"
 DEADLINE = 60
 LAST_LINE = "figures of http sidecar A"
@@ -325,6 +327,12 @@ class Demo(unittest.TestCase):
         self.assertEqual((status, output), (2, ""))
         self.assertIn("psycopg2 is not installed", errors)
 
+    def assert_append_only(self, told):
+        """Marks must survive a restart of Redis, here as elsewhere."""
+        port = re.search(r"redis-cli -p (\d+) GET .*the mark as Redis keeps it", told)[1]
+        with support.Resp(int(port)) as redis:
+            self.assertEqual(redis.call("CONFIG", "GET", "appendonly"), [b"appendonly", b"yes"])
+
     def serve_then(self, signum):
         """Starts the demo without --once, sends it the signal once it serves; returns its exit status."""
         demo = self.start()
@@ -335,6 +343,7 @@ class Demo(unittest.TestCase):
                 break
         else:
             self.fail("".join(told) + demo.stderr.read())
+        self.assert_append_only("".join(told))
         started = children(demo.pid)
         self.assertEqual(len(started), 13, "Redis, PostgreSQL, a service, two sidecars of each; four check-then-forward "
                                            "proxies")

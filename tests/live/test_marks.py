@@ -104,6 +104,30 @@ class Raising(MarksTest):
         self.assertEqual(redis.cli.call("GET", "k"), b"old")
         self.assertEqual(redis.cli.call("GET", mark_key("orders")), b"34")
 
+    def test_raises_and_checks_are_counted_and_timed(self):
+        redis = self.start(RedisServer())
+        gate = self.start(Gate(redis))
+
+        def figures():
+            return [gate.metric(name) for name in ("raises_total", "check_duration_seconds_count", "overhead_seconds_count")]
+        before = figures()
+        client = self.start(Resp(gate.port, name="fence:orders=33"))
+        bound = figures()
+        self.assertEqual(bound[0] - before[0], 1)
+        self.assertGreater(bound[1], before[1], "the raise")
+        self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        written = figures()
+        self.assertEqual(written[0], bound[0], "a write raises nothing")
+        self.assertGreater(written[1], bound[1], "the arm")
+        self.assertGreater(written[2], bound[2], "what the client sent")
+        self.start(Resp(gate.port, name="fence:orders=33"))
+        self.assertEqual(figures()[0], written[0], "the mark is there")
+        self.start(Resp(gate.port, name="fence:orders=34"))
+        self.assertEqual(figures()[0] - written[0], 1)
+        for name in ("check_duration_seconds", "overhead_seconds"):
+            self.assertGreater(gate.metric(name + "_sum"), 0)
+            self.assertEqual(gate.metric(name + "_bucket", le="+Inf"), gate.metric(name + "_count"))
+
     def test_a_rejection_names_resource_token_and_mark_and_says_not_applied(self):
         _, gate = self.servers()
         self.holder(gate, "orders=34")

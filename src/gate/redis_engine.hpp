@@ -222,6 +222,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] std::vector<std::string_view> large_arguments() const;
   [[nodiscard]] bool decide_large();
   [[nodiscard]] bool decide_large_write();
+  [[nodiscard]] std::optional<fence::rejection> refusal_of_large_read();
   [[nodiscard]] bool late_check();
   void finish_large();
   bool swallow_large(std::string answer, bool replaces);

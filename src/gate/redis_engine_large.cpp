@@ -11,6 +11,18 @@ using backend::command_role;
 using fence::reason;
 using fence::rejection;
 
+namespace {
+
+bool any_read_enforced(const settings::redis_gate& gate) {
+  const auto enforces = [](const fence::policy& p) {
+    return p.read == fence::reads::fence && p.mode == fence::enforcement::enforce;
+  };
+  return enforces(gate.policy) || std::any_of(gate.resources.begin(), gate.resources.end(),
+                                              [&](const fence::key_rule& rule) { return enforces(rule.rules()); });
+}
+
+}  // namespace
+
 void redis_engine::start_large() {
   large_ = std::make_unique<large>(decoder_);
   large_->muted = reply_off_ || skip_next_;
@@ -79,8 +91,16 @@ bool redis_engine::decide_large() {
   }
   switch (l.spec->role) {
     case read:
-    case other:
     case blocking_read:
+      // Without rules its keys are no matter: what is refused now leaves the connection as it is.
+      keys_.clear();
+      if (gate_.resources.empty())
+        if (const auto why = refusal_of_large_read()) {
+          host_.report(*why, l.spec->name, false);
+          return swallow_large(fence::redis_error(*why), false);
+        }
+      [[fallthrough]];
+    case other:
       if (phase_ == phase::armed) leave_armed();
       l.how = large::route::bare;
       return true;
@@ -141,6 +161,17 @@ bool redis_engine::decide_large_write() {
   return true;
 }
 
+// A read is sent while it still comes: by its end the marks may be others than those that were proven at its start. In
+// the client's own MULTI it runs at EXEC. REQUIRES: its keys in keys_, as far as they count.
+std::optional<rejection> redis_engine::refusal_of_large_read() {
+  if (!claims_.reads_may_be_fenced()) return std::nullopt;
+  claims_.learn_from_memory();
+  const auto verdict = claims_.judge_read(large_arguments(), keys_);
+  if (verdict.would_be) host_.report(*verdict.would_be, large_->spec->name, true);
+  if (verdict.rejected || verdict.required == 0) return verdict.rejected;
+  return rejection{reason::refused, {}, {}, {}, "a read this large cannot be fenced; put it behind MULTI"};
+}
+
 // All keys are known now. False: the command is never completed, and both connections end behind earlier answers.
 bool redis_engine::late_check() {
   large& l = *large_;
@@ -156,10 +187,14 @@ bool redis_engine::late_check() {
   }
   if (reserved) why = rejection{reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"};
   const bool writes = l.spec->role == command_role::write;
-  if (!why && search == backend::key_search::ask_server && writes && !gate_.resources.empty())
+  const bool reads = l.spec->role == command_role::read || l.spec->role == command_role::blocking_read;
+  const bool fenced = writes || (reads && claims_.reads_may_be_fenced() && any_read_enforced(gate_));
+  if (!why && search == backend::key_search::ask_server && fenced && !gate_.resources.empty())
     why = rejection{reason::refused, {}, {}, {}, "the command is too large for its keys to be asked for"};
   if (!why && l.how == large::route::transaction) {
     judge_in_transaction(arguments, *l.spec);
+  } else if (!why && reads && !gate_.resources.empty()) {
+    why = refusal_of_large_read();
   } else if (!why && writes) {
     const auto verdict = claims_.judge(arguments, keys_);
     why = verdict.rejected;

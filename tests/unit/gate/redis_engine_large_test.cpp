@@ -188,6 +188,111 @@ TEST(EngineLarge, BetweenWatchAndMultiItIsRefusedAndTheWatchStays) {
   EXPECT_EQ(rig.answers(), "+OK|+QUEUED|*1|+OK|");
 }
 
+// ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+settings::redis_gate fenced_reads(fence::enforcement mode = fence::enforcement::enforce) {
+  return with_policy([&](auto& p) {
+    p.mode = mode;
+    p.read = fence::reads::fence;
+  });
+}
+
+std::string large_of(std::string_view words, const std::string& last = std::string(large_bytes, 'x')) {
+  std::string out = command(std::string(words) + " ''");
+  out.resize(out.size() - std::string_view("$0\r\n\r\n").size());
+  return out + "$" + std::to_string(last.size()) + "\r\n" + last + "\r\n";
+}
+
+TEST(EngineLarge, AReadThatNeedsAProofIsRefused) {
+  engine_rig rig(fenced_reads());
+  rig.bind("orders=34");
+  rig.client_bytes(large_of("BITCOUNT"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEDENY "), HasSubstr("put it behind MULTI")));
+  EXPECT_THAT(rig.host.reports, ElementsAre("refused bitcount"));
+  EXPECT_FALSE(rig.engine.closing());
+  rig.client_bytes(large_of("PING"));  // reads nothing
+  EXPECT_FALSE(rig.engine.to_backend.empty());
+}
+
+TEST(EngineLarge, AStaleReaderIsToldSo) {
+  engine_rig rig(fenced_reads());
+  rig.bind("orders=34");
+  rig.mark_memory.cell("orders")->saw(fence::token(35));
+  rig.client_bytes(large_of("MGET k"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale mget"));
+}
+
+TEST(EngineLarge, AReadWhoseKeysComeLateIsNeverCompleted) {
+  auto settings = fenced_reads();
+  settings.unmatched = fence::unmatched::pass;
+  settings.resources.push_back(fence::key_rule::compile("acct:*", "orders", settings.policy).value());
+  engine_rig rig(settings);
+  rig.bind("orders=34");
+  std::string free, bound;
+  for (int i = 0; i < 30'000; ++i) free += "$6\r\nfree:k\r\n";
+  bound = "*30002\r\n$4\r\nMGET\r\n" + free + "$6\r\nacct:1\r\n";
+  free = "*30002\r\n$4\r\nMGET\r\n" + free + "$6\r\nfree:1\r\n";
+  rig.client_bytes(free);
+  EXPECT_EQ(std::exchange(rig.engine.to_backend, {}), free);
+  rig.backend("*0");
+  EXPECT_EQ(rig.answers(), "*0|");
+  rig.client_bytes(bound);
+  EXPECT_LT(rig.engine.to_backend.size(), bound.size());
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY "));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+// A module's read: its keys are asked of the server.
+std::shared_ptr<const backend::command_table> commands_of_a_module() {
+  const auto raw = reply("*1|*6|$8|mod.read|:-2|*2|+readonly|+movablekeys|:0|:0|:0");
+  return backend::command_table::build((*wire::parse_value(raw))->first, {}).value();
+}
+
+TEST(EngineLarge, AReadWhoseKeysOnlyTheServerKnowsIsNeverCompleted) {
+  for (const bool inside : {false, true}) {
+    auto settings = fenced_reads();
+    settings.resources.push_back(fence::key_rule::compile("acct:*", "orders", settings.policy).value());
+    engine_rig rig(settings);
+    rig.host.now_picture.commands = commands_of_a_module();
+    rig.bind("orders=34");
+    if (inside) {
+      rig.client("MULTI");
+      rig.backend("+OK", marks("34"), "+OK");
+      EXPECT_EQ(rig.answers(), "+OK|");
+    }
+    rig.sent();
+    const auto read = large_of("MOD.READ acct:1");
+    rig.client_bytes(read);
+    EXPECT_LT(rig.engine.to_backend.size(), read.size());
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY "));
+    EXPECT_TRUE(rig.engine.closing());
+  }
+}
+
+TEST(EngineLarge, AReadIsFencedByTheClientsOwnTransaction) {
+  engine_rig rig(fenced_reads());
+  rig.bind("orders=34");
+  rig.client("MULTI");
+  rig.backend("+OK", marks("34"), "+OK");
+  rig.client_bytes(large_of("MGET k") + command("EXEC"));
+  rig.sent();
+  rig.backend("+QUEUED", "*-1", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("+OK|+QUEUED|-FENCED "));
+}
+
+TEST(EngineLarge, AMonitoredReadGoesBare) {
+  engine_rig rig(fenced_reads(fence::enforcement::monitor));
+  rig.bind("orders=34");
+  rig.mark_memory.cell("orders")->saw(fence::token(35));
+  const auto mget = large_of("MGET k");
+  rig.client_bytes(mget);
+  EXPECT_EQ(rig.engine.to_backend, mget);
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale mget (monitor)"));
+}
+
 // ── blocking writes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct polling : engine_rig {

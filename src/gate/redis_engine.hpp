@@ -225,6 +225,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] std::optional<fence::rejection> refusal_of_large_read();
   [[nodiscard]] bool late_check();
   void finish_large();
+  bool refuse_large(const fence::rejection& why, std::string_view command = {});  // "": its name
   bool swallow_large(std::string answer, bool replaces);
   void finish_streamed_batch();
 

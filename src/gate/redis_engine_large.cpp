@@ -78,9 +78,11 @@ bool redis_engine::decide_large() {
   muted_ = l.muted;
   const bool has_second = arguments.size() > 1 && arguments[1].whole();
   l.spec = &host_.picture().commands->find(arguments[0].head, has_second ? std::string_view(arguments[1].head) : "");
+  l.name = l.spec->name.empty() ? arguments[0].head : l.spec->name;
   private_ = private_ || l.spec->stays_with_connection;
   l.table = host_.picture().commands;
   // Its subcommand decides what it is.
+  if (l.spec->role == refused) return refuse_large({reason::refused, {}, {}, {}, refusal_text(*l.spec)});
   if (l.spec->container && !has_second)
     return swallow_large("-ERR this command is too large\r\n", phase_ == phase::transaction);
   if (phase_ == phase::transaction) {
@@ -95,28 +97,32 @@ bool redis_engine::decide_large() {
       // Without rules its keys are no matter: what is refused now leaves the connection as it is.
       keys_.clear();
       if (gate_.resources.empty())
-        if (const auto why = refusal_of_large_read()) {
-          host_.report(*why, l.spec->name, false);
-          return swallow_large(fence::redis_error(*why), false);
-        }
+        if (const auto why = refusal_of_large_read()) return refuse_large(*why);
       [[fallthrough]];
     case other:
       if (phase_ == phase::armed) leave_armed();
       l.how = large::route::bare;
       return true;
     case write: return decide_large_write();
+    case fence:
+      if (has_second && wire::iequals(arguments[1].head, "CALL"))
+        return refuse_large(
+            {reason::refused,
+             {},
+             {},
+             {},
+             "FENCE CALL takes no command larger than 256 KiB; send it on a connection that carries the "
+             "token itself (FENCE SET, or the client's name)"},
+            "fence|call");
+      [[fallthrough]];
     default: return swallow_large("-ERR this command is too large\r\n", false);
   }
 }
 
 bool redis_engine::decide_large_write() {
   large& l = *large_;
-  const auto refuse = [&](const rejection& why) {
-    host_.report(why, l.spec->name, false);
-    return swallow_large(fence::redis_error(why), false);
-  };
   if (host_.picture().commands == backend::command_table::empty())
-    return refuse({reason::unavailable, {}, {}, {}, host_.picture().problem});
+    return refuse_large({reason::unavailable, {}, {}, {}, host_.picture().problem});
   claims_.learn_from_memory();
   // Keys that come later are judged before the last byte is sent; what is certain by now saves the transfer.
   auto verdict = claims::verdict{};
@@ -124,29 +130,29 @@ bool redis_engine::decide_large_write() {
     verdict = claims_.judge({}, {});
   else
     verdict.required = claims_.held();
-  if (verdict.rejected) return refuse(*verdict.rejected);
+  if (verdict.rejected) return refuse_large(*verdict.rejected);
   if (verdict.required == 0) {
     if (phase_ == phase::armed) leave_armed();
     l.how = large::route::bare;
     return true;
   }
-  if (!host_.picture().ready) return refuse({reason::unavailable, {}, {}, {}, host_.picture().problem});
+  if (!host_.picture().ready) return refuse_large({reason::unavailable, {}, {}, {}, host_.picture().problem});
   if (raise_pending(verdict.required)) {
     blocked_ = true;
     return false;
   }
   if (gate_.resources.empty())
-    if (const auto why = claims_.refusal(verdict.required)) return refuse(*why);
+    if (const auto why = claims_.refusal(verdict.required)) return refuse_large(*why);
   if (client_watching_)
-    return refuse({reason::refused,
-                   {},
-                   {},
-                   {},
-                   "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
+    return refuse_large({reason::refused,
+                         {},
+                         {},
+                         {},
+                         "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
   if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
-  if (!arm_error_.empty()) return refuse({reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})});
+  if (!arm_error_.empty()) return refuse_large({reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})});
   if (tries_ > limits::batch_attempts_max)
-    return refuse({reason::unavailable, {}, {}, {}, "the marks move all the time"});
+    return refuse_large({reason::unavailable, {}, {}, {}, "the marks move all the time"});
   if (phase_ == phase::armed && (verdict.required & ~armed_mask_) != 0) leave_armed();
   if (phase_ == phase::open) {
     start_arm();
@@ -167,7 +173,7 @@ std::optional<rejection> redis_engine::refusal_of_large_read() {
   if (!claims_.reads_may_be_fenced()) return std::nullopt;
   claims_.learn_from_memory();
   const auto verdict = claims_.judge_read(large_arguments(), keys_);
-  if (verdict.would_be) host_.report(*verdict.would_be, large_->spec->name, true);
+  if (verdict.would_be) host_.report(*verdict.would_be, large_->name, true);
   if (verdict.rejected || verdict.required == 0) return verdict.rejected;
   return rejection{reason::refused, {}, {}, {}, "a read this large cannot be fenced; put it behind MULTI"};
 }
@@ -203,11 +209,11 @@ bool redis_engine::late_check() {
       why = claims_.refusal(verdict.required);
       if (!why) why = rejection{reason::unavailable, {}, {}, {}, "the key's resource was not armed"};
     }
-    if (verdict.would_be) host_.report(*verdict.would_be, l.spec->name, true);
+    if (verdict.would_be) host_.report(*verdict.would_be, l.name, true);
     batch_.required = l.how == large::route::fenced ? verdict.required : 0;
   }
   if (!why) return true;
-  host_.report(*why, l.spec->name, false);
+  host_.report(*why, l.name, false);
   muted_ = l.muted;
   // Behind an arm nothing of the client's is in flight: it gets the answer at once.
   if (l.how == large::route::fenced && !expectations_.empty()) {
@@ -256,6 +262,11 @@ void redis_engine::finish_large() {
       send_exec();
       break;
   }
+}
+
+bool redis_engine::refuse_large(const rejection& why, std::string_view command) {
+  host_.report(why, command.empty() ? std::string_view(large_->name) : command, false);
+  return swallow_large(fence::redis_error(why), phase_ == phase::transaction);
 }
 
 bool redis_engine::swallow_large(std::string answer, bool replaces) {

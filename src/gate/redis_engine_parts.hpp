@@ -156,6 +156,7 @@ struct redis_engine_parts {
     wire::large_request request;
     enum class route : std::uint8_t { undecided, bare, fenced, transaction, swallow } how = route::undecided;
     const backend::command_spec* spec = nullptr;
+    std::string name;           // in the log
     std::string answer;         // swallow: what the client gets at its end
     bool replaces = false;      // swallow: inside a transaction, which the answer spoils
     std::size_t inspected = 0;  // bytes at the front of from_client that were inspected, not yet sent

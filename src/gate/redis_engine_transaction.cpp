@@ -89,9 +89,12 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
       ++tx_.commands;
       break;
     }
-    case refused:
-      replace_in_transaction(fence::redis_error({reason::refused, {}, {}, {}, refusal_text(spec)}));
+    case refused: {
+      const rejection why{reason::refused, {}, {}, {}, refusal_text(spec)};
+      host_.report(why, spec.name.empty() ? r.name() : std::string_view(spec.name), false);
+      replace_in_transaction(fence::redis_error(why));
       return progress::taken;
+    }
     case client_setname:
     case fence:
     case hello:

@@ -293,6 +293,48 @@ TEST(EngineLarge, AMonitoredReadGoesBare) {
   EXPECT_THAT(rig.host.reports, ElementsAre("stale mget (monitor)"));
 }
 
+TEST(EngineLarge, WhatIsRefusedIsRefusedLikeASmallOne) {
+  for (const auto mode : {fence::enforcement::enforce, fence::enforcement::monitor}) {
+    engine_rig rig(with_policy([&](auto& p) { p.mode = mode; }));
+    rig.client("FUNCTION RESTORE x");
+    const auto small = rig.answers();
+    EXPECT_THAT(small, StartsWith("-FENCEDENY FUNCTION RESTORE could damage marks"));
+    rig.client_bytes(large_of("FUNCTION RESTORE"));
+    EXPECT_EQ(rig.answers(), small);
+    rig.client_bytes(large_of("MIGRATE host 1 '' 0 10 KEYS k"));
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY MIGRATE "));
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_THAT(rig.host.reports,
+                ElementsAre("refused function|restore", "refused function|restore", "refused migrate"));
+  }
+}
+
+TEST(EngineLarge, WhatIsRefusedSpoilsATransactionLikeASmallOne) {
+  engine_rig rig;
+  rig.client("MULTI");
+  rig.backend("+OK");
+  rig.answers();
+  rig.sent();
+  rig.client("FUNCTION RESTORE x");
+  rig.client_bytes(large_of("FUNCTION RESTORE"));
+  EXPECT_THAT(rig.sent(), ElementsAre("FENCEGATE.REFUSED", "FENCEGATE.REFUSED"));
+  rig.backend("-ERR unknown command");
+  const auto small = rig.answers();
+  EXPECT_THAT(small, StartsWith("-FENCEDENY FUNCTION RESTORE could damage marks"));
+  rig.backend("-ERR unknown command");
+  EXPECT_EQ(rig.answers(), small);
+  EXPECT_THAT(rig.host.reports, ElementsAre("refused function|restore", "refused function|restore"));
+}
+
+TEST(EngineLarge, ACallSaysWhatToDoInstead) {
+  engine_rig rig;
+  rig.client_bytes(large_of("FENCE CALL orders 34 SET k"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("-FENCEDENY "), HasSubstr("FENCE SET")));
+  EXPECT_THAT(rig.host.reports, ElementsAre("refused fence|call"));
+  EXPECT_FALSE(rig.engine.closing());
+}
+
 // ── blocking writes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct polling : engine_rig {

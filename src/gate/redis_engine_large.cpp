@@ -252,6 +252,7 @@ void redis_engine::finish_large() {
       break;
     case large::route::fenced:
       batch_.streamed = true;
+      batch_.name = done->name;
       batch_.muted = muted_;
       batch_.commands.push_back({0, true, muted_, done->spec->denyoom || done->spec->noscript, {}});
 #ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
@@ -290,7 +291,7 @@ void redis_engine::finish_streamed_batch() {
                       {},
                       {},
                       batch_.abort_text.empty() ? "somebody touched the mark; send it again" : batch_.abort_text};
-    host_.report(*why, "(large)", false);
+    host_.report(*why, batch_.name, false);
     answer = fence::redis_error(*why);
   }
   if (!one.muted) to_client += answer;

@@ -95,6 +95,7 @@ struct redis_engine_parts {
     std::vector<batched> commands;
     claim_mask required = 0;
     bool streamed = false;
+    std::string name;  // streamed: of its command, in the log
     bool polled = false;
     std::size_t plain_sets = 0;  // of the commands: SET key value, whose reply is for the client
     bool merged = false;         // they were sent as one SET and one MSET

@@ -335,6 +335,17 @@ TEST(EngineLarge, ACallSaysWhatToDoInstead) {
   EXPECT_FALSE(rig.engine.closing());
 }
 
+TEST(EngineLarge, WhatIsDroppedIsNamed) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client_bytes(large_of("APPEND k"));
+  rig.backend("+OK", marks("34"), "+OK");
+  rig.backend("+QUEUED", "*-1", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale append"));
+  rig.client_bytes(large_of("MOD.WRITE k"));  // no command of the table
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale append", "stale MOD.WRITE"));
+}
+
 // ── blocking writes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct polling : engine_rig {

@@ -140,7 +140,7 @@ void claims::need_resource(const std::string& resource, const fence::policy& rul
     const bool raise_first = items_[i].status == claim_status::unraised;
     const auto why = raise_first ? std::nullopt : read ? refusal_to_read(mask) : refusal(mask);
     if (why) return reject(rules, *why, out);
-    if (rules.mode == fence::enforcement::enforce) out.required |= mask;
+    (rules.mode == fence::enforcement::enforce ? out.required : out.monitored) |= mask;
     return;
   }
   if (read || rules.missing == fence::missing_token::allow) return;

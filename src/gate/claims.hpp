@@ -72,6 +72,7 @@ class claims {
 
   struct verdict {
     claim_mask required = 0;                   // fenced by these; 0 and no rejection: passes unfenced
+    claim_mask monitored = 0;                  // would be fenced by these, whose rules are in monitor mode
     std::optional<fence::rejection> rejected;  // not to be sent
     std::optional<fence::rejection> would_be;  // monitor mode: what would have been answered
   };

@@ -134,7 +134,6 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
   const auto& spec = find_spec(r);
   muted_ = reply_off_ || skip_next_;
   if (!replay_.empty()) muted_ = replay_.front().muted;
-  const bool was_caching = std::exchange(caching_, false);
   const bool skipping = skip_next_;
   const bool counted = !replay_.empty();
   progress p = progress::blocked;
@@ -147,10 +146,8 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
   } else {
     p = step_plain(r, spec);
   }
-  if (p == progress::blocked) {
-    caching_ = was_caching;
-    return p;
-  }
+  if (p == progress::blocked) return p;
+  if (spec.role != command_role::client_caching) caching_ = false;
   if (!counted && !std::exchange(counted_, false)) count(wrapped_spec(r, spec));
   private_ = private_ || spec.stays_with_connection;
   if (skipping && spec.role != command_role::client_reply) skip_next_ = false;

@@ -121,6 +121,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] static bool is_native_error(std::string_view text);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
+  progress step_monitored(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   progress step_unfenced(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
   progress step_replayed(const wire::request& r, const backend::command_spec& spec);
@@ -188,6 +189,7 @@ class redis_engine : private redis_engine_parts {
   void protocol_error(std::string_view message);
   void end_input();
   void peek_marks();
+  void note_monitored(claim_mask claims, std::string_view name);
   void peek_done(std::string_view raw);
 
   // ── FENCE, and the wrapper script (redis_engine_fence.cpp)
@@ -334,8 +336,8 @@ class redis_engine : private redis_engine_parts {
   bool keys_asked_ = false;
   bool raise_tried_ = false;  // for the command at hand
   int raise_round_ = 1;
-  std::size_t peeked_writes_ = 0;
-  bool peeking_ = false;
+  std::vector<peeked> peeked_;
+  bool peeking_ = false;  // no claim is bound or unbound meanwhile: that waits until nothing is in flight
   std::string probe_answer_;
   std::string probe_error_;  // the server's, with its CRLF
 };

@@ -1,6 +1,7 @@
 // Commands that change what the connection is: each is a barrier, sent alone, and its reply decides.
 #include "gate/redis_engine.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 namespace fencegate::gate {
@@ -217,7 +218,7 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
 // In monitor mode nothing is enforced; the marks are read in front of writes so that what would have been rejected can be
 // counted.
 void redis_engine::peek_marks() {
-  if (phase_ != phase::open || caching_ || client_watching_ || claims_.items().empty() || peeking_) return;
+  if (phase_ != phase::open || claims_.items().empty() || peeking_) return;
   std::vector<std::string_view> command{"MGET"};
   for (const auto& one : claims_.items()) command.push_back(one.cell->key);
   if (database_ != 0) {
@@ -233,10 +234,21 @@ void redis_engine::peek_marks() {
   peeking_ = true;
 }
 
+// A write that the marks would have to admit: counted when they are known.
+void redis_engine::note_monitored(claim_mask claims, std::string_view name) {
+  if (!peeking_) return figures_.checks(metrics::check_outcome::admitted).add();
+  const auto same = [&](const peeked& one) { return one.claims == claims && one.name == name; };
+  const auto found = std::find_if(peeked_.begin(), peeked_.end(), same);
+  if (found != peeked_.end())
+    ++found->writes;
+  else
+    peeked_.push_back({claims, std::string(name), 1});
+}
+
 void redis_engine::peek_done(std::string_view raw) {
   peeking_ = false;
   const auto parsed = wire::parse_value(raw);
-  const auto writes = std::exchange(peeked_writes_, 0);
+  const auto writes = std::exchange(peeked_, {});
   if (parsed.has_error() || !*parsed || (*parsed)->first.type != '*') return;
   const auto& marks = (*parsed)->first.elements;
   for (std::size_t i = 0; i < marks.size() && i < claims_.items().size(); ++i) {
@@ -244,13 +256,11 @@ void redis_engine::peek_done(std::string_view raw) {
     if (mark.has_value()) claims_.items()[i].cell->saw(*mark);
   }
   claims_.learn_from_memory();
-  for (const auto& one : claims_.items()) {
-    const auto why = claims_.refusal_of(one);
-    if (!why) continue;
-    for (std::size_t i = 0; i < writes; ++i) host_.report(*why, "write", true);
-    return;
+  for (const auto& one : writes) {
+    const auto why = claims_.refusal(one.claims);
+    if (!why) figures_.checks(metrics::check_outcome::admitted).add(one.writes);
+    for (std::size_t i = 0; why && i < one.writes; ++i) host_.report(*why, one.name, true);
   }
-  figures_.checks(metrics::check_outcome::admitted).add(writes);
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -142,6 +142,13 @@ struct redis_engine_parts {
     bool muted = false;
     std::string last_command;
   };
+  // Writes of one kind that were sent behind a look at the marks whose answer is still to come.
+  struct peeked {
+    claim_mask claims;  // that they need
+    std::string name;
+    std::size_t writes;
+  };
+  static constexpr std::size_t peeked_max = 64;  // kinds; then the next one waits for the answer
   // A command in the wrapper script.
   struct wrapped {
     std::string raw;  // as received

@@ -26,16 +26,33 @@ redis_engine::progress redis_engine::step_write(const wire::request& r, const co
     reject(*verdict.rejected, spec.name.empty() ? r.name() : std::string_view(spec.name));
     return progress::taken;
   }
-  if (verdict.required != 0) return step_fenced(r, spec, verdict.required);
-  const bool monitored = !claims_.items().empty() && gate_.policy.mode == fence::enforcement::monitor;
-  if (monitored && batch_.commands.empty()) peek_marks();
-  const auto p = step_unfenced(r, spec);
-  if (p == progress::taken) {
-    if (verdict.would_be)
-      host_.report(*verdict.would_be, spec.name, true);
-    else if (monitored)
-      ++peeked_writes_;
+  if (verdict.required == 0) return step_monitored(r, spec, verdict);
+  const std::size_t before = batch_.commands.size();
+  const auto p = step_fenced(r, spec, verdict.required);
+  if (verdict.would_be && batch_.commands.size() > before) host_.report(*verdict.would_be, spec.name, true);
+  return p;
+}
+
+// A write that nothing enforced holds back. What would have been rejected is counted, for the rules in monitor mode: what
+// memory does not know, a look at the marks in front of it tells.
+redis_engine::progress redis_engine::step_monitored(const wire::request& r, const command_spec& spec,
+                                                    const claims::verdict& verdict) {
+  const bool peeks = verdict.monitored != 0 && !verdict.would_be;
+  if (peeks && batch_.commands.empty()) {
+    if (peeked_.size() >= peeked_max) return block();
+    if (phase_ == phase::armed) leave_armed();
+    if (!caching_) peek_marks();
+  } else if (peeks && (verdict.monitored & ~armed_mask_) != 0) {
+    return block();  // (What the arm covers, it compares; if a mark has moved, the write comes back.)
   }
+  const bool batched = !batch_.commands.empty();
+  const auto p = step_unfenced(r, spec);
+  if (p == progress::blocked) return p;
+  const std::string_view name = spec.name.empty() ? r.name() : std::string_view(spec.name);
+  if (verdict.would_be) host_.report(*verdict.would_be, name, true);
+  if (!peeks || batched) return p;
+  if (caching_) peek_marks();  // in front, it would take the place of what CLIENT CACHING is meant for
+  note_monitored(verdict.monitored, name);
   return p;
 }
 

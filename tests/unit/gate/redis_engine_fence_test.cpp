@@ -336,7 +336,7 @@ TEST(EngineFence, MonitorModeReadsTheMarksBeside) {
   EXPECT_THAT(rig.sent(), ElementsAre("MGET fencegate:mark:{orders}", "SET k v"));
   rig.backend(bulks("35"), "+OK");
   EXPECT_EQ(rig.answers(), "+OK|");
-  EXPECT_THAT(rig.host.reports, ElementsAre("stale write (monitor)"));
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
 }
 
 TEST(EngineFence, MonitorModeStillRefusesWhatDamagesMarks) {

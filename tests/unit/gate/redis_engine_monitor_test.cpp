@@ -1,0 +1,123 @@
+// Monitor mode, of the gate or of a rule: everything is forwarded, and what would have been rejected is counted, by a look
+// at the marks where memory does not know.
+#include "unit/gate/engine_rig.hpp"
+
+namespace fencegate::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+constexpr auto monitor = fence::enforcement::monitor;
+
+settings::redis_gate monitored() {
+  return with_policy([](auto& p) { p.mode = monitor; });
+}
+
+// An enforcing gate; report:* belongs to report, in monitor mode, acct:* to orders.
+settings::redis_gate with_a_monitored_rule() {
+  settings::redis_gate gate;
+  fence::policy rules;
+  rules.mode = monitor;
+  gate.resources.push_back(fence::key_rule::compile("report:*", "report", rules).value());
+  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+  return gate;
+}
+
+std::uint64_t admitted(engine_rig& rig) { return rig.figures.checks(metrics::check_outcome::admitted).value(); }
+
+TEST(EngineMonitor, ARuleInMonitorModeLooksAtTheMarksToo) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("report=34");
+  rig.client("SET report:1 v");
+  EXPECT_THAT(rig.sent(), ElementsAre("MGET fencegate:mark:{report}", "SET report:1 v"));
+  rig.backend(bulks("34"), "+OK");
+  EXPECT_EQ(admitted(rig), 1U);
+  rig.client("SET report:1 v");
+  rig.backend(bulks("35"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
+// The armed link compares the marks of what runs in its batch; alone, a monitored write goes behind a look of its own.
+TEST(EngineMonitor, ARuleInMonitorModeBesideAnEnforcedOne) {
+  engine_rig rig(with_a_monitored_rule());
+  const std::string both = "fencegate:mark:{orders} fencegate:mark:{report}";
+  rig.bind("orders=34,report=34");
+  rig.client("SET acct:1 v");
+  rig.backend("+OK", marks("34", "34"), "+OK");
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34", "34"), "+OK");
+  rig.sent();
+  rig.client("SET report:1 v");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "MGET " + both, "SET report:1 v"));
+  rig.backend("+OK", bulks("34", "34"), "+OK");
+  EXPECT_EQ(admitted(rig), 2U);
+  rig.client("SET acct:1 v", "INCR report:1");
+  rig.sent();
+  rig.backend("+OK", marks("34", "34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET acct:1 v", "INCR report:1", "EXEC", "WATCH " + both,
+                                      "MGET " + both + " fencegate:epoch", "MULTI"));
+  rig.backend("+QUEUED", "+QUEUED", "*-1", "+OK", marks("34", "35"), "+OK");
+  rig.backend("+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale incr (monitor)"));
+}
+
+TEST(EngineMonitor, AWriteThatNeedsBothIsReportedForTheMonitoredOne) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("orders=34,report=34");
+  rig.mark_memory.cell("report")->saw(fence::token(35));
+  rig.client("MSET acct:1 v report:1 v");
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), Contains("MSET acct:1 v report:1 v"));
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale mset (monitor)"));
+}
+
+TEST(EngineMonitor, EachWriteIsBookedUnderWhatItNeedsAndByItsName) {
+  auto settings = monitored();
+  for (const std::string one : {"a", "b"})
+    settings.resources.push_back(fence::key_rule::compile(one + ":*", one, settings.policy).value());
+  settings.unmatched = fence::unmatched::pass;
+  engine_rig rig(settings);
+  rig.bind("a=34,b=34");
+  rig.client("SET a:1 v", "SET b:1 v", "INCR b:2", "INCR b:2", "SET free v", "MSET a:1 v b:1 v");
+  rig.backend(bulks("35", "34"), "+OK", "+OK", ":1", ":2", "+OK", "+OK");
+  EXPECT_THAT(rig.host.reports, UnorderedElementsAre("stale set (monitor)", "stale mset (monitor)"));
+  EXPECT_EQ(admitted(rig), 3U);
+}
+
+TEST(EngineMonitor, WhatIsPeekedIsBounded) {
+  engine_rig rig(monitored());
+  rig.bind("orders=34");
+  for (int i = 0; i < 100; ++i) rig.client("MOD.WRITE" + std::to_string(i) + " k");
+  EXPECT_THAT(rig.sent(), testing::SizeIs(65));
+  rig.backend(bulks("34"));
+  EXPECT_EQ(admitted(rig), 64U);
+  EXPECT_THAT(rig.sent(), testing::SizeIs(37));
+}
+
+// The look would take the place of the command that is meant.
+TEST(EngineMonitor, NothingComesBetweenCachingAndItsCommand) {
+  engine_rig rig(monitored());
+  rig.bind("orders=34");
+  rig.client("CLIENT CACHING YES", "EVAL script 1 k");
+  EXPECT_THAT(rig.sent(), ElementsAre("CLIENT CACHING YES", "EVAL script 1 k", "MGET fencegate:mark:{orders}"));
+  rig.backend("+OK", ":1", bulks("35"));
+  EXPECT_EQ(rig.answers(), "+OK|:1|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale eval (monitor)"));
+}
+
+TEST(EngineMonitor, BetweenWatchAndMultiTheMarksAreLookedAtToo) {
+  engine_rig rig(monitored());
+  rig.bind("orders=34");
+  rig.client("WATCH w", "SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("WATCH w", "MGET fencegate:mark:{orders}", "SET k v"));
+  rig.backend("+OK", bulks("35"), "+OK");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
+}
+
+}  // namespace
+}  // namespace fencegate::test

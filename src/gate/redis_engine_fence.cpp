@@ -185,22 +185,19 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   }
   bound_claim& under = call_->items().front();
   call_->learn_from_memory();
-  auto verdict = call_->judge(command, keys_);
+  const auto verdict = call_->judge(command, keys_);
   auto why = verdict.rejected;
-  if (!why && under.status != claim_status::unraised) why = call_->refusal_of(under);
-  if (!why && raise_tried_ && under.status == claim_status::unraised) why = call_->refusal_of(under);
-  if (why) {
+  // (One resource may belong to two rules: the key's enforces, whatever the token's does.)
+  const bool monitored = !why && under.rules.mode == fence::enforcement::monitor && verdict.required == 0;
+  if (!why && (under.status != claim_status::unraised || raise_tried_)) why = call_->refusal_of(under);
+  if (!why && under.rules.equal == fence::equal_token::reject)
+    why = rejection{reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"};
+  if (why && !monitored) {
     call_.reset();
     reject(*why, "fence|call");
     return progress::taken;
   }
-  if (under.rules.equal == fence::equal_token::reject) {
-    call_.reset();
-    reject({reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"},
-           "fence|call");
-    return progress::taken;
-  }
-  if (under.status == claim_status::unraised) {
+  if (!why && under.status == claim_status::unraised) {
     raise_tried_ = true;
     phase_ = phase::waiting;
     host_.raise(under.cell, *presented, under.rules.max_step, [this](const backend::raise_outcome& outcome) {
@@ -212,6 +209,17 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     return block();
   }
   const auto claim = std::move(call_);
+  if (monitored) {
+    if (!why) why = verdict.would_be;
+    if (why)
+      host_.report(*why, "fence|call", true);
+    else
+      figures_.checks(metrics::check_outcome::admitted).add();
+    private_ = private_ || spec.stays_with_connection;
+    wire::append_command(to_backend, command);
+    expectations_.push_back({awaits::relay, muted_});
+    return progress::taken;
+  }
   wrap(command, {&claim->items().front()}, r);
   single_.name = "fence|call";
   return progress::taken;

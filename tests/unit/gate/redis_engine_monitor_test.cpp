@@ -119,5 +119,85 @@ TEST(EngineMonitor, BetweenWatchAndMultiTheMarksAreLookedAtToo) {
   EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
 }
 
+// ── FENCE CALL ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+struct calling_rig : engine_rig {
+  explicit calling_rig(const std::function<void(fence::policy&)>& change = [](auto&) {})
+      : engine_rig(with_policy([&](auto& p) {
+          p.mode = monitor;
+          change(p);
+        })) {}
+  void call(const std::string& words) {
+    client(words);
+    EXPECT_THAT(sent(), ElementsAre("PING"));
+    backend("+PONG");
+  }
+};
+
+TEST(EngineMonitor, ACallWithABadTokenIsForwardedBareAndReported) {
+  calling_rig stale;
+  stale.mark_is("orders", 35);
+  stale.call("FENCE CALL orders 34 SET k v");
+  EXPECT_THAT(stale.sent(), ElementsAre("SET k v"));
+  stale.backend("+OK");
+  EXPECT_EQ(stale.answers(), "+OK|");
+  EXPECT_THAT(stale.host.reports, ElementsAre("stale fence|call (monitor)"));
+
+  calling_rig jump([](auto& p) { p.max_step = 10; });
+  jump.mark_is("orders", 1);
+  jump.call("FENCE CALL orders 34 SET k v");
+  EXPECT_THAT(jump.sent(), ElementsAre("SET k v"));
+  EXPECT_THAT(jump.host.reports, ElementsAre("jump fence|call (monitor)"));
+
+  calling_rig used([](auto& p) { p.equal = fence::equal_token::reject; });
+  used.call("FENCE CALL orders 34 SET k v");
+  EXPECT_THAT(used.sent(), ElementsAre("SET k v"));
+  EXPECT_THAT(used.host.reports, ElementsAre("refused fence|call (monitor)"));
+
+  calling_rig down;
+  down.host.control_down = "no route";
+  down.call("FENCE CALL orders 34 SET k v");
+  EXPECT_THAT(down.sent(), ElementsAre("SET k v"));
+  EXPECT_THAT(down.host.reports, ElementsAre("unavailable fence|call (monitor)"));
+}
+
+TEST(EngineMonitor, ACallWithAGoodTokenRaisesAndIsAdmitted) {
+  calling_rig rig;
+  rig.call("FENCE CALL orders 34 SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v"));
+  EXPECT_THAT(rig.host.seen, Contains("raise orders 34"));
+  EXPECT_THAT(rig.host.reports, IsEmpty());
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
+TEST(EngineMonitor, AMalformedCallStaysAnError) {
+  calling_rig rig;
+  for (const std::string words : {"FENCE CALL orders 034 SET k v", "FENCE CALL orders 34",
+                                  "FENCE CALL orders 34 FLUSHALL", "FENCE CALL orders 34 SET fencegate:epoch x"}) {
+    rig.client(words);
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCE"));
+    EXPECT_THAT(rig.sent(), IsEmpty());
+  }
+}
+
+// Two rules may name one resource: the key's own decides.
+TEST(EngineMonitor, ACallForAnEnforcedKeyIsFenced) {
+  settings::redis_gate gate;
+  fence::policy rules;
+  rules.mode = monitor;
+  gate.resources.push_back(fence::key_rule::compile("report:*", "orders", rules).value());
+  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+  engine_rig rig(gate);
+  rig.client("FENCE CALL orders 34 SET acct:1 v");
+  rig.sent();
+  rig.backend("+PONG");
+  EXPECT_THAT(rig.sent(), ElementsAre(StartsWith("EVAL ")));
+  rig.backend("+OK");
+  rig.mark_is("orders", 35);
+  rig.client("FENCE CALL orders 34 SET acct:1 v");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("+OK|-FENCED "));
+}
+
 }  // namespace
 }  // namespace fencegate::test

@@ -80,6 +80,13 @@ claim_mask claims::armable() const {
   return mask;
 }
 
+claim_mask claims::in(fence::enforcement mode) const {
+  claim_mask mask = 0;
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].rules.mode == mode) mask |= claim_mask{1} << i;
+  return mask;
+}
+
 void claims::learn_from_memory() {
   for (auto& one : items_) {
     const auto seen = one.cell->seen();

@@ -60,6 +60,8 @@ class claims {
   // Claims under which a command may be sent: `held`; with reads: fence also `used`, which reads go on under.
   [[nodiscard]] claim_mask held() const;
   [[nodiscard]] claim_mask armable() const;
+  // Claims whose rules enforce, or only watch.
+  [[nodiscard]] claim_mask in(fence::enforcement mode) const;
   // A claim whose token is below what this process has seen needs no backend to be stale.
   void learn_from_memory();
   // Why the first claim of the mask may not be used; nullopt when all may.

@@ -129,10 +129,11 @@ bool redis_engine::decide_large_write() {
   if (gate_.resources.empty())
     verdict = claims_.judge({}, {});
   else
-    verdict.required = claims_.held();
+    verdict.required = claims_.held() & claims_.in(fence::enforcement::enforce);
   if (verdict.rejected) return refuse_large(*verdict.rejected);
   if (verdict.required == 0) {
     if (phase_ == phase::armed) leave_armed();
+    if (claims_.in(fence::enforcement::monitor) != 0 && !caching_) peek_marks();
     l.how = large::route::bare;
     return true;
   }
@@ -209,7 +210,10 @@ bool redis_engine::late_check() {
       why = claims_.refusal(verdict.required);
       if (!why) why = rejection{reason::unavailable, {}, {}, {}, "the key's resource was not armed"};
     }
-    if (verdict.would_be) host_.report(*verdict.would_be, l.name, true);
+    if (verdict.would_be)
+      host_.report(*verdict.would_be, l.name, true);
+    else if (!why && verdict.required == 0 && verdict.monitored != 0)
+      note_monitored(verdict.monitored, l.name);
     batch_.required = l.how == large::route::fenced ? verdict.required : 0;
   }
   if (!why) return true;
@@ -231,7 +235,7 @@ void redis_engine::finish_large() {
   const std::unique_ptr<large> done = std::move(large_);
   decoder_.reset_progress();
   muted_ = done->muted;
-  skip_next_ = false;
+  skip_next_ = caching_ = false;
   tries_ = 0;
   raise_tried_ = false;
   switch (done->how) {

@@ -17,8 +17,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (r.arguments.size() != 1) return step_unfenced(r, *spec_of(r));
   claims_.learn_from_memory();
   std::string why_not = host_.picture().problem;
-  const auto enforced = [](const bound_claim& one) { return one.rules.mode == fence::enforcement::enforce; };
-  if (host_.picture().ready && std::any_of(claims_.items().begin(), claims_.items().end(), enforced)) {
+  if (host_.picture().ready && claims_.in(fence::enforcement::enforce) != 0) {
     if (raise_pending(~claim_mask{0})) return block();
     const claim_mask held = claims_.armable();
     if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
@@ -44,6 +43,8 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   }
   // Its commands run at once if Redis refuses the MULTI: nothing follows before its answer was read.
   if (phase_ == phase::armed) leave_armed();
+  // Inside there is no place for it; but CLIENT CACHING is meant for the whole transaction.
+  if (claims_.in(fence::enforcement::monitor) != 0 && !caching_) peek_marks();
   change_ = change{};
   change_.role = command_role::multi;
   change_.muted = muted_;
@@ -130,7 +131,7 @@ void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arg
   if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
   tx_.required |= verdict.required;
   if (writes) tx_.written |= verdict.required;
-  if (verdict.required != 0) ++tx_.fenced_commands;
+  if (verdict.required != 0 || (verdict.monitored != 0 && !verdict.would_be)) ++tx_.fenced_commands;
   if (tx_.rejected) return;
   tx_.rejected = verdict.rejected;
   if (!tx_.rejected && (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) != 0) {

@@ -136,6 +136,17 @@ class Slips(LiveTest):
         client = self.start(Resp(gate.port, name="fence:a=34"))
         self.assertEqual(client.pipeline([("MULTI",), ("SET", "a:1", "v"), ("EXEC",)])[2], [b"OK"])
 
+    def test_a_rule_in_monitor_mode_under_an_enforcing_gate_forwards_and_counts(self):
+        gate = self.gate(resources=[{"keys": "a:*", "resource": "a", "policy": {"mode": "monitor"}}])
+        client = self.start(Resp(gate.port, name="fence:a=34"))
+        self.assertEqual(client.call("SET", "a:1", "v"), b"OK")
+        self.cli.call("SET", "fencegate:mark:{a}", "35")  # by another gate
+        self.assertEqual(client.call("SET", "a:1", "w"), b"OK")
+        self.assertEqual(client.call("SET", "a:1", "x" * 300_000), b"OK")
+        self.assertEqual(client.pipeline([("MULTI",), ("SET", "a:1", "y"), ("EXEC",)])[2], [b"OK"])
+        self.assertEqual(gate.metric("checks_total", outcome="stale"), 3)
+        self.assertEqual(gate.metric("checks_total", outcome="admitted"), 1)
+
     def test_an_error_of_an_old_arm_is_not_told_to_a_later_write(self):
         gate = self.gate()
         self.cli.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")

@@ -119,6 +119,68 @@ TEST(EngineMonitor, BetweenWatchAndMultiTheMarksAreLookedAtToo) {
   EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
 }
 
+TEST(EngineMonitor, TheMarksAreLookedAtInFrontOfMulti) {
+  engine_rig rig(monitored());
+  rig.bind("orders=34");
+  rig.client("MULTI", "SET a 1", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("MGET fencegate:mark:{orders}", "MULTI"));
+  rig.backend(bulks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC"));
+  rig.backend("+QUEUED", "*1|+OK");
+  EXPECT_EQ(admitted(rig), 1U);
+  rig.client("WATCH w", "MULTI", "SET a 1", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("WATCH w", "MGET fencegate:mark:{orders}", "MULTI"));
+  rig.backend("+OK", bulks("35"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC"));
+  rig.backend("+QUEUED", "*1|+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+QUEUED|*1|+OK|+OK|+OK|+QUEUED|*1|+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
+TEST(EngineMonitor, CachingIsLeftToTheTransactionBehindIt) {
+  engine_rig rig(monitored());
+  rig.bind("orders=34");
+  rig.client("CLIENT CACHING YES", "MULTI");
+  EXPECT_THAT(rig.sent(), ElementsAre("CLIENT CACHING YES", "MULTI"));
+}
+
+std::string large_set(std::string_view key) {
+  std::string out;
+  wire::append_command_of(out, std::string_view("SET"), key, std::string(limits::command_buffered_bytes_max + 1, 'x'));
+  return out;
+}
+
+TEST(EngineMonitor, TheMarksAreLookedAtInFrontOfALargeWrite) {
+  for (const bool late : {false, true}) {
+    engine_rig rig(monitored());
+    rig.bind("orders=34");
+    const auto set = large_set("k");
+    rig.client_bytes(set.substr(0, 100'000));
+    EXPECT_THAT(rig.engine.to_backend, StartsWith(command("MGET fencegate:mark:{orders}") + set.substr(0, 100)));
+    if (!late) rig.backend(bulks("35"));
+    rig.client_bytes(set.substr(100'000));
+    if (late) rig.backend(bulks("35"));
+    rig.backend("+OK");
+    EXPECT_EQ(rig.answers(), "+OK|");
+    EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
+    EXPECT_EQ(admitted(rig), 0U);
+  }
+}
+
+// Nothing of monitor mode drops a write: neither a mark that moves while it streams, nor a gate that is not ready.
+TEST(EngineMonitor, ALargeWriteUnderARuleInMonitorModeGoesBare) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("report=34");
+  rig.host.now_picture.ready = false;
+  const auto set = large_set("report:1");
+  rig.client_bytes(set);
+  EXPECT_EQ(rig.engine.to_backend, command("MGET fencegate:mark:{report}") + set);
+  rig.backend(bulks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
 // ── FENCE CALL ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct calling_rig : engine_rig {

@@ -283,7 +283,8 @@ TEST(EngineArm, OtherErrorsAreTheGatesToTell) {
     for (const auto& [first, last] : replies_of_an_arm) {
       SCOPED_TRACE(text + ", replies " + std::to_string(first) + " to " + std::to_string(last));
       arm_refused rig("-" + text, first, last);
-      EXPECT_EQ(rig.answers(), "-FENCEDOWN the mark could not be checked: " + text + "; not applied|");
+      EXPECT_EQ(rig.answers(),
+                "-FENCEDOWN the mark of orders could not be checked: " + text + " (token 34); not applied|");
       EXPECT_FALSE(rig.engine.closing());
     }
 }

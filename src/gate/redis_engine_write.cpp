@@ -45,12 +45,12 @@ redis_engine::progress redis_engine::step_monitored(const wire::request& r, cons
   } else if (peeks && (verdict.monitored & ~armed_mask_) != 0) {
     return block();  // (What the arm covers, it compares; if a mark has moved, the write comes back.)
   }
-  const bool batched = !batch_.commands.empty();
+  const bool in_batch = !batch_.commands.empty();
   const auto p = step_unfenced(r, spec);
   if (p == progress::blocked) return p;
   const std::string_view name = spec.name.empty() ? r.name() : std::string_view(spec.name);
   if (verdict.would_be) host_.report(*verdict.would_be, name, true);
-  if (!peeks || batched) return p;
+  if (!peeks || in_batch) return p;
   if (caching_) peek_marks();  // in front, it would take the place of what CLIENT CACHING is meant for
   note_monitored(verdict.monitored, name);
   return p;

@@ -207,6 +207,8 @@ class pg_engine {
 
   // The fence.
   claims_list bound_;             // armed for, or monitored
+  claims_list proven_;            // of these, what the server has for certain
+  bool arms_itself_ = false;      // the client calls the fence's functions, whose effect is not seen here
   claims_list wanted_;            // from a changed application_name: to be armed before the next statement
   std::string wanted_malformed_;  // the same, but it is no tag
   std::string application_name_;  // as the server reported it last

@@ -121,6 +121,7 @@ void pg_engine::on_armed(bool raised, std::uint64_t cut) {
   figures_.sessions_cut_total.add(cut);
   for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
   bind_claims(bound_, arming_for_);
+  bind_claims(proven_, arming_for_);
   if (held_ready_.empty())
     phase_ = phase::relaying;
   else
@@ -175,6 +176,7 @@ void pg_engine::watch_only(const claims_list& claims) {
       host_.saw(database_, c.resource, c.presented);
     }
     bind_claims(bound_, claims);
+    bind_claims(proven_, claims);
     if (phase_ != phase::looking) return;
     if (held_ready_.empty())
       phase_ = phase::relaying;

@@ -256,6 +256,8 @@ pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, con
     return refuse(reason::refused, "PREPARE TRANSACTION outlives the session and its fence");
   if (fenced && found.more_statements)
     return refuse(reason::refused, "so many statements in one message cannot be inspected; send them in several");
+  if (!claims->empty() && found.statements.size() > 1 && found.names("FENCEGATE"))
+    return refuse(reason::malformed, "functions of the fence cannot stand in one message with a tag");
   if (!claims->empty() && found.begins_with("PREPARE"))
     return refuse(reason::malformed, "a tag in PREPARE would not travel with EXECUTE; give it there");
   if (key) {
@@ -269,7 +271,12 @@ pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, con
   }
   if (lends_token(found, *claims))
     return refuse(reason::malformed, "EXECUTE could run a prepared statement that carries another tag: close it first");
-  return judge_tagged(*claims);
+  const auto j = judge_tagged(*claims);
+  if (j.what == verdict::forward && found.names("FENCEGATE") && !guards()) {
+    arms_itself_ = true;
+    proven_.clear();
+  }
+  return j;
 }
 
 // EXECUTE runs statements of the protocol's Parse, too; which one is not read.
@@ -279,7 +286,7 @@ bool pg_engine::lends_token(const wire::sql_scanner::findings& found, const clai
   };
   if (tagged_statements_.empty() || std::none_of(found.statements.begin(), found.statements.end(), executes))
     return false;
-  claims_list held = bound_;
+  claims_list held = proven_;
   bind_claims(held, in_comments);
   return std::any_of(tagged_statements_.begin(), tagged_statements_.end(),
                      [&](const auto& one) { return !claims_beyond(held, one.second).empty(); });
@@ -288,20 +295,23 @@ bool pg_engine::lends_token(const wire::sql_scanner::findings& found, const clai
 // What executes a statement whose text has no tag, or was judged before.
 pg_engine::judged pg_engine::judge_name() { return judge_tagged({}); }
 
-// The connection's name may have changed; a comment is the more particular of both.
+// The connection's name may have changed; a comment is the more particular of both. In a session that raises its token by
+// itself, a tag is proven anew for each statement.
 pg_engine::judged pg_engine::judge_tagged(const claims_list& in_comments) {
   using verdict = judged::verdict;
   if (!statement_refused_ && !wanted_malformed_.empty())
     return {verdict::refuse, {}, {reason::malformed, {}, {}, {}, wanted_malformed_}};
   claims_list wanted = wanted_;
   bind_claims(wanted, in_comments);
-  return judge_claims(wanted);
+  auto j = judge_claims(wanted);
+  if (arms_itself_ && j.what == verdict::forward) proven_.clear();
+  return j;
 }
 
 pg_engine::judged pg_engine::judge_claims(const claims_list& wanted) {
   using verdict = judged::verdict;
   if (statement_refused_) return {verdict::refuse, {}, *std::exchange(statement_refused_, std::nullopt)};
-  auto beyond = claims_beyond(bound_, wanted);
+  auto beyond = claims_beyond(proven_, wanted);
   if (beyond.empty()) return {};
   // In the middle of a message that passes, the replies to an arm could not be told from its rest.
   const bool quiet = flight_.at_boundary() && backend_passing_ == 0;

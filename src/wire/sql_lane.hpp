@@ -33,6 +33,9 @@ struct sql_findings {
   // A statement begins with these words, given in upper case.
   [[nodiscard]] bool begins_with(std::string_view first, std::string_view second = {}) const;
 
+  // A statement has this word, given in upper case, among its first.
+  [[nodiscard]] bool names(std::string_view word) const;
+
   void add_tag(std::string_view text);
   void add_statement(const std::vector<std::string>& words);
   // Takes over what is new in `other`.

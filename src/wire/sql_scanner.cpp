@@ -25,6 +25,12 @@ bool sql_findings::begins_with(std::string_view first, std::string_view second) 
   return std::any_of(statements.begin(), statements.end(), matches);
 }
 
+bool sql_findings::names(std::string_view word) const {
+  return std::any_of(statements.begin(), statements.end(), [&](const std::vector<std::string>& words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  });
+}
+
 void sql_findings::add_tag(std::string_view text) {
   if (text.size() > sql_limits::tag_bytes_max) {
     too_many_tags = true;

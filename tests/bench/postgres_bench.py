@@ -1,6 +1,7 @@
 """PostgreSQL: direct, through proxies that do not fence, through fencegate, and with a mark raised by hand."""
 
 import contextlib
+import math
 import statistics
 
 from contenders import THREADS
@@ -9,7 +10,7 @@ from postgres_contenders import TABLES, TUNED, BenchServer, all_ways
 from postgres_measure import CONNECTIONS, commit_durably, first_uses, memory, run_copy, run_pgbench, takeovers
 from report import interleave, median, ratio, table, target_table, version
 
-# Row: what it is called, durable, script, clients. What only reads is kindest to the UPDATE without waiting for a disk.
+# Row: what it is called, durable, script, clients. What only reads waits for a disk where a mark is raised by hand.
 CELLS = {
     "durable-1": ("INSERT, durable, 1 client", True, "insert", 1),
     "durable-8": ("INSERT, durable, 8 clients", True, "insert", 8),
@@ -17,6 +18,8 @@ CELLS = {
     "async-8": ("INSERT, synchronous_commit=off, 8 clients", False, "insert", 8),
     "select-1": ("SELECT 1, 1 client", False, "select", 1),
     "select-8": ("SELECT 1, 8 clients", False, "select", 8),
+    "durable-select-1": ("SELECT 1, durable, 1 client", True, "select", 1),
+    "durable-select-8": ("SELECT 1, durable, 8 clients", True, "select", 8),
 }
 ALL_ROWS = [*CELLS, "connect", "copy", "takeover", "memory"]
 ROUNDS = 7
@@ -123,7 +126,8 @@ def report(found, ways, times, sizes):
 
 
 def percentile(ordered, share):
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    """Nearest rank."""
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 
 def targets(found, times):
@@ -136,8 +140,8 @@ def targets(found, times):
         ("guard: session ≥ 0.95 of HAProxy in every cell", least(found, cells, "session", "haproxy"), ">=", 0.95,
          "{:.2f} of HAProxy"),
         (f"… with {TUNED}", least(found, cells, "tuned", "haproxy"), ">=", 0.95, "{:.2f} of HAProxy"),
-        ("guard: transaction ≥ 2 × UPDATE by hand, INSERT by 8 clients",
-         least(found, [row for row in ("durable-8", "async-8") if row in found], "transaction", "update"), ">=", 2.0,
+        ("guard: transaction ≥ 2 × UPDATE by hand, 8 clients",
+         least(found, [row for row in cells if row.endswith("-8")], "transaction", "update"), ">=", 2.0,
          "{:.2f} ×"),
         ("median takeover ≤ 20 ms", statistics.median(takeover) if takeover else None, "<=", 20, "{:.1f} ms"),
         ("guard: session, COPY ≥ 0.8 of direct in and out",

@@ -279,6 +279,34 @@ class Superseded(PgGateTest):
             self.raise_to(35)
             self.assertEqual(self.cut(old, lambda: self.write(old, "stale")), "no")
 
+    def test_nothing_that_a_session_says_of_itself_takes_it_from_the_fence(self):
+        old = self.connect(34)
+        for text in ("DISCARD ALL", "RESET ALL", "SET application_name = 'nobody'", "SELECT pg_advisory_unlock_all()",
+                     "SET ROLE alice", "DEALLOCATE ALL", "UNLISTEN *"):
+            run_sql(old, text)
+        for text in ("DELETE FROM fencegate.sessions", "UPDATE fencegate.sessions SET token = 99"):
+            with self.assertRaises(psycopg2.errors.InsufficientPrivilege):
+                run_sql(old, text)
+        self.raise_to(35)
+        self.assertEqual(self.cut(old, lambda: self.write(old, "stale")), "no")
+        self.assertEqual(self.written(), [])
+
+    def test_a_session_that_raised_its_token_itself_gets_no_older_tag_through(self):
+        arm = "SELECT fencegate.arm('{}', 35)"
+        tagged = "/*fence:{}=34*/ INSERT INTO writes (who) VALUES ('stale')"
+        ways = {"at_once": ([arm, tagged], "ZF001"), "prepared": (["PREPARE own AS " + arm, "EXECUTE own", tagged], "ZF001"),
+                "twice": ([tagged.replace("stale", "good"), arm, tagged], "ZF001"),
+                "in_one_transaction": (["BEGIN", arm, tagged], "ZF003"), "in_one_message": ([arm + ";" + tagged], "ZF003")}
+        for way, (texts, state) in ways.items():
+            with self.subTest(way):
+                self.resource = f"self_raised_{way}"
+                old = self.connect(34)
+                for text in texts[:-1]:
+                    run_sql(old, text.replace("{}", self.resource))
+                self.rejected(state, run_sql, old, texts[-1].replace("{}", self.resource))
+                old.close()
+                self.assertNotIn("stale", self.written())
+
     def test_an_administrators_end_stays_an_administrators(self):
         client = self.connect(34)
         self.server.sql("SELECT pg_terminate_backend(%s)", client.info.backend_pid)

@@ -38,6 +38,10 @@ class Chaos:
         if action(self):
             self.done[action.__name__] += 1
 
+    def never_done(self):
+        """Names of the actions that have not happened so far."""
+        return [action.__name__ for action in self.actions if not self.done[action.__name__]]
+
     def finish(self):
         """Undoes everything that is still frozen."""
         while self._later:

@@ -32,6 +32,11 @@ bound_claim claims::make(const fence::claim& one, backend::mark_memory& marks) c
   made.presented = one.presented;
   made.digits = one.presented.to_string();
   made.rules = policy_of(one.resource);
+  const auto enforces = [](const fence::policy& p) { return p.mode == fence::enforcement::enforce; };
+  made.enforced = enforces(made.rules) ||
+                  std::any_of(gate_.resources.begin(), gate_.resources.end(), [&](const fence::key_rule& rule) {
+                    return rule.can_name(one.resource) && enforces(rule.rules());
+                  });
   return made;
 }
 
@@ -80,10 +85,17 @@ claim_mask claims::armable() const {
   return mask;
 }
 
-claim_mask claims::in(fence::enforcement mode) const {
+claim_mask claims::enforced() const {
   claim_mask mask = 0;
   for (std::size_t i = 0; i < items_.size(); ++i)
-    if (items_[i].rules.mode == mode) mask |= claim_mask{1} << i;
+    if (items_[i].enforced) mask |= claim_mask{1} << i;
+  return mask;
+}
+
+claim_mask claims::monitored() const {
+  claim_mask mask = 0;
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].rules.mode == fence::enforcement::monitor) mask |= claim_mask{1} << i;
   return mask;
 }
 

@@ -31,6 +31,7 @@ struct bound_claim {
   fence::token presented;
   std::string digits;  // of `presented`
   fence::policy rules;
+  bool enforced = false;  // by the rules of some key that needs it; `rules` are those of the first that can name it
   claim_status status = claim_status::unraised;
   std::optional<fence::token> mark;  // stale, jump: what it was compared with
   std::string detail;                // unraised: why
@@ -60,8 +61,9 @@ class claims {
   // Claims under which a command may be sent: `held`; with reads: fence also `used`, which reads go on under.
   [[nodiscard]] claim_mask held() const;
   [[nodiscard]] claim_mask armable() const;
-  // Claims whose rules enforce, or only watch.
-  [[nodiscard]] claim_mask in(fence::enforcement mode) const;
+  // Claims that some key's rules enforce, and those that some only watch.
+  [[nodiscard]] claim_mask enforced() const;
+  [[nodiscard]] claim_mask monitored() const;
   // A claim whose token is below what this process has seen needs no backend to be stale.
   void learn_from_memory();
   // Why the first claim of the mask may not be used; nullopt when all may.

@@ -147,7 +147,7 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
     p = step_plain(r, spec);
   }
   if (p == progress::blocked) return p;
-  if (spec.role != command_role::client_caching) caching_ = false;
+  if (spec.role != command_role::client_caching && spec.role != command_role::client_reply) caching_ = false;
   if (!counted && !std::exchange(counted_, false)) count(wrapped_spec(r, spec));
   private_ = private_ || spec.stays_with_connection;
   if (skipping && spec.role != command_role::client_reply) skip_next_ = false;

@@ -337,6 +337,8 @@ class redis_engine : private redis_engine_parts {
   bool raise_tried_ = false;  // for the command at hand
   int raise_round_ = 1;
   std::vector<peeked> peeked_;
+  bool peek_stayed_ = false;  // in the client's database: SELECT 0 was refused
+  std::uint64_t peek_listings_ = 0;
   bool peeking_ = false;  // no claim is bound or unbound meanwhile: that waits until nothing is in flight
   std::string probe_answer_;
   std::string probe_error_;  // the server's, with its CRLF

@@ -222,16 +222,18 @@ void redis_engine::peek_marks() {
   std::vector<std::string_view> command{"MGET"};
   for (const auto& one : claims_.items()) command.push_back(one.cell->key);
   if (database_ != 0) {
-    wire::append_command_of(to_backend, std::string_view("SELECT"), std::string_view("0"));
-    expectations_.push_back({awaits::ours_ok});
+    append_select(to_backend, 0);
+    expectations_.push_back({awaits::peek_select0});
   }
   wire::append_command(to_backend, command);
   expectations_.push_back({awaits::peek});
   if (database_ != 0) {
-    wire::append_command_of(to_backend, std::string_view("SELECT"), std::to_string(database_));
-    expectations_.push_back({awaits::ours_ok});
+    append_select(to_backend, database_);
+    expectations_.push_back({awaits::peek_select_back});
   }
   peeking_ = true;
+  peek_stayed_ = false;
+  peek_listings_ = marks_.listings();
 }
 
 // A write that the marks would have to admit: counted when they are known.
@@ -249,11 +251,11 @@ void redis_engine::peek_done(std::string_view raw) {
   peeking_ = false;
   const auto parsed = wire::parse_value(raw);
   const auto writes = std::exchange(peeked_, {});
-  if (parsed.has_error() || !*parsed || (*parsed)->first.type != '*') return;
+  if (parsed.has_error() || !*parsed || (*parsed)->first.type != '*' || peek_stayed_) return;
   const auto& marks = (*parsed)->first.elements;
   for (std::size_t i = 0; i < marks.size() && i < claims_.items().size(); ++i) {
     const auto mark = marks[i].null ? result<fence::token>(error{}) : fence::token::parse(marks[i].text);
-    if (mark.has_value()) claims_.items()[i].cell->saw(*mark);
+    if (mark.has_value()) marks_.saw_since(peek_listings_, claims_.items()[i].cell, *mark);
   }
   claims_.learn_from_memory();
   for (const auto& one : writes) {

@@ -160,6 +160,11 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     reject(malformed("use FENCE CALL resource token command [argument ...]"), "fence|call");
     return progress::taken;
   }
+  // Without the server's table nobody knows what a command does.
+  if (host_.picture().commands == backend::command_table::empty()) {
+    reject({reason::unavailable, std::string(a[2]), *presented, {}, host_.picture().problem}, "fence|call");
+    return progress::taken;
+  }
   const std::vector<std::string_view> command(a.begin() + 4, a.end());
   const auto& spec = host_.picture().commands->find(command[0], command.size() > 1 ? command[1] : std::string_view{});
   if (spec.noscript || (spec.role != command_role::write && spec.role != command_role::read)) {

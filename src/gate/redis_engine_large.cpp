@@ -78,7 +78,7 @@ bool redis_engine::decide_large() {
   muted_ = l.muted;
   const bool has_second = arguments.size() > 1 && arguments[1].whole();
   l.spec = &host_.picture().commands->find(arguments[0].head, has_second ? std::string_view(arguments[1].head) : "");
-  l.name = l.spec->name.empty() ? arguments[0].head : l.spec->name;
+  l.name = l.spec->name.empty() ? arguments[0].head.substr(0, 64) : l.spec->name;
   private_ = private_ || l.spec->stays_with_connection;
   l.table = host_.picture().commands;
   // Its subcommand decides what it is.
@@ -129,11 +129,11 @@ bool redis_engine::decide_large_write() {
   if (gate_.resources.empty())
     verdict = claims_.judge({}, {});
   else
-    verdict.required = claims_.held() & claims_.in(fence::enforcement::enforce);
+    verdict.required = claims_.held() & claims_.enforced();
   if (verdict.rejected) return refuse_large(*verdict.rejected);
   if (verdict.required == 0) {
     if (phase_ == phase::armed) leave_armed();
-    if (claims_.in(fence::enforcement::monitor) != 0 && !caching_) peek_marks();
+    if (claims_.monitored() != 0 && !caching_) peek_marks();
     l.how = large::route::bare;
     return true;
   }
@@ -212,7 +212,7 @@ bool redis_engine::late_check() {
     }
     if (verdict.would_be)
       host_.report(*verdict.would_be, l.name, true);
-    else if (!why && verdict.required == 0 && verdict.monitored != 0)
+    else if (!why && l.how == large::route::bare && verdict.monitored != 0)
       note_monitored(verdict.monitored, l.name);
     batch_.required = l.how == large::route::fenced ? verdict.required : 0;
   }

@@ -57,8 +57,10 @@ struct redis_engine_parts {
     single,        // a wrapped command
     probe,         // PING: is this client authenticated?
     identity,      // INFO server: where does this link lead?
-    peek,          // monitor mode: MGET of marks
-    close,         // nothing: the connection ends when its turn comes
+    peek_select0,
+    peek,  // monitor mode: MGET of marks
+    peek_select_back,
+    close,  // nothing: the connection ends when its turn comes
   };
   struct expectation {
     awaits what;

@@ -158,6 +158,16 @@ void redis_engine::start_reply(const wire::reply_head& head) {
       arm_reply(front.what, head);
       begin(head, sink::drop);
       break;
+    case awaits::peek_select0:
+      peek_stayed_ = !head.is_ok();
+      begin(head, sink::drop);
+      break;
+    case awaits::peek_select_back:
+      // The link would go on in a database that the client did not choose. (Not where both were refused, as with -BUSY.)
+      if (!head.is_ok() && !(peek_stayed_ && head.is_error()))
+        return unexpected("SELECT back to the client's database failed");
+      begin(head, sink::drop);
+      break;
     case awaits::queued: start_queued(head); break;
     case awaits::exec: start_exec(head); break;
     case awaits::tx_exec: start_client_exec(head); break;
@@ -280,6 +290,8 @@ void redis_engine::value_done() {
     case awaits::select0:
     case awaits::watch:
     case awaits::select_back:
+    case awaits::peek_select0:
+    case awaits::peek_select_back:
     case awaits::exec: return pop_expectation();
     case awaits::subscription: --subscribing_; return pop_expectation();
     case awaits::marks: {

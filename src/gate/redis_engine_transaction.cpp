@@ -17,7 +17,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (r.arguments.size() != 1) return step_unfenced(r, *spec_of(r));
   claims_.learn_from_memory();
   std::string why_not = host_.picture().problem;
-  if (host_.picture().ready && claims_.in(fence::enforcement::enforce) != 0) {
+  if (host_.picture().ready && claims_.enforced() != 0) {
     if (raise_pending(~claim_mask{0})) return block();
     const claim_mask held = claims_.armable();
     if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
@@ -44,7 +44,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   // Its commands run at once if Redis refuses the MULTI: nothing follows before its answer was read.
   if (phase_ == phase::armed) leave_armed();
   // Inside there is no place for it; but CLIENT CACHING is meant for the whole transaction.
-  if (claims_.in(fence::enforcement::monitor) != 0 && !caching_) peek_marks();
+  if (claims_.monitored() != 0 && !caching_) peek_marks();
   change_ = change{};
   change_.role = command_role::multi;
   change_.muted = muted_;

@@ -29,7 +29,8 @@ redis_engine::progress redis_engine::step_write(const wire::request& r, const co
   if (verdict.required == 0) return step_monitored(r, spec, verdict);
   const std::size_t before = batch_.commands.size();
   const auto p = step_fenced(r, spec, verdict.required);
-  if (verdict.would_be && batch_.commands.size() > before) host_.report(*verdict.would_be, spec.name, true);
+  if (verdict.would_be && replay_.empty() && batch_.commands.size() > before)
+    host_.report(*verdict.would_be, spec.name, true);
   return p;
 }
 
@@ -48,7 +49,7 @@ redis_engine::progress redis_engine::step_monitored(const wire::request& r, cons
   const bool in_batch = !batch_.commands.empty();
   const auto p = step_unfenced(r, spec);
   if (p == progress::blocked) return p;
-  const std::string_view name = spec.name.empty() ? r.name() : std::string_view(spec.name);
+  const std::string_view name = spec.name.empty() ? r.name().substr(0, 64) : std::string_view(spec.name);
   if (verdict.would_be) host_.report(*verdict.would_be, name, true);
   if (!peeks || in_batch) return p;
   if (caching_) peek_marks();  // in front, it would take the place of what CLIENT CACHING is meant for

@@ -181,6 +181,63 @@ TEST(EngineMonitor, ALargeWriteUnderARuleInMonitorModeGoesBare) {
   EXPECT_EQ(admitted(rig), 1U);
 }
 
+// One resource under two rules: the key's own decides, also of a large write and inside MULTI.
+TEST(EngineMonitor, AnEnforcedKeyWhoseResourceARuleInMonitorModeNamesFirst) {
+  settings::redis_gate gate;
+  fence::policy rules;
+  rules.mode = monitor;
+  gate.resources.push_back(fence::key_rule::compile("report:*", "orders", rules).value());
+  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+  engine_rig large(gate);
+  large.bind("orders=34");
+  large.client_bytes(large_set("acct:1"));
+  EXPECT_THAT(large.sent(), ElementsAre(watch, mget, "MULTI"));
+  large.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(large.engine.to_backend, StartsWith("*3\r\n$3\r\nSET\r\n$6\r\nacct:1\r\n"));
+  engine_rig inside(gate);
+  inside.bind("orders=34");
+  inside.client("MULTI");
+  inside.backend("+OK", marks("34"), "+OK");
+  inside.client("SET acct:1 v");
+  EXPECT_THAT(inside.sent(), Contains("SET acct:1 v"));
+}
+
+TEST(EngineMonitor, ALookWhoseSelectIsRefusedDisturbsNobody) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("report=34");
+  rig.client("SELECT 3");
+  rig.backend("+OK");
+  rig.answers();
+  rig.client("SET report:1 v");
+  rig.backend("-BUSY a script", bulks("35"), "-BUSY a script", "-BUSY a script");
+  EXPECT_EQ(rig.answers(), "-BUSY a script|");
+  EXPECT_FALSE(rig.engine.closing());
+  EXPECT_EQ(rig.mark_memory.seen("report"), fence::token(34)) << "of another database";
+  rig.client("SET report:1 v");
+  rig.backend("+OK", bulks("34"), "-BUSY a script");
+  EXPECT_TRUE(rig.engine.closing()) << "the link stays in database 0";
+}
+
+TEST(EngineMonitor, WhatALookFindsWhileMarksAreListedIsLate) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("report=34");
+  rig.client("SET report:1 v");
+  rig.mark_memory.note_listing();
+  rig.backend(bulks("35"), "+OK");
+  EXPECT_TRUE(rig.mark_memory.any_late());
+}
+
+TEST(EngineMonitor, WithoutTheServersTableACallIsRefused) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.host.now_picture.commands = backend::command_table::empty();
+  rig.host.now_picture.problem = "the server is away";
+  for (const std::string words : {"ACL SETUSER evil on", "EVAL x 0", "SET report:1 v"}) {
+    rig.client("FENCE CALL report 34 " + words);
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN ")) << words;
+  }
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
 // ── FENCE CALL ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct calling_rig : engine_rig {

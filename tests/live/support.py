@@ -48,7 +48,7 @@ def eventually(check, deadline=PATIENCE, every=0.02):
         time.sleep(every)
 
 
-_ports_given = set()  # not given twice: the first asker may not listen yet
+_ports_given = {}  # port: an abstract unix socket that says to other processes, too, that it was given; they end with us
 
 
 def free_port():
@@ -57,10 +57,13 @@ def free_port():
         port = random.SystemRandom().randrange(12000, 32000)
         if port in _ports_given:
             continue
+        given = socket.socket(socket.AF_UNIX)
         with socket.socket() as probe, contextlib.suppress(OSError):
+            given.bind(f"\0fencegate-test-port-{port}")  # who asked for it may not listen yet
             probe.bind((LOOPBACK, port))
-            _ports_given.add(port)
+            _ports_given[port] = given
             return port
+        given.close()
 
 
 def connect(address, timeout=PATIENCE):

@@ -281,11 +281,7 @@ pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, con
 
 // EXECUTE runs statements of the protocol's Parse, too; which one is not read.
 bool pg_engine::lends_token(const wire::sql_scanner::findings& found, const claims_list& in_comments) const {
-  const auto executes = [](const auto& words) {
-    return std::find(words.begin(), words.end(), "EXECUTE") != words.end();
-  };
-  if (tagged_statements_.empty() || std::none_of(found.statements.begin(), found.statements.end(), executes))
-    return false;
+  if (tagged_statements_.empty() || !found.names("EXECUTE")) return false;
   claims_list held = proven_;
   bind_claims(held, in_comments);
   return std::any_of(tagged_statements_.begin(), tagged_statements_.end(),

@@ -132,6 +132,7 @@ class redis_engine : private redis_engine_parts {
   void append_arm_tail(claim_mask mask);
   void write_arm_tail(claim_mask mask);
   void arm_reply(awaits what, const wire::reply_head& head);
+  void select_reply(awaits what, const wire::reply_head& head);
   void marks_reply(std::string_view raw);
   void arm_done();
   void finish_arm();
@@ -227,7 +228,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] std::optional<fence::rejection> refusal_of_large_read();
   [[nodiscard]] bool late_check();
   void finish_large();
-  bool refuse_large(const fence::rejection& why, std::string_view command = {});  // "": its name
+  bool refuse_large(const fence::rejection& why);
   bool swallow_large(std::string answer, bool replaces);
   void finish_streamed_batch();
 
@@ -303,8 +304,8 @@ class redis_engine : private redis_engine_parts {
   std::string arm_epoch_;
   std::uint64_t listings_ = 0;  // of marks, when the last EXEC or arm was sent
   arm_tail tail_;
-  std::string arm_error_;    // the first error among the arm's replies
-  bool arm_stayed_ = false;  // its SELECT 0 was refused: the link is still in the client's database
+  std::string arm_error_;       // the first error among the arm's replies
+  bool select_stayed_ = false;  // SELECT 0 of an arm, or of a look, was refused: the link is in the client's database
   bool arm_multi_ok_ = false;
   int unmerged_ = 0;  // so many batches go as they are, since Redis has refused a merged one
   bool arm_marks_ok_ = false;
@@ -337,7 +338,6 @@ class redis_engine : private redis_engine_parts {
   bool raise_tried_ = false;  // for the command at hand
   int raise_round_ = 1;
   std::vector<peeked> peeked_;
-  bool peek_stayed_ = false;  // in the client's database: SELECT 0 was refused
   std::uint64_t peek_listings_ = 0;
   bool peeking_ = false;  // no claim is bound or unbound meanwhile: that waits until nothing is in flight
   std::string probe_answer_;

@@ -40,7 +40,7 @@ void redis_engine::append_arm_tail(claim_mask mask) {
   arm_epoch_ = host_.picture().epoch;
   listings_ = marks_.listings();
   arm_error_.clear();
-  arm_stayed_ = arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
+  arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
   arm_gone_back_.clear();
   armed_mask_ = 0;
   if (tail_.mask != mask || tail_.database != database_ || tail_.claims != claims_.generation() ||
@@ -97,10 +97,18 @@ void redis_engine::arm_reply(awaits what, const wire::reply_head& head) {
   if (!ok && arm_error_.empty())
     arm_error_ = head.is_error() ? std::string(head.line) : "an unexpected reply while arming";
   if (what == awaits::multi) arm_multi_ok_ = ok;
-  if (what == awaits::select0) arm_stayed_ = head.is_error();
+  if (what == awaits::select0 || what == awaits::select_back) select_reply(what, head);
+}
+
+// The reply to a SELECT of ours, in an arm or a look.
+void redis_engine::select_reply(awaits what, const wire::reply_head& head) {
+  if (what == awaits::select0 || what == awaits::peek_select0) {
+    select_stayed_ = head.is_error();
+    return;
+  }
   // The link would go on in a database that the client did not choose. (Not where both were refused, as with -BUSY.)
-  if (what == awaits::select_back && !ok && !(arm_stayed_ && head.is_error()))
-    unexpected("SELECT back to the client's database failed");
+  const bool stayed = std::exchange(select_stayed_, false);
+  if (!head.is_ok() && !(stayed && head.is_error())) unexpected("SELECT back to the client's database failed");
 }
 
 void redis_engine::marks_reply(std::string_view raw) {
@@ -111,7 +119,7 @@ void redis_engine::marks_reply(std::string_view raw) {
     if (arm_error_.empty()) arm_error_ = value.type == '-' ? std::string(value.text) : "an unexpected reply to MGET";
     return;
   }
-  if (arm_stayed_) return;  // they were looked for in the client's database
+  if (select_stayed_) return;  // they were looked for in the client's database
   auto& items = claims_.items();
   std::size_t at = 0;
   bool all_equal = true;

@@ -232,7 +232,6 @@ void redis_engine::peek_marks() {
     expectations_.push_back({awaits::peek_select_back});
   }
   peeking_ = true;
-  peek_stayed_ = false;
   peek_listings_ = marks_.listings();
 }
 
@@ -251,7 +250,7 @@ void redis_engine::peek_done(std::string_view raw) {
   peeking_ = false;
   const auto parsed = wire::parse_value(raw);
   const auto writes = std::exchange(peeked_, {});
-  if (parsed.has_error() || !*parsed || (*parsed)->first.type != '*' || peek_stayed_) return;
+  if (parsed.has_error() || !*parsed || (*parsed)->first.type != '*' || select_stayed_) return;
   const auto& marks = (*parsed)->first.elements;
   for (std::size_t i = 0; i < marks.size() && i < claims_.items().size(); ++i) {
     const auto mark = marks[i].null ? result<fence::token>(error{}) : fence::token::parse(marks[i].text);

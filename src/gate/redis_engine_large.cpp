@@ -105,15 +105,16 @@ bool redis_engine::decide_large() {
       return true;
     case write: return decide_large_write();
     case fence:
-      if (has_second && wire::iequals(arguments[1].head, "CALL"))
+      if (has_second && wire::iequals(arguments[1].head, "CALL")) {
+        l.name = "fence|call";
         return refuse_large(
             {reason::refused,
              {},
              {},
              {},
              "FENCE CALL takes no command larger than 256 KiB; send it on a connection that carries the "
-             "token itself (FENCE SET, or the client's name)"},
-            "fence|call");
+             "token itself (FENCE SET, or the client's name)"});
+      }
       [[fallthrough]];
     default: return swallow_large("-ERR this command is too large\r\n", false);
   }
@@ -269,8 +270,8 @@ void redis_engine::finish_large() {
   }
 }
 
-bool redis_engine::refuse_large(const rejection& why, std::string_view command) {
-  host_.report(why, command.empty() ? std::string_view(large_->name) : command, false);
+bool redis_engine::refuse_large(const rejection& why) {
+  host_.report(why, large_->name, false);
   return swallow_large(fence::redis_error(why), phase_ == phase::transaction);
 }
 

@@ -159,13 +159,8 @@ void redis_engine::start_reply(const wire::reply_head& head) {
       begin(head, sink::drop);
       break;
     case awaits::peek_select0:
-      peek_stayed_ = !head.is_ok();
-      begin(head, sink::drop);
-      break;
     case awaits::peek_select_back:
-      // The link would go on in a database that the client did not choose. (Not where both were refused, as with -BUSY.)
-      if (!head.is_ok() && !(peek_stayed_ && head.is_error()))
-        return unexpected("SELECT back to the client's database failed");
+      select_reply(front.what, head);
       begin(head, sink::drop);
       break;
     case awaits::queued: start_queued(head); break;

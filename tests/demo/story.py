@@ -17,9 +17,9 @@ class Story:
         return answer
 
     def by_hand(self, *lines):
-        """Each: a command, and what it means."""
+        """Each: a command, and what it means, so that the line as it stands can be given to a shell."""
         for command, meaning in lines:
-            self.page.line(f"  {command:62} {self.page.paint('2', meaning)}")
+            self.page.line(f"  {command:62}  {self.page.paint('2', '# ' + meaning)}")
 
 
 def quoted(text):

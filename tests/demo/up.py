@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The story of fencegate, played with real processes: a paused writer's late write, with the fence and without; first
-on Redis, then on PostgreSQL, then over HTTP.
+"""Plays the story of fencegate with real processes: a paused writer's late write, with the fence and without.
+On Redis, then on PostgreSQL, then over HTTP.
 
 `./dev up` plays it and then keeps serving, so that it can be tried by hand; `./dev up --once` ends after the story.
 Exit: 0 all steps went as they should, 1 a step did not, 2 something is missing on this machine.

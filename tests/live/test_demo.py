@@ -103,6 +103,33 @@ HTTP_UNFENCED = [
     r"the service +GET /files/8\?log +33 34 33",
 ]
 
+# What the commands print that it says to try by hand, in this order; below psql and redis-cli, what is typed there.
+REDIS_BY_HAND = [
+    r"^OK\nOK\n$",
+    r"FENCED .*\b34\b.*\b35\b.*not applied",
+    r"^35\n$",
+    r"FENCEMISSING ",
+    r"^35\n$",
+    r'fencegate_checks_total\{.*outcome="stale".*\} [1-9]',
+]
+POSTGRES_BY_HAND = [
+    None,  # left open, below
+    r"^UPDATE 1\n$",
+    r"FATAL: .*token",
+    r"orders +\| +36 ",
+    r"fencegate_sessions_cut_total\{.*\} [1-9]",
+]
+HTTP_BY_HAND = [
+    r'{"rows":\[\],"affected":1}',
+    r"{.*\b412\b.*token 34 of order:7 is below mark 35",
+    r"{.*\b428\b",
+    r"mine",
+    r"\b36\b",
+    r"\b36\b",
+    r"33 34",
+    r'fencegate_checks_total\{.*outcome="stale".*\} [1-9]',
+]
+
 # Raises marks as a gate does, and lets every write pass: the demo must notice.
 GATE_WITHOUT_A_FENCE = f"""\
     #!{sys.executable}
@@ -239,10 +266,11 @@ class Demo(unittest.TestCase):
         self.addCleanup(self.end, demo)
         return demo
 
-    def end(self, demo):
-        if demo.poll() is None:
-            demo.kill()  # what it started is told by the kernel
-        demo.communicate()
+    def end(self, process):
+        if process.poll() is None:
+            process.kill()  # what the demo started is told by the kernel
+        if not process.stdout.closed:
+            process.communicate()
 
     def play_once(self):
         demo = self.start("--once")
@@ -333,17 +361,51 @@ class Demo(unittest.TestCase):
         with support.Resp(int(port)) as redis:
             self.assertEqual(redis.call("CONFIG", "GET", "appendonly"), [b"appendonly", b"yes"])
 
-    def serve_then(self, signum):
-        """Starts the demo without --once, sends it the signal once it serves; returns its exit status."""
-        demo = self.start()
-        told = []
+    def start_to_serve(self):
+        """The demo without --once, and what it has printed by the time that it serves."""
+        demo, told = self.start(), []
         for line in demo.stdout:
             told.append(line)
             if LAST_LINE in line:
-                break
-        else:
-            self.fail("".join(told) + demo.stderr.read())
-        self.assert_append_only("".join(told))
+                return demo, "".join(told)
+        return self.fail("".join(told) + demo.stderr.read())
+
+    def by_hand(self, line, typed):
+        """A shell that was given the line; what is typed into its program leaves that waiting for more."""
+        shell = subprocess.Popen(["bash", "-c", line], env=self.environment, text=True, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(self.end, shell)
+        shell.stdin.write("".join(f"{one}\n" for one in typed))
+        shell.stdin.flush()
+        return shell
+
+    def test_what_it_says_to_try_by_hand(self):
+        _, told = self.start_to_serve()
+        sections = told.split("Try it by hand", 1)[1].split("\n", 1)[1].split("\n\n")
+        for section, wanted in zip(sections, (REDIS_BY_HAND, POSTGRES_BY_HAND, HTTP_BY_HAND), strict=True):
+            commands = []
+            for line in section.rstrip().splitlines():
+                if line.startswith("    > "):
+                    commands[-1][1].append(re.split(" {2,}# ", line[6:])[0])
+                else:
+                    commands.append((line, []))
+            paused = None
+            for (line, typed), pattern in zip(commands, wanted, strict=True):
+                shell = self.by_hand(line, typed)
+                if typed and typed[0].startswith("BEGIN"):
+                    self.assertEqual([shell.stdout.readline() for _ in range(2)], ["BEGIN\n", "UPDATE 1\n"])
+                    paused = shell
+                    continue
+                output = shell.communicate(timeout=DEADLINE)[0]
+                self.assertRegex(output, pattern, line)
+            if paused:
+                said = paused.communicate("COMMIT;\n", timeout=DEADLINE)[0]
+                self.assertIn("token 35 of orders is below mark 36; not applied", said)
+
+    def serve_then(self, signum):
+        """Starts the demo without --once, sends it the signal once it serves; returns its exit status."""
+        demo, told = self.start_to_serve()
+        self.assert_append_only(told)
         started = children(demo.pid)
         self.assertEqual(len(started), 13, "Redis, PostgreSQL, a service, two sidecars of each; four check-then-forward "
                                            "proxies")
@@ -363,9 +425,7 @@ class Demo(unittest.TestCase):
         self.assertEqual(self.serve_then(signal.SIGTERM), 128 + signal.SIGTERM)
 
     def test_even_sigkill_leaves_no_process(self):
-        demo = self.start()
-        while LAST_LINE not in demo.stdout.readline():
-            self.assertIsNone(demo.poll())
+        demo, _ = self.start_to_serve()
         started = children(demo.pid)
         demo.kill()
         demo.wait(DEADLINE)

@@ -1,0 +1,99 @@
+"""`./dev`, and what of the container image can be checked where no image can be built."""
+
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DEV = ROOT / "dev"
+DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+COMMANDS = ("up", "test", "build", "bench", "fuzz", "format", "lint", "setup")
+# Loaded when they are needed, so that the program does not name them as the others.
+LOADED_LATER = r'shared_library::load\("([^"]+)"'
+# In each Debian image.
+ESSENTIAL = {"libc6", "libgcc-s1", "libstdc++6"}
+
+
+def run(*arguments, folder=ROOT):
+    done = subprocess.run([DEV, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Dev(unittest.TestCase):
+    def test_names_its_commands(self):
+        for arguments in ([], ["help"], ["-h"], ["--help"]):
+            status, output, errors = run(*arguments)
+            self.assertEqual((status, errors), (0, ""))
+            self.assertEqual(set(re.findall(r"^  (\w+) {2,}\w", output, re.M)), set(COMMANDS))
+
+    def test_explains_each_command(self):
+        for command in COMMANDS:
+            for switch in ("--help", "-h"):
+                status, output, errors = run(command, switch)
+                self.assertEqual((status, errors), (0, ""), command)
+                self.assertIn(f"./dev {command}", output)
+
+    def test_serves_from_any_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            link = Path(folder) / "dev"
+            link.symlink_to(DEV)
+            done = subprocess.run([link, "build", "--help"], cwd=folder, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout), run("build", "--help")[:2])
+
+    def test_does_nothing_where_it_is_misunderstood(self):
+        for arguments, why in {
+            ("nonsense",): "unknown command nonsense",
+            ("build", "--nonsense"): "unknown argument --nonsense",
+            ("fuzz", "--nonsense"): "unknown argument --nonsense",
+            ("fuzz", "nonsense"): "no fuzz target 'nonsense'; there are: ",
+            ("fuzz", "--seconds", "soon"): "not 'soon'",
+            ("fuzz", "tag", "rules"): "takes one target",
+            ("format", "src/main.cpp"): "takes no arguments",
+            ("setup", "now"): "takes no arguments",
+        }.items():
+            status, _, errors = run(*arguments)
+            self.assertEqual(status, 2, arguments)
+            self.assertIn(why, errors)
+
+
+def installed_in(stage):
+    named = re.search(r"apt-get install -y --no-install-recommends (.*?) +&& ", stage.replace("\\\n", " "))[1]
+    return set(named.split())
+
+
+def package_of(library):
+    """That a shared library is of, by its name."""
+    owners = subprocess.run(["dpkg-query", "-S", f"*-linux-gnu/{library}"], capture_output=True, text=True, check=True).stdout
+    return re.match(r"[^:]+", owners)[0]
+
+
+class Image(unittest.TestCase):
+    def setUp(self):
+        self.build, self.final = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.M)[1:]
+
+    def test_runs_as_a_user_without_rights(self):
+        users = re.findall(r"^USER (\d+):(\d+)$", self.final, re.M)
+        self.assertEqual(len(users), 1)
+        self.assertNotIn("0", users[0])
+        self.assertNotIn("\nCOPY", self.final.split("USER")[1], "nothing comes in behind it")
+
+    def test_carries_what_the_program_loads_and_no_more(self):
+        dynamic = subprocess.run(["readelf", "-d", os.environ["FENCEGATE"]], capture_output=True, text=True, check=True)
+        libraries = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic.stdout)
+        self.assertIn("libc.so.6", libraries)
+        for source in (ROOT / "src").rglob("*.cpp"):
+            libraries += re.findall(LOADED_LATER, source.read_text())
+        self.assertIn("libpq.so.5", libraries)
+        needed = {package_of(library) for library in libraries if not re.match("lib(asan|ubsan|tsan)", library)}
+        self.assertEqual(installed_in(self.final), needed - ESSENTIAL | {"ca-certificates"})
+
+    def test_is_built_with_the_packages_of_dev(self):
+        names = re.search(r"^build_packages=\((.*?)\)", DEV.read_text(), re.M | re.S)[1].split()
+        self.assertEqual(installed_in(self.build), set(names))
+
+
+if __name__ == "__main__":
+    unittest.main()

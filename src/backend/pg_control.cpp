@@ -115,11 +115,13 @@ void pg_control::keep_connected(looked_after& to, connection& by) {
   by.connecting = true;
   std::vector<asio::ip::address> addresses;
   if (!gate_.upstream.is_unix()) {
-    asio::ip::tcp::endpoint tcp;
-    std::copy_n(static_cast<const char*>(static_cast<const void*>(known[0].data())), known[0].size(),
-                static_cast<char*>(static_cast<void*>(tcp.data())));
-    tcp.resize(known[0].size());
-    addresses.push_back(tcp.address());
+    for (const auto& one : known) {
+      asio::ip::tcp::endpoint tcp;
+      std::copy_n(static_cast<const char*>(static_cast<const void*>(one.data())), one.size(),
+                  static_cast<char*>(static_cast<void*>(tcp.data())));
+      tcp.resize(one.size());
+      addresses.push_back(tcp.address());
+    }
   }
   const auto how = parameters_of({gate_.upstream, gate_.control, to.name, gate_.secured}, addresses);
   auto done = [self = shared_from_this(), &to, &by](const result<void>& outcome) {

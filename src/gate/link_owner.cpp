@@ -25,9 +25,10 @@ void link_owner::dial(const std::vector<stream::endpoint>& targets, std::functio
     done(link ? take_over(backend_, *fresh, std::move(*link)) : result<void>(link.error()));
   };
   auto on_connected = [this, wanted, done = std::move(done), on_secured, fresh = connecting_](
-                          const boost::system::error_code& failed, const stream::endpoint&) {
+                          const boost::system::error_code& failed, const stream::endpoint& answered) {
     if (!wanted()) return;
     if (failed) return done(error{failed.message()});
+    linked_to_ = answered;
     secure(fresh, on_secured);
   };
   asio::async_connect(*connecting_, targets, std::move(on_connected));

@@ -44,6 +44,8 @@ class link_owner : public poller::owner, public std::enable_shared_from_this<lin
   void hang_up();
   // Counts what hang_up() made void.
   [[nodiscard]] std::uint64_t attempt() const { return attempt_; }
+  // The address that answered last.
+  [[nodiscard]] const stream::endpoint& linked_to() const { return linked_to_; }
   // Sends the engine's bytes for the server. One that has gone may have said why: that is still read.
   void send_to_backend(std::string& bytes);
 
@@ -70,6 +72,7 @@ class link_owner : public poller::owner, public std::enable_shared_from_this<lin
   boost::asio::io_context& context_;
   std::shared_ptr<stream::socket> connecting_;  // until it is the link
   std::uint64_t attempt_ = 0;
+  stream::endpoint linked_to_;
 };
 
 // An open socket of Asio's becomes the peer's. REQUIRES: `from` is open, `to` is not.

@@ -93,7 +93,7 @@ bool pg_engine::step_opening() {
       first_packet_ = from_client.view().substr(0, opening.bytes);
       from_client.consume(opening.bytes);
       phase_ = phase::connecting;
-      host_.connect();
+      host_.connect(opening.session);
       return false;
     case kind::start: open(opening); return false;
   }
@@ -146,7 +146,7 @@ void pg_engine::open(const wire::pg_opening& opening) {
   }
   arming_for_ = std::move(*claims);
   phase_ = phase::connecting;
-  host_.connect();
+  host_.connect({});
 }
 
 void pg_engine::on_connected() {
@@ -221,6 +221,7 @@ bool pg_engine::step_starting_backend() {
         std::uint32_t pid = 0;
         for (std::size_t i = 0; i < 4; ++i) pid = pid << 8 | static_cast<unsigned char>(body[i]);
         pid_ = static_cast<std::int32_t>(pid);
+        host_.has_key(std::string(body));
       }
       break;
     case 'S':

@@ -33,8 +33,11 @@ namespace fencegate::gate {
 class pg_host {
  public:
   virtual ~pg_host() = default;
-  // on_connected() or on_unreachable() follows.
-  virtual void connect() = 0;
+  // on_connected() or on_unreachable() follows. `cancels`: the process id and secret of the session that is to be
+  // cancelled, whose server it has to be; "": it is for a session.
+  virtual void connect(const std::string& cancels) = 0;
+  // With which process id and secret this session is cancelled.
+  virtual void has_key(const std::string& key) = 0;
   // What the session with this process id was registered for; nullopt: it cannot be asked now.
   virtual void ended(const std::string& database, std::int32_t pid,
                      std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) = 0;

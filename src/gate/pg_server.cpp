@@ -35,10 +35,11 @@ class pg_protocol final : public protocol {
     const bool leads = control_ == nullptr;
     if (leads) {
       control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
+      cancels_ = std::make_shared<cancel_routes>();
       if (gate_.secured.wanted()) tls_ = std::make_shared<backend::tls_context>(gate_.secured, gate_.upstream.host);
     }
     return std::make_unique<pg_sessions>(
-        pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_}, leads);
+        pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_}, leads);
   }
   std::string too_many_clients() const override {
     return wire::encode_pg_error(
@@ -51,6 +52,7 @@ class pg_protocol final : public protocol {
   rejection_log& rejections_;
   std::shared_ptr<backend::pg_control> control_;
   std::shared_ptr<backend::tls_context> tls_;
+  std::shared_ptr<cancel_routes> cancels_;
 };
 
 }  // namespace

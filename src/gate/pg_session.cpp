@@ -29,12 +29,14 @@ pg_session::pg_session(pg_shard& shard, stream::socket client, std::string clien
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void pg_session::connect() {
+void pg_session::connect(const std::string& cancels) {
   link_ = link::connecting;
   began_ = now();
-  auto begin = [self = shared_from_this(), this, mine = attempt()] {
+  auto begin = [self = shared_from_this(), this, mine = attempt(), cancels] {
     if (closed_ || mine != attempt()) return;
-    const auto targets = shard_.control->endpoints();
+    // One whose session is not of this gate is left to the first server that answers: it may be another gate's.
+    const auto only = cancels.empty() ? std::nullopt : shard_.cancels->find(cancels);
+    const auto targets = only ? std::vector{*only} : shard_.control->endpoints();
     if (targets.empty()) return on_connect_failed(shard_.control->why_unresolved());
     auto on_connected = [this](const result<void>& linked) {
       if (!linked) return on_connect_failed(linked.error().message);
@@ -59,7 +61,18 @@ void pg_session::on_connect_failed(const std::string& why) {
   after_event();
 }
 
+void pg_session::has_key(const std::string& key) {
+  forget_key();
+  key_ = key;
+  shard_.cancels->add(key_, linked_to());
+}
+
+void pg_session::forget_key() {
+  if (!key_.empty()) shard_.cancels->remove(std::exchange(key_, {}));
+}
+
 void pg_session::drop_link() {
+  forget_key();
   hang_up();
   link_ = link::none;
 }
@@ -136,7 +149,10 @@ void pg_session::drain() {
   after_event();
 }
 
-void pg_session::on_close() { timer_.cancel(); }
+void pg_session::on_close() {
+  forget_key();
+  timer_.cancel();
+}
 
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
 

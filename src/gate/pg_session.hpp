@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/pg_control.hpp"
+#include "gate/cancel_routes.hpp"
 #include "gate/pg_engine.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/relay_session.hpp"
@@ -25,6 +26,7 @@ struct pg_shard {
   std::shared_ptr<backend::pg_control> control;
   poller& sockets;
   std::shared_ptr<backend::tls_context> tls;  // of the links to the server; nullptr: they are plain text
+  std::shared_ptr<cancel_routes> cancels;     // of all threads
 };
 
 class pg_session final : public relay_session, public pg_host {
@@ -38,7 +40,8 @@ class pg_session final : public relay_session, public pg_host {
   enum class link : std::uint8_t { none, connecting, open };
 
   // pg_host
-  void connect() override;
+  void connect(const std::string& cancels) override;
+  void has_key(const std::string& key) override;
   void ended(const std::string& database, std::int32_t pid,
              std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override;
   void look(const std::string& database, const claims_list& claims,
@@ -67,11 +70,13 @@ class pg_session final : public relay_session, public pg_host {
 
   void on_connect_failed(const std::string& why);
   void drop_link();
+  void forget_key();
 
   pg_shard& shard_;
   pg_engine engine_;
   boost::asio::steady_timer timer_;
   link link_ = link::none;
+  std::string key_;  // as it stands in shard_.cancels
   time_point began_;
   time_point last_heard_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t packet_bytes_min = 8;
 constexpr std::uint32_t packet_bytes_max = 10'000;
-constexpr std::uint32_t cancel_head_bytes = 12;  // length, code, process
+constexpr std::uint32_t cancel_head_bytes = 12;  // length, code, process id
 constexpr std::uint32_t cancel_key_bytes_min = 4;
 constexpr std::uint32_t cancel_key_bytes_max = 256;
 constexpr std::uint32_t cancel_code = 80877102;
@@ -130,6 +130,9 @@ result<std::optional<pg_opening>> decode_pg_opening(std::string_view input) {
       return parameters.error();
     }
     opening->parameters = std::move(*parameters);
+  }
+  if (opening->what == pg_opening::kind::cancel) {
+    opening->session = input.substr(packet_bytes_min, length - packet_bytes_min);
   }
   return std::optional(std::move(*opening));
 }

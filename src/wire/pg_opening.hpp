@@ -21,6 +21,7 @@ struct pg_opening {
   std::size_t bytes = 0;                                        // of the input
   std::uint32_t version = 0;                                    // start: (major << 16) | minor, major is always 3
   std::vector<std::pair<std::string, std::string>> parameters;  // start: in their order, names may repeat
+  std::string session;                                          // cancel: process id and secret, as in BackendKeyData
 
   // The last parameter of this name, as the server takes it; nullopt: there is none. `user`, `database`, `options`,
   // `replication` and `_pq_.*` compare exactly, all others are settings and compare without case.

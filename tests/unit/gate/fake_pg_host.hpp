@@ -26,6 +26,8 @@ class fake_pg_host : public gate::pg_host {
   std::vector<std::string> cuts;     // "orders 34 35 no"
   std::optional<std::chrono::milliseconds> timer;
   int asked = 0;             // how often ended() was called
+  std::string key;           // of the session
+  std::string cancelled;     // what connect() was called with
   gate::claims_list raised;  // by raise() or raise_ahead(), last
   int raised_ahead = 0;      // how often raise_ahead() was called
 
@@ -36,12 +38,14 @@ class fake_pg_host : public gate::pg_host {
     one();
   }
 
-  void connect() override {
+  void connect(const std::string& cancels) override {
+    cancelled = cancels;
     if (unreachable.empty())
       engine->on_connected();
     else
       engine->on_unreachable(unreachable);
   }
+  void has_key(const std::string& own) override { key = own; }
   void ended(const std::string&, std::int32_t,
              std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override {
     ++asked;

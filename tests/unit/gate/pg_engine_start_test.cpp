@@ -343,6 +343,8 @@ TEST(PgEngineStart, WhatTheServerSaysOfProtocol32Passes) {
   rig.server(negotiated + authentication_ok() + key + ready('I'));
   EXPECT_EQ(rig.engine.to_client, negotiated + authentication_ok() + key + ready('I'));
   EXPECT_TRUE(rig.engine.relaying());
+  EXPECT_EQ(rig.host.key, "\0\0\x10\x01"s + std::string(256, '\xee'));
+  EXPECT_EQ(rig.host.cancelled, "");
 }
 
 TEST(PgEngineStart, ACancelRequestIsPassedOnAsItIs) {
@@ -354,6 +356,7 @@ TEST(PgEngineStart, ACancelRequestIsPassedOnAsItIs) {
     cancel += std::string(key_bytes, '\xee');
     rig.client(cancel);
     EXPECT_EQ(rig.engine.to_backend, cancel);
+    EXPECT_EQ(rig.host.cancelled, cancel.substr(8)) << "as BackendKeyData has it";
     rig.server_ends();
     EXPECT_TRUE(rig.engine.closing());
     EXPECT_TRUE(rig.engine.to_client.empty());

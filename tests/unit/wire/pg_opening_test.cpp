@@ -69,7 +69,9 @@ TEST(PgOpening, KnowsTheThreeRequests) {
   EXPECT_EQ(decode_at_every_size(packet(ssl_code)).what, kind::ssl);
   EXPECT_EQ(decode_at_every_size(packet(gss_code)).what, kind::gss);
   for (const std::size_t key : {4, 32, 256}) {
-    EXPECT_EQ(decode_at_every_size(packet(cancel_code, std::string(4 + key, '\xFF'))).what, kind::cancel) << key;
+    const auto cancel = decode_at_every_size(packet(cancel_code, std::string(4 + key, '\xFF')));
+    EXPECT_EQ(cancel.what, kind::cancel) << key;
+    EXPECT_EQ(cancel.session, std::string(4 + key, '\xFF'));
   }
 }
 

@@ -215,3 +215,25 @@ def everywhere(old, new=""):
             raise AssertionError(f"not in the schema: {old}")
         return schema.replace(old, new)
     return mutate
+
+
+def add_mutations(test_class, table):
+    """Two tests for each entry, `what is taken out: (the mutation, the attack that then succeeds, how the database is set
+    up)`: that the attack fails, and that it succeeds without that part. `mutate` in the last one holds for both."""
+    for name, (mutate, attack, install) in table.items():
+        _add_mutation(test_class, name, mutate, attack, dict(install))
+
+
+def _add_mutation(test_class, name, mutate, attack, install):
+    before = install.pop("mutate", lambda schema: schema)
+
+    def holds(self):
+        self.assertFalse(attack(self.base(before, **install)), "the attack succeeded")
+
+    def is_needed(self):
+        self.assertTrue(attack(self.base(lambda schema: mutate(before(schema)), **install)),
+                        "the attack fails without it, too")
+
+    words = name.replace(" ", "_").replace(":", "").replace("'", "")
+    setattr(test_class, f"test_{words}_holds", holds)
+    setattr(test_class, f"test_{words}_is_needed", is_needed)

@@ -1,13 +1,9 @@
 """Each part of the mechanism in PostgreSQL has an attack that fails, and that succeeds when the part is taken out."""
 
 import contextlib
-import time
-
-import psycopg2
 
 import support
-from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, everywhere, within, without
-from postgres import run_sql
+from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, add_mutations, everywhere, within, without
 
 
 def raise_with_an_old_snapshot(base):
@@ -197,72 +193,12 @@ def commit_a_raise_asynchronously(base):
     return new.run("SHOW synchronous_commit") == [("off",)]
 
 
-def arm_behind_a_write(base):
-    """Two arms in one transaction would take their locks in any order."""
-    client = base.writer()
-    client.begin()
-    client.write()
-    return not isinstance(client.arm(34), Rejected)
-
-
-def sit_on_the_lock(base):
-    """An older session that stays in its arming transaction, or just takes the lock, keeps the successor out."""
-    for token, how in ((34, "SELECT fencegate.arm('orders', 33)"),
-                       (35, "SELECT pg_advisory_lock(fencegate_key)"), (36, "SELECT pg_advisory_lock_shared(fencegate_key)")):
-        key = base.value("SELECT fencegate.lock_key('orders')")
-        old = base.writer()
-        if "arm" in how:
-            old.begin()
-        old.run(how.replace("fencegate_key", str(key)))
-        if isinstance(base.writer("bob").arm(token), Rejected):
-            return True
-    return False
-
-
 def reuse_the_pid_of_a_dead_session(base):
     """Its row is still there; whoever has the pid now was never armed."""
     client = base.writer()
     base.sql("INSERT INTO fencegate.sessions VALUES ('orders', %s, now() - interval '1 day', 33)", client.pid)
     base.writer("bob").arm(34)
     return base.mark() == 34 and not client.alive()
-
-
-def raise_behind_a_raise_at_work(base):
-    """The one in front carries the higher token, and waits for an older session."""
-    old, high, low = base.armed(33), base.writer("bob"), base.writer()
-    base.server.freeze(old.pid)
-    try:
-        raising = high.in_background("SELECT fencegate.arm('orders', 40)")
-        assert raising.wait_until_blocked("Timeout")
-        behind = low.in_background("SELECT fencegate.arm('orders', 34)")
-        behind.wait_until_blocked()
-        time.sleep(0.5)  # it looks every 200 ms
-    finally:
-        base.server.thaw(old.pid)
-    behind.outcome()
-    return isinstance(raising.outcome(), Rejected) or base.mark() != 40
-
-
-def raise_with_a_lock_of_ones_own(base):
-    old, new = base.writer(), base.writer("bob")
-    new.run("SELECT pg_advisory_lock_shared(%s)", base.value("SELECT fencegate.lock_key('orders')"))
-    old.begin()
-    old.arm(33)
-    return isinstance(new.arm(34), Rejected)
-
-
-def raise_beside_a_lock_in_another_database(base):
-    """A resource of the same name there is another one."""
-    with contextlib.closing(base.server.connect("alice")) as other:
-        run_sql(other, "SELECT pg_advisory_lock_shared(%s)", base.value("SELECT fencegate.lock_key('orders')"))
-        old = base.writer()
-        old.begin()
-        old.arm(33)
-        assert base.writer("bob").arm(34) == [(34,)]
-        try:
-            return run_sql(other, "SELECT 1") != [(1,)]
-        except psycopg2.Error:
-            return True
 
 
 def be_swept_while_alive(base):
@@ -335,6 +271,64 @@ def guard_and_stay(base):
     return base.mark() == 34 and "a stale write" in base.writes()
 
 
+def wake_the_row_of_a_dead_session(token):
+    """Whoever has its pid now arms with this token, and must be found by its own start."""
+    def attack(base):
+        old = base.writer()
+        base.sql("INSERT INTO fencegate.sessions VALUES ('orders', %s, now() - interval '1 day', 5)", old.pid)
+        assert old.arm(token) == [(token,)]
+        base.writer("bob").arm(40)
+        return base.mark() == 40 and old.write()
+    return attack
+
+
+@contextlib.contextmanager
+def only_bob_is_visible(base):
+    """Of the sessions of others, nobody sees when they began."""
+    base.sql("REVOKE pg_read_all_stats FROM fencegate_owner; GRANT bob TO fencegate_owner")
+    try:
+        yield
+    finally:
+        base.sql("REVOKE bob FROM fencegate_owner; GRANT pg_read_all_stats TO fencegate_owner")
+
+
+def raise_over_an_invisible_session(base):
+    old, new = base.armed(33), base.writer("bob")
+    with only_bob_is_visible(base):
+        new.arm(34)
+    return base.mark() == 34 and old.write()
+
+
+def sweep_twice(base, sweepers):
+    """A minute lies between them, and behind them."""
+    for one in sweepers:
+        assert not isinstance(one.run("SELECT fencegate.sweep()"), Rejected)
+        one.run("COMMIT")
+        base.sql("UPDATE fencegate.sessions SET dead_since = dead_since - interval '2 minutes'")
+
+
+def be_swept_while_invisible(base):
+    base.sql("GRANT fencegate_gate TO bob")
+    old, sweeper = base.armed(33), base.writer("bob")
+    with only_bob_is_visible(base):
+        sweep_twice(base, [sweeper, sweeper])
+    base.writer("bob").arm(34)
+    return base.mark() == 34 and old.write()
+
+
+def be_swept_by_old_lists_of_sessions(base):
+    """In transactions that have looked at the sessions before this one began."""
+    base.sql("GRANT fencegate_gate TO bob")
+    sweepers = [base.writer("bob"), base.writer("bob")]
+    for one in sweepers:
+        one.begin()
+        one.run("SELECT count(*) FROM pg_stat_activity")
+    old = base.armed(33)
+    sweep_twice(base, sweepers)
+    base.writer("bob").arm(34)
+    return base.mark() == 34 and old.write()
+
+
 STOP_ON_THE_SHORT_WAY = within("arm_equal", "  IF started IS NULL",
                                "  IF t = 33 THEN PERFORM pg_advisory_xact_lock_shared(4242); END IF;\n  IF started IS NULL")
 
@@ -342,7 +336,6 @@ TRY_LOCK = "pg_try_advisory_xact_lock_shared(fencegate.lock_key(r))"
 STOP_AT_THE_LOCK = f"    PERFORM pg_advisory_xact_lock_shared(4242);\n    IF {TRY_LOCK} THEN\n"
 LOOK = "      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot\n"
 
-# what is taken out: (the mutation, the attack that then succeeds, how the database is set up)
 # No other row was written: then it was there already.
 BELIEVES_ITS_WRITE = within("raise_one", "IF became = t THEN RETURN true; END IF;", "RETURN coalesce(became = t, false);")
 
@@ -379,27 +372,27 @@ TABLE = {
         lambda schema: BELIEVES_ITS_WRITE(within("raise_one", "IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;")(schema)),
         raise_past_another_raise, {}),
     "reading the mark again that did not rise": (BELIEVES_ITS_WRITE, raise_behind_a_write_past_the_lock, {}),
-    "ending who sits on the lock": (
-        within("lock_exclusive", "PERFORM fencegate.end_idle_holders(k);"), sit_on_the_lock, {"cut_ms": 3000}),
-    "ending who holds the lock of a raise and does nothing": (
-        within("idle_holders", "OR a.state LIKE 'idle%'"), sit_on_the_lock, {"cut_ms": 3000}),
-    "never ending a raise at work": (
-        within("idle_holders", "AND (l.mode = 'ShareLock'", "AND (true OR l.mode = 'ShareLock'"),
-        raise_behind_a_raise_at_work, {}),
-    "never ending itself": (
-        within("idle_holders", "WHERE l.pid <> pg_backend_pid()", "WHERE true"), raise_with_a_lock_of_ones_own, {}),
-    "locks of this database only": (
-        within("locks_of", "     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())\n"),
-        raise_beside_a_lock_in_another_database, {}),
     "sweeping the dead only": (
         within("sweep", "AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)", "AND false"),
         be_swept_while_alive, {}),
+    "taking the invisible for alive in a sweep": (
+        within("sweep", " OR a.backend_start IS NULL", ""), be_swept_while_invisible, {}),
+    "a new list of sessions for each sweep": (
+        within("sweep", "PERFORM pg_stat_clear_snapshot();"), be_swept_by_old_lists_of_sessions, {}),
     "a row that is locked from outside": (
         within("raise_one", "EXCEPTION WHEN lock_not_available", "EXCEPTION WHEN division_by_zero"),
         wait_for_a_row_that_is_locked_from_outside, {"cut_ms": 500}),
     "the start of a session beside its pid": (
         within("cut_once", "AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)", ""),
         reuse_the_pid_of_a_dead_session, {}),
+    "the start of a session that arms with the pid of a dead one": (
+        within("take", "SET backend_start = EXCLUDED.backend_start, token", "SET token"),
+        wake_the_row_of_a_dead_session(34), {}),
+    "the start of a session that arms with the pid of a dead one on the short way": (
+        within("arm_equal", "SET backend_start = EXCLUDED.backend_start, token", "SET token"),
+        wake_the_row_of_a_dead_session(33), {}),
+    "taking the invisible for alive": (
+        within("cut_once", " OR a.backend_start IS NULL", ""), raise_over_an_invisible_session, {}),
     "prepared transactions": (
         within("take", "IF true = ANY (ups) THEN PERFORM", "IF false THEN PERFORM"), commit_prepared_under_an_old_token, {}),
     "pg_temp last": (
@@ -418,8 +411,6 @@ TABLE = {
         within("take", "IF NOT registers THEN", "IF false THEN"), survive_ones_own_raise, {}),
     "durable raises": (
         within("take", "PERFORM set_config('synchronous_commit', 'on', true);", "NULL;"), commit_a_raise_asynchronously, {}),
-    "an arm comes first": (
-        within("check_transaction", "IF pg_current_xact_id_if_assigned() IS NOT NULL", "IF false"), arm_behind_a_write, {}),
     "guard: the row's lock": (
         within("guarded_mark", "PERFORM FROM fencegate.marks x WHERE x.resource = r FOR SHARE;", "NULL;"),
         guard_with_an_old_snapshot, {}),
@@ -445,23 +436,7 @@ class Mutations(FenceTest):
     pass
 
 
-def _add(name, mutate, attack, install):
-    before = install.pop("mutate", lambda schema: schema)
-
-    def holds(self):
-        self.assertFalse(attack(self.base(before, **install)), "the attack succeeded")
-
-    def is_needed(self):
-        self.assertTrue(attack(self.base(lambda schema: mutate(before(schema)), **install)),
-                        "the attack fails without it, too")
-
-    words = name.replace(" ", "_").replace(":", "").replace("'", "")
-    setattr(Mutations, f"test_{words}_holds", holds)
-    setattr(Mutations, f"test_{words}_is_needed", is_needed)
-
-
-for _name, _entry in TABLE.items():
-    _add(_name, *_entry)
+add_mutations(Mutations, TABLE)
 
 if __name__ == "__main__":
     support.main()

@@ -2,6 +2,7 @@
 
 -- The short way for what a new connection mostly is: one resource, the token is the mark, nothing is under way. NULL: use
 -- fencegate.take, which also finds the words. Every condition comes before the lock, so that it is taken only to be kept.
+-- It never waits for a lock, and so could come behind others; but whether an arm may must not depend on who else is there.
 CREATE OR REPLACE FUNCTION fencegate.arm_equal(r text, t bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE m bigint; started timestamptz;

@@ -1,0 +1,295 @@
+"""As in test_pg_mutations, for locks: in which order they are taken, who is ended for sitting on one and who never is,
+and what a lock tells of a session's end."""
+
+import contextlib
+import time
+
+import psycopg2
+
+import support
+from pg_fence import FenceTest, Rejected, add_mutations, within
+from pg_wire import FLUSH, SYNC, Wire, extended
+from postgres import run_sql
+from support import eventually
+
+
+def arm_behind_a_write(base):
+    client = base.writer()
+    client.begin()
+    client.write()
+    return not isinstance(client.arm(33), Rejected)
+
+
+def sit_on_the_lock(base):
+    """An older session that stays in its arming transaction, or just takes the lock, keeps the successor out."""
+    for token, how in ((34, "SELECT fencegate.arm('orders', 33)"),
+                       (35, "SELECT pg_advisory_lock(fencegate_key)"), (36, "SELECT pg_advisory_lock_shared(fencegate_key)")):
+        key = base.value("SELECT fencegate.lock_key('orders')")
+        old = base.writer()
+        if "arm" in how:
+            old.begin()
+        old.run(how.replace("fencegate_key", str(key)))
+        if isinstance(base.writer("bob").arm(token), Rejected):
+            return True
+    return False
+
+
+def raise_behind_a_raise_at_work(base):
+    """The one in front carries the higher token, and waits for an older session."""
+    old, high, low = base.armed(33), base.writer("bob"), base.writer()
+    base.server.freeze(old.pid)
+    try:
+        raising = high.in_background("SELECT fencegate.arm('orders', 40)")
+        assert raising.wait_until_blocked("Timeout")
+        behind = low.in_background("SELECT fencegate.arm('orders', 34)")
+        behind.wait_until_blocked()
+        time.sleep(0.5)  # it looks every 200 ms
+    finally:
+        base.server.thaw(old.pid)
+    behind.outcome()
+    return isinstance(raising.outcome(), Rejected) or base.mark() != 40
+
+
+def raise_with_a_lock_of_ones_own(base):
+    old, new = base.writer(), base.writer("bob")
+    new.run("SELECT pg_advisory_lock_shared(%s)", base.value("SELECT fencegate.lock_key('orders')"))
+    old.begin()
+    old.arm(33)
+    return isinstance(new.arm(34), Rejected)
+
+
+def raise_beside_a_lock_in_another_database(base):
+    """A resource of the same name there is another one."""
+    with contextlib.closing(base.server.connect("alice")) as other:
+        run_sql(other, "SELECT pg_advisory_lock_shared(%s)", base.value("SELECT fencegate.lock_key('orders')"))
+        old = base.writer()
+        old.begin()
+        old.arm(33)
+        assert base.writer("bob").arm(34) == [(34,)]
+        try:
+            return run_sql(other, "SELECT 1") != [(1,)]
+        except psycopg2.Error:
+            return True
+
+
+def sit_on_the_lock_behind_an_old_list_of_sessions(base):
+    new = base.writer("bob")
+    new.begin()
+    new.run("SELECT count(*) FROM pg_stat_activity")
+    old = base.writer()
+    old.begin()
+    old.arm(33)
+    return isinstance(new.arm(34), Rejected)
+
+
+def sit_on_the_lock_at_work(base):
+    """A statement that takes for ever; raises are allowed half a second, and five more are for their ends."""
+    key = base.value("SELECT fencegate.lock_key('orders')")
+    old = base.writer()
+    old.in_background(f"SELECT pg_advisory_lock({key}), pg_sleep(600)")
+    eventually(lambda: base.value("SELECT query_start < clock_timestamp() - interval '5.6 s' FROM pg_stat_activity "
+                                  "WHERE pid = %s AND wait_event = 'PgSleep'", old.pid))
+    return isinstance(base.writer("bob").arm(34), Rejected)
+
+
+def end_a_pipeline_whose_rest_is_on_its_way(base):
+    """What spends waits for its client for a moment, while a raise waits for it."""
+    base.sql("GRANT fencegate_gate TO alice")
+    with Wire(base.server.port, user="alice", database=base.name) as wire:
+        wire.until_ready()
+        spend = "SELECT * FROM fencegate.spend('{orders}', '{34}')"
+        wire.send(extended("BEGIN"), extended(spend), FLUSH)
+        eventually(lambda: base.value("SELECT true FROM pg_stat_activity WHERE query = %s AND state = 'active' "
+                                      "AND wait_event = 'ClientRead'", spend))
+        raising = base.writer("bob").in_background("SELECT fencegate.arm('orders', 35)")
+        looks = set()  # each time that it waits anew, it has looked at the holders
+
+        def has_looked():
+            looks.update(base.sql("SELECT waitstart FROM pg_locks WHERE pid = %s AND waitstart IS NOT NULL",
+                                  raising.client.pid))
+            return len(looks) > 2 or raising.done()
+        eventually(has_looked)
+        try:
+            wire.send(extended("INSERT INTO writes (note) VALUES ('spent')"), extended("COMMIT"), SYNC)
+            wire.until_ready()
+        except ConnectionError:
+            pass
+        assert raising.outcome() == [(35,)]
+    return "spent" not in base.writes()
+
+
+def let_go_before_the_end(base):
+    """It was found on the lock, and holds it no longer when it is its turn to be ended."""
+    key = base.value("SELECT fencegate.lock_key('orders')")
+    bystander, new = base.writer(), base.writer("bob")
+    bystander.run("SELECT pg_advisory_lock_shared(%s)", key)
+    base.sql("SELECT pg_advisory_lock(4242)")
+    raising = new.in_background("SELECT fencegate.arm('orders', 34)")
+    assert raising.wait_until_blocked("Timeout")
+    bystander.run("SELECT pg_advisory_unlock_shared(%s)", key)
+    base.sql("SELECT pg_advisory_unlock(4242)")
+    assert raising.outcome() == [(34,)]
+    return not bystander.alive()
+
+
+def two_resources(base):
+    """In the order of their locks; both marks are 33."""
+    base.sql("INSERT INTO fencegate.marks (resource, mark) VALUES ('left', 33), ('right', 33)")
+    return [name for (name,) in base.sql("SELECT r FROM unnest('{left,right}'::text[]) r ORDER BY fencegate.lock_key(r)")]
+
+
+def outlive_the_wait_for_another(base):
+    """While a raise of two waits for the older session of one, that of the other goes on."""
+    first, second = two_resources(base)
+    frozen, other = base.writer(), base.writer()
+    frozen.arm(33, first)
+    other.arm(33, second)
+    base.server.freeze(frozen.pid)
+    try:
+        raising = base.writer("bob").in_background("SELECT FROM fencegate.arm_all(%s, '{34,34}')", [first, second])
+        assert raising.wait_until_blocked("Timeout")
+        return other.alive()
+    finally:
+        base.server.thaw(frozen.pid)
+        assert not isinstance(raising.outcome(), Rejected)
+
+
+def raise_two_in_two_orders(base):
+    """Both stop behind their first lock."""
+    base.sql("GRANT fencegate_gate TO alice, bob")
+    first, second = two_resources(base)
+    base.sql("SELECT pg_advisory_lock(4242)")
+    raising = []
+    for user, names, tokens in (("alice", [first, second], "{34,34}"), ("bob", [second, first], "{35,35}")):
+        raising.append(base.writer(user).in_background("SELECT FROM fencegate.raise_all(%s, %s)", names, tokens))
+        assert raising[-1].wait_until_blocked()
+    base.sql("SELECT pg_advisory_unlock(4242)")
+    return any(isinstance(one.outcome(), Rejected) for one in raising)
+
+
+def patient_writer(base):
+    """When it waits in a circle with others, it is one of the others that PostgreSQL ends."""
+    base.sql(f"ALTER ROLE alice IN DATABASE {base.name} SET deadlock_timeout = '1min'")
+    return base.writer()
+
+
+def raise_with_a_grace(base, names):
+    """It waits in one piece, as long as its grace says."""
+    base.sql("GRANT fencegate_gate TO bob")
+    base.sql(f"ALTER ROLE bob IN DATABASE {base.name} SET deadlock_timeout = '3s'")
+    raising = base.writer("bob").in_background("SELECT FROM fencegate.raise_all(%s, '{34,34}', 5000, 0, 20000)", names)
+    assert raising.wait_until_blocked()
+    return raising
+
+
+def arm_twice_in_a_transaction(base):
+    """The second arm would wait for the raise that waits for the first."""
+    first, second = two_resources(base)
+    old = patient_writer(base)
+    old.begin()
+    old.arm(33, second)
+    raising = raise_with_a_grace(base, [first, second])
+    arming = old.in_background("SELECT fencegate.arm(%s, 33)", first)
+    return isinstance(raising.outcome(), Rejected) or not isinstance(arming.outcome(), Rejected)
+
+
+def hold_two_in_another_order(function):
+    """It stops behind its first lock, so that a raise of both waits for one of them."""
+    def attack(base):
+        base.sql("GRANT fencegate_gate TO alice")
+        first, second = two_resources(base)
+        base.sql("SELECT pg_advisory_lock(4242)")
+        holder = patient_writer(base)
+        holder.begin()
+        holding = holder.in_background(f"SELECT fencegate.{function}(%s, '{{33,33}}')", [second, first])
+        assert holding.wait_until_blocked()
+        raising = raise_with_a_grace(base, [first, second])
+        base.sql("SELECT pg_advisory_unlock(4242)")
+        holding.outcome()
+        holder.run("COMMIT")
+        return isinstance(raising.outcome(), Rejected)
+    return attack
+
+
+def ask_while_the_raise_commits(base):
+    """Between the two looks. "Not raising, and the mark is 33" would say that no raise has ended it."""
+    old, new = base.armed(33), base.writer("bob")
+    new.begin()
+    new.arm(34)
+    base.sql("GRANT fencegate_gate TO alice")
+    base.sql("SELECT pg_advisory_lock(4242)")
+    asking = base.writer().in_background("SELECT mark, raising FROM fencegate.ended(%s)", old.pid)
+    assert asking.wait_until_blocked()
+    new.run("COMMIT")
+    base.sql("SELECT pg_advisory_unlock(4242)")
+    return asking.outcome() == [(33, False)]
+
+
+STOP = "PERFORM pg_advisory_xact_lock_shared(4242);"  # for as long as the test holds it
+GUARD_LOCK = "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
+IN_ORDER = "ORDER BY fencegate.lock_key(x.r), x.r COLLATE \"C\""
+IS_RAISING = ("    raising := EXISTS (SELECT FROM fencegate.locks_of(fencegate.lock_key(resource)) l "
+              "WHERE l.mode = 'ExclusiveLock');\n")
+READ_MARK = "    mark := (SELECT x.mark FROM fencegate.marks x WHERE x.resource = ended.resource);\n"
+
+TABLE = {
+    "ending who sits on the lock": (
+        within("lock_exclusive", "PERFORM fencegate.end_idle_holders(k);"), sit_on_the_lock, {"cut_ms": 3000}),
+    "ending who holds the lock of a raise and does nothing": (
+        within("idle_holders", "OR a.state LIKE 'idle%'"), sit_on_the_lock, {"cut_ms": 3000}),
+    "never ending a raise at work": (
+        within("idle_holders", "AND (l.mode = 'ShareLock'", "AND (true OR l.mode = 'ShareLock'"),
+        raise_behind_a_raise_at_work, {}),
+    "never ending itself": (
+        within("idle_holders", "WHERE l.pid <> pg_backend_pid()", "WHERE true"), raise_with_a_lock_of_ones_own, {}),
+    "locks of this database only": (
+        within("locks_of", "     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())\n"),
+        raise_beside_a_lock_in_another_database, {}),
+    "a new list of sessions for who sits on the lock": (
+        within("idle_holders", "SELECT pg_stat_clear_snapshot();"), sit_on_the_lock_behind_an_old_list_of_sessions,
+        {"cut_ms": 3000}),
+    "ending whose statement takes longer than any raise": (
+        within("idle_holders", "OR a.query_start <", "OR false AND a.query_start <"),
+        sit_on_the_lock_at_work, {"cut_ms": 500, "grace_ms": 0}),
+    "a moment for the rest of a pipeline": (
+        within("idle_holders", " AND a.query_start < clock_timestamp() - interval '20 s'", ""),
+        end_a_pipeline_whose_rest_is_on_its_way,
+        {"mutate": within("idle_holders", "interval '1 s'", "interval '20 s'"), "cut_ms": 15000}),
+    "ending only who sits on the lock still": (
+        within("end_idle_holders", "PERFORM pg_terminate_backend(h) FROM fencegate.idle_holders(key) h WHERE h = p;",
+               "PERFORM pg_terminate_backend(p);"), let_go_before_the_end,
+        {"mutate": within("end_idle_holders", "PERFORM pg_terminate_backend(h)",
+                          "WHILE NOT pg_try_advisory_xact_lock_shared(4242) LOOP PERFORM pg_sleep(0.01); END LOOP;\n"
+                          "      PERFORM pg_terminate_backend(h)")}),
+    "signals to all before the first wait": (
+        within("cut", "ELSE 0 END;\n  END LOOP;\n  FOR i IN 1 .. cardinality(names) LOOP\n", "ELSE 0 END;\n"),
+        outlive_the_wait_for_another, {}),
+    "one order of locks": (
+        within("take", IN_ORDER, ""), raise_two_in_two_orders,
+        {"mutate": within("take", "toks := toks || t;", f"toks := toks || t; IF cardinality(toks) = 2 THEN {STOP} END IF;"),
+         "cut_ms": 3000}),
+    "guard: one order of locks": (
+        within("guard", IN_ORDER, ""), hold_two_in_another_order("guard"),
+        {"mutate": within("guard", GUARD_LOCK, GUARD_LOCK + STOP), "grace_ms": 20000}),
+    "hold: one order of locks": (
+        within("hold_all", IN_ORDER, ""), hold_two_in_another_order("hold"),
+        {"mutate": within("hold_all", GUARD_LOCK, GUARD_LOCK + STOP), "grace_ms": 20000}),
+    "an arm comes first": (
+        within("check_transaction", "IF pg_current_xact_id_if_assigned() IS NOT NULL", "IF false"),
+        arm_twice_in_a_transaction, {"grace_ms": 20000}),
+    "an arm comes first on the short way": (
+        within("arm_equal", " AND pg_current_xact_id_if_assigned() IS NULL", ""), arm_behind_a_write, {}),
+    "why a session ended: the lock before the mark": (
+        within("ended", IS_RAISING + STOP + READ_MARK, READ_MARK + STOP + IS_RAISING), ask_while_the_raise_commits,
+        {"mutate": within("ended", READ_MARK, STOP + READ_MARK)}),
+}
+
+
+class Mutations(FenceTest):
+    pass
+
+
+add_mutations(Mutations, TABLE)
+
+if __name__ == "__main__":
+    support.main()

@@ -149,7 +149,7 @@ void pg_control::tick() {
     if (!one.own.link->connected()) continue;
     // Where it failed, it is tried again when there is something to raise.
     if (one.raising.link != nullptr && one.raising.failures == 0) keep_connected(one, one.raising);
-    if (now >= one.next_look) {
+    if (now >= one.next_look && one.unanswered == 0) {
       one.next_look = now + look_interval;
       look_after(one);
     }
@@ -176,15 +176,19 @@ void pg_control::note_problem(looked_after& one, const std::string& problem) {
 // ── looking after a database ────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_control::look_after(looked_after& one) {
+  // As it was before the question: a mark that rises meanwhile has not gone back.
+  std::map<std::string, fence::token> seen;
+  if (gate_.policy.mode == fence::enforcement::enforce)
+    for (const auto& cell : marks(one.name).all())
+      if (const auto mark = cell->seen()) seen.emplace(cell->resource, *mark);
   std::vector<std::string> names;
-  for (const auto& cell : marks(one.name).all())
-    if (cell->seen()) names.push_back(cell->resource);
-  const bool heals = gate_.policy.mode == fence::enforcement::enforce;
-  if (!heals) names.clear();
-  auto on_marks = [self = shared_from_this(), &one](const pg_result& rows) {
+  for (const auto& [name, mark] : seen) names.push_back(name);
+  ++one.unanswered;
+  auto on_marks = [self = shared_from_this(), &one, seen = std::move(seen)](const pg_result& rows) {
+    --one.unanswered;
     if (rows) {
       self->note_problem(one, "");
-      return self->compare_marks(one, *rows);
+      return self->compare_marks(one, seen, *rows);
     }
     const bool no_schema = rows.error().message.find("fencegate") != std::string::npos;
     self->note_problem(one, rows.error().message + (no_schema ? " (run fencegate install)" : ""));
@@ -199,18 +203,34 @@ void pg_control::look_after(looked_after& one) {
 }
 
 // Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
-void pg_control::compare_marks(looked_after& one, const pg_rows& rows) {
+// It is raised again until it is back, and counted and logged once.
+void pg_control::compare_marks(looked_after& one, const std::map<std::string, fence::token>& seen,
+                               const pg_rows& rows) {
+  std::set<std::string> lost;
   for (const auto& row : rows) {
     if (row.size() != 2 || !row[0]) continue;
-    const auto cell = marks(one.name).cell(*row[0]);
+    const auto& name = *row[0];
+    const auto before = seen.find(name);
     const auto found = token_of(row[1]);
-    const auto seen = cell->seen();
+    const auto cell = marks(one.name).cell(name);
     if (found) cell->saw(*found);
-    if (!seen || (found && *seen <= *found)) continue;
-    figures_.regressions_total.add();
-    log_regression(log::event().add("gate", gate_.name).add("database", one.name), *cell, found);
+    if (before == seen.end() || (found && before->second <= *found)) continue;
+    lost.insert(name);
+    if (!one.lost.contains(name)) {
+      figures_.regressions_total.add();
+      log_regression(log::event().add("gate", gate_.name).add("database", one.name), *cell, found);
+    }
+  }
+  one.lost = lost;
+  for (const auto& name : lost) {
+    ++one.unanswered;
+    auto on_raised = [self = shared_from_this(), &one, name](const pg_result& raised) {
+      --one.unanswered;
+      if (raised) one.lost.erase(name);
+    };
     // However far it went back: the step was allowed once.
-    one.own.link->transaction(raise_statements({{cell->resource, *seen}}, 0), [](const pg_result&) {});
+    const auto mark = marks(one.name).seen(name).value_or(seen.at(name));
+    one.own.link->transaction(raise_statements({{name, mark}}, 0), std::move(on_raised));
   }
 }
 

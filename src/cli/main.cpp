@@ -30,10 +30,13 @@ CLI::App* add_install(CLI::App& app, cli::install_request& to) {
   install->add_option("--store", to.store, "Only in this store");
   install->add_option("--database", to.databases, "Databases, instead of those in the URLs")->expected(1)->take_all();
   install->add_flag("--print", to.print, "Show the SQL (for psql -v ON_ERROR_STOP=1) and touch nothing");
-  install->add_option("--protect", to.protect, "A table whose writes are refused to sessions without a token")
-      ->expected(1)
-      ->take_all();
-  install->add_option("--unprotect", to.unprotect, "A table to lift that from")->expected(1)->take_all();
+  // Else a switch without its table would take the next switch for one.
+  const CLI::Validator is_table(
+      [](const std::string& name) { return name.starts_with('-') ? "a table is missing in front of " + name : ""; },
+      "TABLE");
+  install->add_option("--protect", to.protect, "Tables whose writes are refused to sessions without a token")
+      ->check(is_table);
+  install->add_option("--unprotect", to.unprotect, "Tables to lift that from")->check(is_table);
   install->add_option("--resource", to.resource, "What --protect asks a token for; default: any resource");
   return install;
 }

@@ -70,6 +70,27 @@ class Command(LiveTest):
         self.server.sql("INSERT INTO orders VALUES (1)")
         self.assert_failed(self.run_install("--protect", "nothing"), 'relation "nothing" does not exist')
 
+    def protected(self):
+        return [name for (name,) in self.server.sql("SELECT tgrelid::regclass::text FROM pg_trigger "
+                                                    "WHERE tgname = 'fencegate_protect' ORDER BY 1")]
+
+    def test_several_tables_behind_one_switch(self):
+        tables = ["a", "b", "c", "d", "serve", "install"]  # some are called like commands
+        for name in tables:
+            self.server.sql(f"CREATE TABLE {name} (id integer)")
+        self.assert_installed(self.run_install("--protect", "a", "serve", "install", "--gate", "db", "--protect=b", "--protect", "c"))
+        self.assertEqual(self.protected(), ["a", "b", "c", "install", "serve"])
+        self.assert_installed(self.run_install("--unprotect", "a", "b", "--protect", "d", "--database", "postgres"))
+        self.assertEqual(self.protected(), ["c", "d", "install", "serve"])
+        self.assert_failed(self.run_install("--protect", "a", "nothing", "b"), 'relation "nothing" does not exist')
+        self.assertEqual(self.protected(), ["c", "d", "install", "serve"])  # all of them, or none
+
+    def test_a_switch_without_its_table(self):
+        for arguments in (["--protect"], ["--protect", "--print"], ["--protect", "--gate", "db"], ["--unprotect", "--print"]):
+            done = self.run_install(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+        self.assertIsNone(self.server.value("SELECT to_regnamespace('fencegate')"))
+
     def test_over_a_unix_socket_with_a_password(self):
         with PostgresServer(unix=True, hba=["local all maker scram-sha-256"]) as server:
             server.user("maker", "SUPERUSER", password="se@cret")

@@ -15,6 +15,10 @@ constexpr std::string_view uncovered =
     "behind the end of a transaction the same message cannot go on: it would not be fenced; send it by itself";
 constexpr std::string_view inner_commits =
     "CALL and DO may commit inside, and what follows would not be fenced: run them between BEGIN and COMMIT";
+constexpr std::string_view unknown_statement =
+    "the statement bound here may be any, also one that commits inside: send its Parse with it, without a Sync in "
+    "between, "
+    "or run it between BEGIN and COMMIT";
 constexpr std::string_view prepared = "a transaction that was prepared elsewhere is not fenced";
 constexpr std::string_view late_begin = "BEGIN must be the first statement of a message";
 constexpr std::string_view begin_with_options =
@@ -57,7 +61,12 @@ pg_guard::effect pg_guard::effect_of(const wire::sql_scanner::findings& text) {
 }
 
 std::string_view pg_guard::unfit(const wire::sql_scanner::findings& text) {
-  const auto& all = text.statements;
+  if (const auto why = unfit(text.statements); !why.empty()) return why;
+  if (const auto why = unfit(text.other_way); !why.empty()) return why;
+  return text.more_statements ? uncovered : std::string_view{};
+}
+
+std::string_view pg_guard::unfit(const std::vector<std::vector<std::string>>& all) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto e = effect_of(all[i]);
     if (is(all[i], 1, "PREPARED") && e.ends) return prepared;
@@ -68,7 +77,13 @@ std::string_view pg_guard::unfit(const wire::sql_scanner::findings& text) {
     if (e.begins && all[i].size() > 1 && !(all[i].size() == 2 && (all[i][1] == "TRANSACTION" || all[i][1] == "WORK")))
       return begin_with_options;
   }
-  return text.more_statements ? uncovered : std::string_view{};
+  return {};
+}
+
+// The server may refuse a name that is in use, and keep what it meant.
+pg_guard::effect pg_guard::either(const effect& one, const effect& other) {
+  return {one.begins && other.begins, one.ends || other.ends,   one.commits_inside || other.commits_inside,
+          one.works || other.works,   one.quiet && other.quiet, one.locks || other.locks};
 }
 
 // The state that was seen last is only true when nothing is in flight.
@@ -113,6 +128,17 @@ pg_guard::advice pg_guard::on_query(const wire::sql_scanner::findings& text, con
   return out;
 }
 
+// What has no name is replaced. What is not remembered is not known.
+void pg_guard::remember(effects& all, std::string_view name, const effect& e) {
+  const std::string key = wire::pg_name_key(name);
+  if (key == wire::pg_unsure_name) return;
+  const auto known = all.find(key);
+  if (known != all.end())
+    known->second = key.empty() ? e : either(known->second, e);
+  else if (all.size() < names_max)
+    all.emplace(key, e);
+}
+
 pg_guard::advice pg_guard::on_parse(std::string_view name, const wire::sql_scanner::findings& text,
                                     const pg_flight& flight, bool whole) {
   if (const auto why = unfit(text); !why.empty()) return {advice::kind::refuse, why};
@@ -123,37 +149,26 @@ pg_guard::advice pg_guard::on_parse(std::string_view name, const wire::sql_scann
     e.quiet = false;
   }
   if (name.empty()) unnamed_parsed_ = true;
-  const auto known = statements_.find(name);
-  if (known != statements_.end() && !name.empty()) {
-    // The server may refuse this Parse, and keep what the name meant.
-    known->second = {known->second.begins && e.begins,
-                     known->second.ends || e.ends,
-                     known->second.commits_inside || e.commits_inside,
-                     known->second.works || e.works,
-                     known->second.quiet && e.quiet,
-                     known->second.locks || e.locks};
-  } else if (known != statements_.end() || statements_.size() < names_max) {
-    statements_.insert_or_assign(std::string(name), e);
-  }
+  remember(statements_, name, e);
   return {};
 }
 
 pg_guard::advice pg_guard::on_bind(std::string_view portal, std::string_view statement, const pg_flight& flight) {
   if (!begin_stretch(flight)) return {advice::kind::wait};
-  effect e{.ends = true, .works = true};  // not known: it may do anything
-  const auto known = statements_.find(statement);
-  if (known != statements_.end() && (!statement.empty() || unnamed_parsed_)) e = known->second;
+  const auto known = statements_.find(wire::pg_name_key(statement));
+  const bool sure = known != statements_.end() && (!statement.empty() || unnamed_parsed_);
+  if (!sure && !in_block(flight)) return {advice::kind::refuse, unknown_statement};
+  const effect e = sure ? known->second : effect{.ends = true, .works = true};
   const auto out = before(e, flight);
   if (out.what == advice::kind::refuse) return out;
-  if (portals_.size() >= names_max) portals_.clear();
-  portals_.insert_or_assign(std::string(portal), e);
+  remember(portals_, portal, e);
   return out;
 }
 
 pg_guard::advice pg_guard::on_execute(std::string_view portal, const pg_flight& flight) {
   if (!begin_stretch(flight)) return {advice::kind::wait};
   effect e{.ends = true, .works = true};
-  if (const auto known = portals_.find(portal); known != portals_.end()) e = known->second;
+  if (const auto known = portals_.find(wire::pg_name_key(portal)); known != portals_.end()) e = known->second;
   const auto out = before(e, flight);
   if (out.what == advice::kind::refuse) return out;
   if (e.begins) begun_ = true;
@@ -181,8 +196,11 @@ bool pg_guard::on_refused(const pg_flight& flight) { return begin_stretch(flight
 void pg_guard::on_ready(char status) {
   if (status != 'T') guarded_ = false;
   read_committed_.reset();
+  if (status == 'I')
+    portals_.clear();
+  else if (failed_)
+    portals_.erase("");  // the server may have skipped what bound it
   failed_ = false;
-  if (status == 'I') portals_.clear();
 }
 
 void pg_guard::on_complete(std::string_view tag) {

@@ -66,6 +66,10 @@ class pg_guard {
   };
   [[nodiscard]] static effect effect_of(const std::vector<std::string>& words);
   [[nodiscard]] static effect effect_of(const wire::sql_scanner::findings& text);
+  [[nodiscard]] static std::string_view unfit(const std::vector<std::vector<std::string>>& statements);
+  [[nodiscard]] static effect either(const effect& one, const effect& other);
+  using effects = std::map<std::string, effect, std::less<>>;
+  static void remember(effects& all, std::string_view name, const effect& e);
   [[nodiscard]] bool begin_stretch(const pg_flight& flight);
   [[nodiscard]] bool in_block(const pg_flight& flight) const;
   [[nodiscard]] advice before(const effect& e, const pg_flight& flight);
@@ -74,12 +78,12 @@ class pg_guard {
   std::optional<bool> read_committed_;  // the open transaction; asked for in front of LOCK
   // Since the last Sync or Query:
   bool in_stretch_ = false;
-  bool begun_ = false;                                     // BEGIN was executed
-  bool ended_ = false;                                     // COMMIT or ROLLBACK was executed
-  bool failed_ = false;                                    // the server skips what comes up to the next Sync
-  bool unnamed_parsed_ = false;                            // else it is not known which statement the unnamed one is
-  std::map<std::string, effect, std::less<>> statements_;  // by name; a name that was used again keeps what it was, too
-  std::map<std::string, effect, std::less<>> portals_;
+  bool begun_ = false;           // BEGIN was executed
+  bool ended_ = false;           // COMMIT or ROLLBACK was executed
+  bool failed_ = false;          // the server skips what comes up to the next Sync
+  bool unnamed_parsed_ = false;  // else it is not known which statement the unnamed one is
+  // By pg_name_key(); a name that was used again keeps what it was, too.
+  effects statements_, portals_;
 };
 
 // The messages of a guard.

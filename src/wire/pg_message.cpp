@@ -2,6 +2,7 @@
 
 #include "wire/pg_bytes.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace fencegate::wire {
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::uint32_t length_field_bytes = 4;
 constexpr std::int32_t authentication_sasl = 10;
+constexpr std::size_t name_bytes_max = 63;
 
 }  // namespace
 
@@ -198,6 +200,12 @@ std::optional<std::string> without_sasl_mechanism(std::string_view body, std::st
   }
   kept += '\0';
   return kept;
+}
+
+std::string pg_name_key(std::string_view name) {
+  name = name.substr(0, name_bytes_max);
+  const bool ascii = std::all_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return std::string(ascii ? name : pg_unsure_name);
 }
 
 }  // namespace fencegate::wire

@@ -75,4 +75,9 @@ struct pg_statement {
 // (SCRAM-SHA-256-PLUS binds to a TLS channel and cannot pass a gate that ends TLS.)
 [[nodiscard]] std::optional<std::string> without_sasl_mechanism(std::string_view body, std::string_view unwanted);
 
+// By what the server tells names of prepared statements and portals apart: so many of their bytes (NAMEDATALEN - 1). A name
+// beyond ASCII is converted first, so that two can be one and one can be two: pg_unsure_name stands for all of them.
+inline constexpr std::string_view pg_unsure_name = "\x80";
+[[nodiscard]] std::string pg_name_key(std::string_view name);
+
 }  // namespace fencegate::wire

@@ -28,6 +28,10 @@ struct sql_findings {
   // out.
   std::vector<std::vector<std::string>> statements;
   bool more_statements = false;
+  // All statements in their order as the way with backslash escapes reads them, where that differs from the other way's and
+  // does not end inside a literal or comment. `statements` has those of both, but what both have stands where it stands
+  // without escapes.
+  std::vector<std::vector<std::string>> other_way;
   // A delimiter `$name$` longer than delimiter_bytes_max sets both flags: what follows it is not read any more.
 
   // A statement begins with these words, given in upper case.

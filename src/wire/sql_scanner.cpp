@@ -92,24 +92,39 @@ void sql_scanner::feed(std::string_view bytes) {
   }
 }
 
+void sql_scanner::share_statements(const sql_findings& from, sql_findings& to) const {
+  std::for_each(from.statements.begin() + static_cast<std::ptrdiff_t>(joined_at_), from.statements.end(),
+                [&to](const auto& words) { to.add_statement(words); });
+}
+
 void sql_scanner::part() {
   escaped_.continue_from(plain_.state());
-  parted_ = true;
+  share_statements(plain_found_, escaped_found_);
+  parted_ = ever_parted_ = true;
   stretch_ = stretch_left_ = stretch_bytes_min;
 }
 
 // Where lanes are compared depends on the text alone and not on how it was cut into pieces; so does what is found.
 void sql_scanner::compare() {
   parted_ = plain_.state() != escaped_.state();
+  if (!parted_) joined_at_ = plain_found_.statements.size();
   stretch_ = stretch_left_ = std::min(2 * stretch_, stretch_bytes_max);
 }
 
 sql_findings sql_scanner::found() const {
   sql_findings out = plain_found_;
   sql_lane(plain_).finish(out);
+  if (!ever_parted_) {
+    return out;
+  }
   sql_findings other = escaped_found_;
   if (parted_) {
     sql_lane(escaped_).finish(other);
+  } else {
+    share_statements(out, other);
+  }
+  if (other.statements != out.statements && !(parted_ && escaped_.unterminated())) {
+    out.other_way = other.statements;
   }
   out.merge(other);
   return out;

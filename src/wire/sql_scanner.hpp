@@ -35,6 +35,7 @@ class sql_scanner {
 
  private:
   void part();
+  void share_statements(const sql_findings& from, sql_findings& to) const;
   void compare();
 
   // Together they read as one until a backslash stands in a plain literal; then each reads for itself until both are in
@@ -42,8 +43,10 @@ class sql_scanner {
   sql_lane plain_{false};
   sql_lane escaped_{true};
   sql_findings plain_found_;
-  sql_findings escaped_found_;  // while parted; most of it is in plain_found_ too
+  sql_findings escaped_found_;  // up to where they last agreed
   bool parted_ = false;
+  bool ever_parted_ = false;
+  std::size_t joined_at_ = 0;     // from this statement of plain_found_ on, both have read the same again
   std::size_t stretch_ = 0;       // the bytes between two comparisons
   std::size_t stretch_left_ = 0;  // until the next one
   bool over_ = false;

@@ -1,5 +1,6 @@
 """guard: transaction: each transaction proves its token, through a pooler that lends one server session to many clients."""
 
+import contextlib
 import io
 import re
 import threading
@@ -8,7 +9,7 @@ import unittest
 import psycopg
 import psycopg2
 
-from pg_wire import Wire, fields, query
+from pg_wire import SYNC, Wire, bind, execute, fields, parse, query
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
 from support import LiveTest, eventually
 
@@ -35,6 +36,11 @@ class GuardTest(LiveTest):
         connection = (gate or self.gate).connect(f"{self.resource}={token}", user="alice", **more)
         self.addCleanup(connection.close)
         return connection
+
+    def wire(self, token):
+        wire = self.enterContext(Wire(self.gate.address, user="alice", options=f"-c fencing.tokens={self.resource}={token}"))
+        wire.until_ready()
+        return wire
 
     def write(self, connection, who):
         run_sql(connection, "INSERT INTO writes (who) VALUES (%s)", who)
@@ -273,6 +279,44 @@ class Guarded(GuardTest):
         self.refused("ZF007", client, "COMMIT PREPARED 'x'")
         self.assertEqual(self.written(), [])
 
+    def test_what_commits_inside_is_refused_under_any_name(self):
+        """A statement may be prepared first, and bound behind a Sync: the unnamed one could by then be another."""
+        wire = self.wire(34)
+        for name in ("", "s"):
+            for text, refused in (("CALL commits('x')", True), ("INSERT INTO writes VALUES ('in')", name == "")):
+                wire.send(parse(text, name + text[:4] if name else ""), SYNC)
+                wire.until_ready()
+                wire.send(bind(statement=name + text[:4] if name else ""), execute(), SYNC)
+                errors = [fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"]
+                self.assertEqual(errors, ["ZF007"] if refused else [], (name, text))
+        wire.send(query("BEGIN"))
+        wire.until_ready()
+        wire.send(parse("INSERT INTO writes VALUES ('block')"), SYNC)
+        wire.until_ready()
+        wire.send(bind(), execute(), SYNC)
+        wire.until_ready()
+        wire.send(query("COMMIT"))
+        wire.until_ready()
+        self.assertEqual(self.written(), ["in", "block"])
+
+    def test_names_that_the_server_takes_for_one(self):
+        """It compares 63 bytes: what the gate has seen as SELECT is COMMIT, and what follows it a transaction of its own."""
+        wire, name = self.wire(34), "n" * 63
+        for text, one in (("COMMIT", name + "1"), ("SELECT 1", name + "2")):
+            wire.send(parse(text, one), SYNC)
+            wire.until_ready()
+        wire.send(query("BEGIN"))
+        wire.until_ready()
+        late = parse("INSERT INTO writes SELECT left($1, 5)") + bind("stale" + "x" * 1_000_000)
+        wire.send(parse("INSERT INTO writes VALUES ('first')"), bind(), execute(), bind(statement=name + "2"), execute(),
+                  late[:500_000])
+        self.assertTrue(eventually(lambda: self.written() == ["first"]))
+        self.connect(35, self.other)
+        with contextlib.suppress(ConnectionError):
+            wire.send(late[500_000:], execute(), SYNC)
+            wire.until_ready()
+        self.assertEqual(self.written(), ["first"])
+
     def test_savepoints_do_not_loosen_the_guard(self):
         client = self.connect(34)
         run_sql(client, "BEGIN")
@@ -291,9 +335,7 @@ class Guarded(GuardTest):
                                     ("guarded", b"SELECT 1", b"INSERT INTO writes VALUES (" + hidden % b")")):
             with self.subTest(title):
                 self.resource += "." + title
-                old = self.start(Wire(self.gate.address, user="alice",
-                                      options=f"-c fencing.tokens={self.resource}=34"))
-                old.until_ready()
+                old = self.wire(34)
                 for one in (b"BEGIN", *first, b"SET client_encoding = 'SJIS'"):
                     old.send(query(one))
                     old.until_ready()

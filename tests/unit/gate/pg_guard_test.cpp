@@ -226,16 +226,19 @@ TEST_F(GuardTest, AProcedureOutsideABlockIsRefusedWhenItIsBound) {
 }
 
 TEST_F(GuardTest, AStatementThatIsNotKnownMayDoAnything) {
+  EXPECT_EQ(bind("prepared by somebody"), kind::refuse) << "it may be CALL";
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
   EXPECT_EQ(bind("prepared by somebody"), kind::guard);
   EXPECT_EQ(execute(), kind::bare);
-  EXPECT_EQ(bind("prepared by somebody"), kind::guard) << "it may have been COMMIT";
+  EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard) << "it may have been COMMIT";
+  EXPECT_EQ(bind("prepared by somebody"), kind::refuse);
 }
 
 TEST_F(GuardTest, TheUnnamedStatementIsKnownOnlyInItsStretch) {
-  EXPECT_EQ(step("BEGIN"), kind::bare);
+  EXPECT_EQ(parse("CALL p()"), kind::bare);
   EXPECT_EQ(sync(), kind::bare);
   ready('I');
-  EXPECT_EQ(bind(), kind::guard);
+  EXPECT_EQ(bind(), kind::refuse);
 }
 
 TEST_F(GuardTest, ANameThatIsUsedAgainKeepsWhatItWas) {
@@ -244,6 +247,54 @@ TEST_F(GuardTest, ANameThatIsUsedAgainKeepsWhatItWas) {
   EXPECT_EQ(bind("s"), kind::guard);
   EXPECT_EQ(execute(), kind::bare);
   EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard) << "the server may have kept COMMIT under this name";
+}
+
+// The server compares no more than 63 bytes of a name; one beyond ASCII may be another in the next encoding.
+TEST_F(GuardTest, NamesAreToldApartAsTheServerDoes) {
+  const std::string cut(63, 'n');
+  EXPECT_EQ(parse("COMMIT", cut + "1"), kind::bare);
+  EXPECT_EQ(parse("SELECT 1", cut + "2"), kind::bare);
+  EXPECT_EQ(bind(cut + "2", cut + "a"), kind::guard);
+  EXPECT_EQ(execute(cut + "b"), kind::bare);
+  EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard) << "COMMIT ran under the other name";
+  EXPECT_EQ(parse("SELECT 1", "\xE9"), kind::bare);
+  EXPECT_EQ(bind("\xE9"), kind::refuse);
+}
+
+TEST_F(GuardTest, APortalThatIsInUseKeepsWhatItWas) {
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(parse("COMMIT"), kind::bare);
+  EXPECT_EQ(bind("", "p"), kind::bare);
+  EXPECT_EQ(parse("SELECT 1"), kind::bare);
+  EXPECT_EQ(bind("", "p"), kind::guard);
+  EXPECT_EQ(execute("p"), kind::bare);
+  EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard) << "the server may have kept COMMIT in this portal";
+}
+
+TEST_F(GuardTest, WhatTheServerMayHaveSkippedLeavesThePortalWithoutAName) {
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(parse("COMMIT"), kind::bare);
+  EXPECT_EQ(bind(), kind::bare);
+  EXPECT_EQ(sync(), kind::bare);
+  ready('T');
+  EXPECT_EQ(parse("SELECT 1"), kind::bare);
+  guard_.on_error();
+  EXPECT_EQ(bind(), kind::guard);
+  EXPECT_EQ(sync(), kind::bare);
+  ready('E');
+  EXPECT_EQ(parse("ROLLBACK TO s", "back"), kind::bare);
+  EXPECT_EQ(bind("back", "other"), kind::bare);
+  EXPECT_EQ(execute("other"), kind::bare);
+  EXPECT_EQ(sync(), kind::bare);
+  ready('T');
+  EXPECT_EQ(execute(), kind::guard);
+  EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard) << "that may have been COMMIT";
+}
+
+TEST_F(GuardTest, ACommitInTheMiddleByEitherWayOfReadingIsRefused) {
+  EXPECT_EQ(query("SELECT '\\' AS x; /*'; COMMIT; INSERT INTO t VALUES (1); --*/ INSERT INTO t VALUES (2); COMMIT"),
+            kind::refuse);
+  EXPECT_EQ(run("INSERT INTO t VALUES ('C:\\'); COMMIT", "COMMIT", 'I'), kind::guard) << "the other way has no end";
 }
 
 TEST_F(GuardTest, TheFunctionCallMessageIsRefused) { EXPECT_EQ(guard_.on_other('F', flight_).what, kind::refuse); }

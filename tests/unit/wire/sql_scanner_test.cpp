@@ -40,6 +40,7 @@ std::string scan(std::string_view sql) {
       (void)scanner.found();  // changes nothing
     }
     EXPECT_EQ(summary(scanner.found()), whole) << sql;
+    EXPECT_EQ(scanner.found(), scan_sql(sql)) << sql;
   });
   return whole;
 }
@@ -245,6 +246,20 @@ TEST(SqlScanner, BothWaysOfReadingCount) {
       {"'a'\n'\\'';a", "-|A"},
       {"$$\\$$;\"\\\";U&'\\';b'\\';/*\\*/a", "-|-|-|-|A"},
   });
+}
+
+// The statements in their order as the way with backslash escapes reads them, where that is another.
+TEST(SqlScanner, TheOtherWayHasItsOwnOrder) {
+  const auto other = [](std::string_view sql) {
+    sql_findings found;
+    found.statements = scan_sql(sql).other_way;
+    return summary(found);
+  };
+  EXPECT_EQ(other("A '\\'; B; --'\n; C; B"), "A|C|B");
+  EXPECT_EQ(other("A; B '\\'; C; --'\n; D; E '\\'; F; --'\n; G"), "A|B|D|E|G");
+  EXPECT_EQ(other("A '\\'; B"), "") << "it does not end";
+  EXPECT_EQ(other("A '\\\\'; B"), "") << "it is the same";
+  EXPECT_EQ(other("A; B"), "");
 }
 
 TEST(SqlScanner, TagsOfBothWaysAreMerged) {

@@ -134,7 +134,7 @@ class pg_engine {
   void watch_only(const claims_list& claims);
   [[nodiscard]] std::optional<fence::rejection> refused_by_memory(const claims_list& claims);
 
-  // ── the client's messages (pg_engine_client.cpp)
+  // ── the client's messages (pg_engine_client.cpp, pg_engine_judging.cpp)
   bool step_client();
   bool step_statement(const wire::pg_head& head);
   bool step_bind(const wire::pg_head& head);
@@ -147,9 +147,12 @@ class pg_engine {
     claims_list claims;  // arm: for these
     fence::rejection why;
   };
-  // `key`: of the prepared statement, if it is one.
-  judged judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key);
-  [[nodiscard]] bool lends_token(const wire::sql_scanner::findings& found, const claims_list& in_comments) const;
+  // `key`: of the prepared statement, if it is one. `text`: all of it, where it is there.
+  judged judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
+               std::optional<std::string_view> text);
+  [[nodiscard]] static bool may_execute(const wire::sql_scanner::findings& found, std::optional<std::string_view> text);
+  [[nodiscard]] bool lends_token(const claims_list& in_comments) const;
+  judged judge_bind(std::string_view statement);
   judged judge_name();
   judged judge_tagged(const claims_list& in_comments);
   judged judge_claims(const claims_list& wanted);
@@ -163,7 +166,8 @@ class pg_engine {
   void send_guard(char in_front_of);
   void ask_isolation(char in_front_of);
   void send_owed_sync();
-  void remember_statement(const std::string& key, const wire::sql_scanner::findings& found);
+  void remember_statement(const std::string& key, const wire::sql_scanner::findings& found,
+                          std::optional<std::string_view> text);
   void forget_statement(const wire::pg_head& head);
 
   // ── the server's messages (pg_engine_backend.cpp)
@@ -233,7 +237,7 @@ class pg_engine {
   struct large_statement {
     wire::sql_scanner text;
     std::size_t left = 0;            // bytes of the message
-    std::optional<std::string> key;  // Parse: see tagged_statements_
+    std::optional<std::string> key;  // Parse: see prepared_
     bool named = false;              // Parse: its name is still to be read
     bool text_over = false;
     bool alone = false;     // nothing was in flight in front of it
@@ -242,7 +246,12 @@ class pg_engine {
     void read(std::string_view body);
   };
   std::unique_ptr<large_statement> large_;
-  std::map<std::string, claims_list, std::less<>> tagged_statements_;  // prepared ones, by statement_key()
+  // Prepared statements that have a tag, or may run those that have one; by wire::pg_name_key().
+  struct prepared_statement {
+    claims_list claims;
+    bool executes = false;
+  };
+  std::map<std::string, prepared_statement, std::less<>> prepared_;
 
   // guard: transaction.
   pg_guard guard_;

@@ -111,7 +111,7 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
         flight_.on_complete((*tag)[0]);
         guard_.on_complete((*tag)[0]);
         const bool drops_all = (*tag)[0] == "DEALLOCATE ALL" || (*tag)[0] == "DISCARD ALL";
-        if (drops_all && flight_.parses_answered()) tagged_statements_.clear();
+        if (drops_all && flight_.parses_answered()) prepared_.clear();
       }
       return passage::through;
     case 'G':

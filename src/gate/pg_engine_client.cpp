@@ -27,9 +27,6 @@ std::optional<std::pair<std::string_view, std::string_view>> bind_names(std::str
   return std::pair{body.substr(0, portal), body.substr(portal + 1, statement - portal - 1)};
 }
 
-// The server tells prepared statements apart by so many bytes of their names (NAMEDATALEN - 1).
-std::string statement_key(std::string_view name) { return std::string(name.substr(0, 63)); }
-
 }  // namespace
 
 bool pg_engine::step_client() {
@@ -99,6 +96,7 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   auto body = from_client.view().substr(wire::pg_head_bytes);
   wire::sql_scanner::findings found;
   std::string name, doubt;
+  std::optional<std::string_view> text;
   std::unique_ptr<large_statement> large;
   if (whole) {
     body = body.substr(0, head.body_bytes);
@@ -109,6 +107,7 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
     }
     name = statement->name;
     found = wire::scan_sql(statement->sql);
+    text = statement->sql;
     doubt = unreadable(statement->sql, true);
   } else {
     // What is there of it is judged before any of it goes on; the rest as it comes.
@@ -121,8 +120,8 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
     found = large->text.found();
     doubt = unreadable(body, false);
   }
-  const auto key = head.type == 'P' ? std::optional(statement_key(name)) : std::nullopt;
-  if (!obey(judge(found, key), head, command_of(found))) return !waits_for_boundary_;
+  const auto key = head.type == 'P' ? std::optional(wire::pg_name_key(name)) : std::nullopt;
+  if (!obey(judge(found, key, text), head, command_of(found))) return !waits_for_boundary_;
   const bool settled = head.type == 'P' || flight_.idle();  // else the encoding may be about to change
   if (guards() && settled && !doubt.empty()) {
     refuse_statement(head, {reason::refused, {}, {}, {}, doubt}, command_of(found));
@@ -135,7 +134,7 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   }
   figures_.requests(metrics::request_class::other).add();
   if (whole) {
-    if (key) remember_statement(*key, found);
+    if (key) remember_statement(*key, found, text);
     forward(head);
     return true;
   }
@@ -170,7 +169,7 @@ bool pg_engine::step_large_statement() {
   const auto piece = from_client.view().substr(0, std::min(large_->left, from_client.size()));
   large_->read(piece);
   const auto found = large_->text.found();
-  const auto verdict = large_->reported ? judged{} : judge(found, large_->key);
+  const auto verdict = large_->reported ? judged{} : judge(found, large_->key, std::nullopt);
   const auto unfit = guards() ? pg_guard::unfit(found) : std::string_view{};
   const auto certain = large_->alone ? applied::no : applied::unknown;
   if (!unfit.empty()) {
@@ -192,7 +191,7 @@ bool pg_engine::step_large_statement() {
   large_->left -= piece.size();
   from_client.consume(piece.size());
   if (large_->left != 0) return true;
-  if (large_->key) remember_statement(*large_->key, found);
+  if (large_->key) remember_statement(*large_->key, found, std::nullopt);
   large_.reset();
   send_owed_sync();
   return true;
@@ -200,25 +199,31 @@ bool pg_engine::step_large_statement() {
 
 // A prepared statement carries the tag of its text wherever it is bound: else a later holder on the same connection would
 // lend its token to an earlier one's statement.
-void pg_engine::remember_statement(const std::string& key, const wire::sql_scanner::findings& found) {
+void pg_engine::remember_statement(const std::string& key, const wire::sql_scanner::findings& found,
+                                   std::optional<std::string_view> text) {
   auto claims = claims_of(found.tags);
-  if (!claims || claims->empty())
-    tagged_statements_.erase(key);
+  prepared_statement now{claims ? std::move(*claims) : claims_list{}, may_execute(found, text)};
+  const auto known = prepared_.find(key);
+  if (known != prepared_.end() && !key.empty()) now.executes = now.executes || known->second.executes;
+  if (now.claims.empty() && !now.executes)
+    prepared_.erase(key);
   else
-    tagged_statements_.insert_or_assign(key, std::move(*claims));
+    prepared_.insert_or_assign(key, std::move(now));
 }
 
 // With something in flight the server may skip the Close behind an error, and keep the statement.
 void pg_engine::forget_statement(const wire::pg_head& head) {
   const bool heard = flight_.idle() && flight_.certain();
-  if (tagged_statements_.empty() || !heard || head.body_bytes > limits::pg_statement_buffered_bytes_max) return;
+  if (prepared_.empty() || !heard || head.body_bytes > limits::pg_statement_buffered_bytes_max) return;
   const auto body = from_client.view().substr(wire::pg_head_bytes, head.body_bytes);
-  if (body.size() == head.body_bytes && body.starts_with('S') && body.ends_with('\0'))
-    tagged_statements_.erase(statement_key(body.substr(1, body.find('\0') - 1)));
+  if (body.size() != head.body_bytes || !body.starts_with('S') || body.find('\0') != body.size() - 1) return;
+  // Whose name is not sure, may be another one.
+  if (const auto key = wire::pg_name_key(body.substr(1, body.size() - 2)); key != wire::pg_unsure_name)
+    prepared_.erase(key);
 }
 
 bool pg_engine::step_bind(const wire::pg_head& head) {
-  if (tagged_statements_.empty() && !guards()) {
+  if (prepared_.empty() && !guards()) {
     if (!obey(judge_name(), head, "BIND")) return !waits_for_boundary_;
     forward(head);
     return true;
@@ -231,94 +236,14 @@ bool pg_engine::step_bind(const wire::pg_head& head) {
       protocol_error(metrics::side::client, "Bind without the names it needs");
     return false;
   }
-  const auto tagged = tagged_statements_.find(statement_key(names->second));
-  const auto verdict = tagged == tagged_statements_.end() ? judge_name() : judge_tagged(tagged->second);
-  if (!obey(verdict, head, "BIND")) return !waits_for_boundary_;
+  if (!obey(judge_bind(names->second), head, "BIND")) return !waits_for_boundary_;
   if (guards() && !take(guard_.on_bind(names->first, names->second, flight_), head, "BIND"))
     return !waits_for_boundary_;
   forward(head);
   return true;
 }
 
-// ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key) {
-  using verdict = judged::verdict;
-  const auto refuse = [](reason why, std::string detail) {
-    return judged{verdict::refuse, {}, {why, {}, {}, {}, std::move(detail)}};
-  };
-  if (statement_refused_) return judge_claims({});
-  if (found.too_many_tags) return refuse(reason::malformed, "too many fence comments in one message");
-  auto claims = claims_of(found.tags);
-  if (!claims) return refuse(reason::malformed, claims.error().message);
-  const bool fenced = !bound_.empty() || !claims->empty();
-  if (fenced && found.begins_with("PREPARE", "TRANSACTION"))
-    return refuse(reason::refused, "PREPARE TRANSACTION outlives the session and its fence");
-  if (fenced && found.more_statements)
-    return refuse(reason::refused, "so many statements in one message cannot be inspected; send them in several");
-  if (!claims->empty() && found.statements.size() > 1 && found.names("FENCEGATE"))
-    return refuse(reason::malformed, "functions of the fence cannot stand in one message with a tag");
-  if (!claims->empty() && found.begins_with("PREPARE"))
-    return refuse(reason::malformed, "a tag in PREPARE would not travel with EXECUTE; give it there");
-  if (key) {
-    const auto known = tagged_statements_.find(*key);
-    const bool one_more = known == tagged_statements_.end() && !claims->empty();
-    if (one_more && tagged_statements_.size() >= limits::pg_tagged_statements_max)
-      return refuse(reason::refused, "too many prepared statements with tags; close some, or tag the connection");
-    // The server refuses a name that is in use, and keeps what it meant. The statement without a name is replaced.
-    if (known != tagged_statements_.end() && !key->empty() && known->second != *claims)
-      return refuse(reason::malformed, "a prepared statement of this name carries another tag: close it first");
-  }
-  if (lends_token(found, *claims))
-    return refuse(reason::malformed, "EXECUTE could run a prepared statement that carries another tag: close it first");
-  const auto j = judge_tagged(*claims);
-  if (j.what == verdict::forward && found.names("FENCEGATE") && !guards()) {
-    arms_itself_ = true;
-    proven_.clear();
-  }
-  return j;
-}
-
-// EXECUTE runs statements of the protocol's Parse, too; which one is not read.
-bool pg_engine::lends_token(const wire::sql_scanner::findings& found, const claims_list& in_comments) const {
-  if (tagged_statements_.empty() || !found.names("EXECUTE")) return false;
-  claims_list held = proven_;
-  bind_claims(held, in_comments);
-  return std::any_of(tagged_statements_.begin(), tagged_statements_.end(),
-                     [&](const auto& one) { return !claims_beyond(held, one.second).empty(); });
-}
-
-// What executes a statement whose text has no tag, or was judged before.
-pg_engine::judged pg_engine::judge_name() { return judge_tagged({}); }
-
-// The connection's name may have changed; a comment is the more particular of both. In a session that raises its token by
-// itself, a tag is proven anew for each statement.
-pg_engine::judged pg_engine::judge_tagged(const claims_list& in_comments) {
-  using verdict = judged::verdict;
-  if (!statement_refused_ && !wanted_malformed_.empty())
-    return {verdict::refuse, {}, {reason::malformed, {}, {}, {}, wanted_malformed_}};
-  claims_list wanted = wanted_;
-  bind_claims(wanted, in_comments);
-  auto j = judge_claims(wanted);
-  if (arms_itself_ && j.what == verdict::forward) proven_.clear();
-  return j;
-}
-
-pg_engine::judged pg_engine::judge_claims(const claims_list& wanted) {
-  using verdict = judged::verdict;
-  if (statement_refused_) return {verdict::refuse, {}, *std::exchange(statement_refused_, std::nullopt)};
-  auto beyond = claims_beyond(proven_, wanted);
-  if (beyond.empty()) return {};
-  // In the middle of a message that passes, the replies to an arm could not be told from its rest.
-  const bool quiet = flight_.at_boundary() && backend_passing_ == 0;
-  if (!enforces() || quiet) return {verdict::arm, std::move(beyond), {}};
-  if (flight_.at_boundary()) return {verdict::wait, {}, {}};
-  if (flight_.certain() && !flight_.idle() && !flight_.unsynced() && !flight_.copying()) return {verdict::wait, {}, {}};
-  const char* why = flight_.idle()
-                        ? "a tag with another token cannot come inside a transaction"
-                        : "a tag with another token cannot come in the middle of a pipeline: send Sync first";
-  return {verdict::refuse, {}, {reason::malformed, beyond[0].resource, beyond[0].presented, {}, why}};
-}
+// ── what becomes of them ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 // true: the message in front may go on.
 bool pg_engine::obey(const judged& j, const wire::pg_head& head, std::string_view command) {

@@ -3,7 +3,7 @@
 import psycopg
 import psycopg2
 
-from pg_wire import SYNC, Wire, bind, execute, extended, fields, parse, query
+from pg_wire import SYNC, Wire, bind, execute, extended, fields, message, parse, query
 from support import LOOPBACK, main
 from test_pg_gate import PgGateTest
 
@@ -145,6 +145,25 @@ class RawMessages(PgGateTest):
             kinds = wire.until_ready()
             self.assertEqual([kind for kind, _ in kinds], [b"E", b"Z"])
             self.assertEqual(fields(kinds[0][1])["C"], "ZF001")
+        self.assertEqual(self.written(), ["35"])
+
+    def test_nothing_runs_an_older_statement_under_a_newer_token(self):
+        wire = self.enterContext(Wire(self.gate.port, user="alice"))
+        wire.until_ready()
+        insert = "/*fence:%s=%d*/INSERT INTO writes (who) VALUES ('%d')"
+        latin, utf8 = b"\xe9", "\u00e9".encode()
+        for sent in (query("SET client_encoding = 'LATIN1'"), parse("EXECUTE old", "runs") + SYNC,
+                     parse(insert % (self.resource, 34, 34), "old") + SYNC,
+                     parse(insert % (self.resource, 34, 34), latin) + SYNC,
+                     query("SET client_encoding = 'UTF8'"), query(insert % (self.resource, 35, 35)),
+                     message(b"C", b"Sold\0x\0") + SYNC):
+            wire.send(sent)
+            wire.until_ready()
+        for sent in (query("EXPLAIN (ANALYZE) EXECUTE old"), query("DO $$BEGIN EXECUTE 'EXECUTE old'; END$$"),
+                     bind(statement="runs") + execute() + SYNC, bind(statement="old") + execute() + SYNC,
+                     bind(statement=utf8) + execute() + SYNC):
+            wire.send(sent)
+            self.assertIn(b"E", [kind for kind, _ in wire.until_ready()], sent)
         self.assertEqual(self.written(), ["35"])
 
     def test_another_token_in_the_middle_of_a_pipeline(self):

@@ -167,6 +167,32 @@ TEST(PgEngineStatement, ACloseThatTheServerMaySkipLeavesTheTag) {
   EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
 }
 
+TEST(PgEngineStatement, ACloseThatTheServerRefusesLeavesTheTag) {
+  pg_rig rig;
+  serve_with_older_statement(rig);
+  rig.client(close_statement(std::string("s\0x", 3)) + sync());
+  rig.server(error_of("ERROR", "08P01") + ready('I'));
+  rig.forget();
+  rig.client(bind_to("s") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+}
+
+// The same bytes are other names in other encodings, and the server cuts what it has converted.
+TEST(PgEngineStatement, NamesBeyondAsciiShareOneTag) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("\xE9", "INSERT /*fence:orders=34*/") + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.client(close_statement("\xE8") + sync());
+  rig.server(ready('I'));
+  rig.client(query("SELECT /*fence:orders=35*/"));
+  rig.server(armed(orders_35));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+  rig.client(bind_to("\xC3\xA9") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+}
+
 TEST(PgEngineStatement, WhatDropsAllStatementsFreesTheirNames) {
   for (const char* tag : {"DEALLOCATE ALL", "DISCARD ALL"}) {
     pg_rig rig;
@@ -191,11 +217,19 @@ TEST(PgEngineStatement, WhatWasPreparedBehindADeallocateKeepsItsTag) {
 }
 
 TEST(PgEngineStatement, SqlsExecuteLendsNoTokenToAnOlderStatement) {
-  for (const char* text : {"EXECUTE s", "SELECT 1; explain analyze execute s", "CREATE TABLE x AS EXECUTE s"}) {
+  for (const char* text :
+       {"EXECUTE s", "SELECT 1; explain analyze execute s", "CREATE TABLE x AS EXECUTE s",
+        "explain (analyze) execute s", "CREATE TABLE \"x\" AS EXECUTE s", "DO $$BEGIN EXECUTE 'EXECUTE s'; END$$"}) {
     pg_rig rig;
     serve_with_older_statement(rig);
     rig.client(query(text));
     EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003")) << text;
+  }
+  for (const char* text : {"EXPLAIN (ANALYZE) SELECT 1", "INSERT INTO log VALUES ('execute')", "CREATE TABLE x ()"}) {
+    pg_rig rig;
+    serve_with_older_statement(rig);
+    rig.client(query(text));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q " + std::string(text)));
   }
   pg_rig rig;
   rig.serve();
@@ -204,6 +238,25 @@ TEST(PgEngineStatement, SqlsExecuteLendsNoTokenToAnOlderStatement) {
   rig.forget();
   rig.client(query("EXECUTE s"));
   EXPECT_THAT(rig.sent(), ElementsAre("Q EXECUTE s"));
+}
+
+TEST(PgEngineStatement, AnExecuteThatWasPreparedBeforehandLendsNoToken) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("runs", "EXECUTE s") + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.server(parse_complete() + ready('I'));
+  rig.forget();
+  rig.client(bind_to("runs") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("B", "S"));
+  rig.server(bind_complete() + ready('I'));
+  rig.client(query("SELECT /*fence:orders=35*/"));
+  rig.server(armed(orders_35));
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+  rig.client(bind_to("runs") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF003", "B", "E", "S"));
 }
 
 // A notification comes in two pieces, and the client speaks in between.

@@ -372,6 +372,16 @@ TEST(PgEngineStart, MonitorArmsNothingAndSaysWhatItWouldReject) {
   EXPECT_THAT(rig.host.reports, ElementsAre("stale startup (monitor)"));
 }
 
+TEST(PgEngineStart, MonitorSaysOfAJumpWhatItWouldReject) {
+  auto gate = monitoring();
+  gate.policy.max_step = 10;
+  pg_rig rig(gate);
+  rig.host.marks = *fence::parse_tag("orders=34,payments=34");
+  rig.log_in("orders=44,payments=45");
+  EXPECT_THAT(rig.answers(), ElementsAre("R", "K", "Z I"));
+  EXPECT_THAT(rig.host.reports, ElementsAre("jump startup (monitor)"));
+}
+
 TEST(PgEngineStart, WhatTheServerSaysWhileMonitorLooksIsNotForgotten) {
   pg_rig rig(monitoring());
   rig.host.hold_answers = true;

@@ -108,6 +108,15 @@ TEST(PgFlight, CopyThatFailsWhileDataIsSent) {
   EXPECT_TRUE(flight.idle());
 }
 
+// The server skips it: nothing is awaited for it.
+TEST(PgFlight, AnEndOfDataBehindTheSyncOfACopyThatFails) {
+  pg_flight flight;
+  send(flight, "PBESc");
+  flight.on_error();
+  EXPECT_TRUE(flight.on_ready('I'));
+  EXPECT_TRUE(flight.idle());
+}
+
 TEST(PgFlight, SyncsAmidDataOfACopyThatFailsCannotBeCounted) {
   pg_flight flight;
   send(flight, "PBES");

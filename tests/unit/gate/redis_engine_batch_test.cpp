@@ -76,6 +76,24 @@ TEST(EngineBatch, WhatArrivedMeanwhileStaysBehind) {
   EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "GET a", "SET b 2", "SET c 3", "EXEC", watch, mget, "MULTI"));
 }
 
+// It is read from its start when the batch that stood in front of it has come back.
+TEST(EngineBatch, HalfACommandBehindABatchThatIsSentAgain) {
+  engine_rig rig;
+  rig.arm();
+  const std::string next = command("RPUSH list 1 2 3");
+  for (std::size_t split = 1; split < next.size(); ++split) {
+    rig.client_bytes(command("SET a 1") + next.substr(0, split));
+    EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC", watch, mget, "MULTI")) << split;
+    rig.backend("+QUEUED", "*-1", "+OK", marks("34"), "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "EXEC", watch, mget, "MULTI")) << split;
+    rig.client_bytes(next.substr(split));
+    rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("RPUSH list 1 2 3", "EXEC", watch, mget, "MULTI")) << split;
+    rig.backend("+QUEUED", "*1|:3", "+OK", marks("34"), "+OK");
+    EXPECT_EQ(rig.answers(), "+OK|:3|") << split;
+  }
+}
+
 // ── SETs that go as one MSET ──────────────────────────────────────────────────────────────────────────────────────────
 
 struct three_sets : engine_rig {

@@ -68,8 +68,15 @@ TEST(PgArmReading, ArmsNothingThatIsMissingDoubledOrOther) {
                                               {{"orders", "34"}, {"bills", "7"}, {"bills", "7"}},
                                               {{"orders", "34"}, {"bills", "7"}, {"third", "1"}}})
     EXPECT_THAT(judged(arm_replies(answer), "orders=34,bills=7"), HasSubstr("unavailable"));
-  for (const auto& columns : std::vector<std::vector<std::string>>{
-           {}, {"orders"}, {"orders", "34"}, {"orders", "34", "t"}, {"orders", "34", "t", "0", "x"}})
+  for (const auto& columns : std::vector<std::vector<std::string>>{{},
+                                                                   {"orders"},
+                                                                   {"orders", "34"},
+                                                                   {"orders", "34", "t"},
+                                                                   {"orders", "34", "t", "0", "x"},
+                                                                   {"nil", "34", "t", "0"},
+                                                                   {"orders", "nil", "t", "0"},
+                                                                   {"orders", "34", "nil", "0"},
+                                                                   {"orders", "34", "t", "nil"}})
     EXPECT_THAT(judged({row(columns), ready('I')}), HasSubstr("unavailable"));
 }
 
@@ -84,7 +91,7 @@ TEST(PgArmReading, ArmsNothingInATransactionOrBehindAnError) {
 }
 
 TEST(PgArmReading, NamesWhatTheServerRefused) {
-  arm_reading reading(claims("orders=33"));
+  arm_reading reading(claims("orders=33,payments=12"));
   const auto e = error_of("ERROR", "ZF001", "stale", R"({"resource": "orders", "token": 33, "mark": 34})");
   (void)reading.take('E', std::string_view(e).substr(wire::pg_head_bytes));
   (void)reading.take('Z', "I");

@@ -188,6 +188,7 @@ TEST(PgEngineStart, ARaiseAheadIsNoProof) {
   rig.server(error_of("ERROR", "ZF001") + ready('I'));
   EXPECT_THAT(rig.sent(), IsEmpty());
   EXPECT_TRUE(rig.engine.closing());
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale startup"));
 }
 
 TEST(PgEngineStart, ARaiseAheadThatTakesItsTimeDoesNotHoldUpTheArm) {

@@ -388,6 +388,27 @@ TEST(PgEngineStatement, ALargeStatementStreams) {
   }
 }
 
+// The server skips the Query behind the refused guard, and says that it is ready when it is told to.
+TEST(PgEngineStatement, TheSyncBehindARefusedGuardWaitsForTheEndOfALargeQuery) {
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  const auto message = query(large("SELECT", "1"));
+  for (const std::size_t left : {std::size_t{1}, std::size_t{10'000}, limits::pg_statement_buffered_bytes_max / 2}) {
+    pg_rig rig(pooled);
+    rig.log_in("orders=34");
+    rig.forget();
+    rig.client(message.substr(0, message.size() - left));
+    std::string sent = std::exchange(rig.engine.to_backend, "");
+    EXPECT_TRUE(sent.ends_with(message.substr(0, message.size() - left))) << "behind its guard";
+    rig.server(error_of("ERROR", "ZF001"));
+    EXPECT_EQ(rig.engine.to_backend, "") << left;
+    rig.client(message.substr(message.size() - left));
+    EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), message.substr(message.size() - left) + sync()) << left;
+    rig.server(ready('I'));
+    EXPECT_TRUE(rig.engine.at_rest());
+  }
+}
+
 TEST(PgEngineStatement, ALargeStatementIsArmedByATagAtItsStart) {
   pg_rig rig;
   rig.serve();

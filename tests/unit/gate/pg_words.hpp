@@ -64,9 +64,11 @@ inline std::string warning_of(std::string_view state, std::string_view message =
   bytes[0] = 'N';
   return bytes;
 }
+// "nil" stands for a null.
 inline std::string row(const std::vector<std::string>& columns) {
   std::string body{'\0', static_cast<char>(columns.size())};
-  for (const auto& one : columns) body += "\0\0"s + '\0' + static_cast<char>(one.size()) + one;
+  for (const auto& one : columns)
+    body += one == "nil" ? "\xff\xff\xff\xff"s : "\0\0"s + '\0' + static_cast<char>(one.size()) + one;
   return wire::encode_pg_message('D', body);
 }
 inline std::string shut_down() {

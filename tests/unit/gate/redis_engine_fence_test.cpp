@@ -290,6 +290,18 @@ TEST(EngineFence, OneUseIsOneBatchThatRaisesTheMarkItself) {
   EXPECT_THAT(rig.answers(), StartsWith("-FENCEUSED "));
 }
 
+TEST(EngineFence, OneUseInAnotherDatabaseWritesThereAndRaisesTheMarkInItsOwn) {
+  one_use rig;
+  rig.client("SELECT 5");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SELECT 5"));
+  rig.client("SET a 1");
+  EXPECT_THAT(rig.sent(), ElementsAre("SELECT 0", watch, mget, "SELECT 5", "MULTI"));
+  rig.backend("+OK", "+OK", marks("33"), "+OK", "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SELECT 0", "SET fencegate:mark:{orders} 34", "SELECT 5", "SET a 1", "EXEC",
+                                      "SELECT 0", watch, mget, "SELECT 5", "MULTI"));
+}
+
 TEST(EngineFence, AUsedTokenIsRefusedWhenItIsBound) {
   engine_rig rig(with_policy([](auto& p) { p.equal = fence::equal_token::reject; }));
   rig.mark_is("orders", 34);

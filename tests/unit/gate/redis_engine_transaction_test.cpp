@@ -125,6 +125,12 @@ TEST(EngineTransaction, ARefusedCommandSpoilsItNatively) {
   EXPECT_THAT(rig.answers(), AllOf(StartsWith("+QUEUED|-FENCEDENY "), testing::EndsWith("|-EXECABORT no|")));
 }
 
+TEST(EngineTransaction, WhatIsNoCommandIsRedissToRefuse) {
+  adopted rig;
+  rig.client("NOSUCH 1");
+  EXPECT_THAT(rig.sent(), ElementsAre("NOSUCH 1"));
+}
+
 TEST(EngineTransaction, AReservedKeySpoilsItNatively) {
   adopted rig;
   rig.client("SET fencegate:mark:{orders} 1");

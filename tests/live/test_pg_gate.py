@@ -6,7 +6,7 @@ import unittest
 
 import psycopg2
 
-from pg_wire import Wire, fields, query, split
+from pg_wire import Wire, copy_data, fields, query, split
 from postgres import PgGate, PostgresServer, PostgresStandby, run_sql
 from support import LiveTest, eventually
 
@@ -243,6 +243,23 @@ class Superseded(PgGateTest):
             self.assertEqual([(error["C"], error["S"]) for error in errors], [("ZF001", "FATAL")])
         self.assertNotIn("57P01", [error["C"] for error in errors])
         self.assertEqual(self.written(), [])
+
+    def test_a_copy_ends(self):
+        """Before its data has ended, nothing of it can be committed; but what went before it in the message may be."""
+        for begin, copy, applied in (("SELECT 1", "COPY writes (who) FROM STDIN", "unknown"),
+                                     ("BEGIN", "COPY writes (who) FROM STDIN", "no"),
+                                     ("BEGIN", "COMMIT; COPY writes (who) FROM STDIN", "unknown")):
+            with self.subTest(begin=begin, copy=copy):
+                old = self.start(Wire(self.gate.address, user="alice", options=f"-c fencing.tokens={self.resource}=34"))
+                old.send(query(begin), query(copy), copy_data(b"stale\n"))
+                while old.read()[0] != b"G":
+                    pass
+                self.raise_to(35)
+                errors = [fields(body) for kind, body in split(old.rest()) if kind == b"E"]
+                self.assertEqual([(error["C"], error["S"]) for error in errors], [("ZF001", "FATAL")])
+                self.assertIn(f'"token":34,"mark":35,"applied":"{applied}"', errors[0]["D"])
+                self.assertEqual(self.written(), [])
+                self.resource += ".again"
 
     def test_two_raises_at_once(self):
         with PgGate(self.server) as other:

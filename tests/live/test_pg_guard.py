@@ -9,9 +9,9 @@ import unittest
 import psycopg
 import psycopg2
 
-from pg_wire import SYNC, Wire, bind, execute, fields, parse, query
+from pg_wire import SYNC, Wire, bind, cancel_request, execute, fields, parse, query
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
-from support import LiveTest, eventually
+from support import LiveTest, connect, eventually
 
 
 class GuardTest(LiveTest):
@@ -399,6 +399,31 @@ class Guarded(GuardTest):
                 cursor.copy_expert("COPY writes (who) FROM STDIN", Rows())
         raiser.join(20)
         self.assertEqual(self.written(), [])
+
+
+class Cancelling(GuardTest):
+    def test_a_cancel_reaches_the_statement_of_its_own_session_through_the_pooler(self):
+        clients = []
+        for _ in range(2):
+            wire = self.start(Wire(self.gate.address, user="alice", options=f"-c fencing.tokens={self.resource}=34"))
+            key = next(body for kind, body in wire.until_ready() if kind == b"K")
+            wire.send(query("INSERT INTO writes SELECT 'slept' FROM pg_sleep(60)"))
+            clients.append((wire, key))
+        eventually(lambda: self.server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 2)
+        (first, key), (second, other) = clients
+        for wire, one, left in ((first, key, 1), (second, other, 0)):
+            with contextlib.closing(connect(self.gate.address)) as sock:
+                sock.sendall(cancel_request(int.from_bytes(one[:4], "big", signed=True), one[4:]))
+                errors = [fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"]
+            self.assertEqual(errors, ["57014"])
+            self.assertEqual(self.server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"), left)
+        first.send(query("INSERT INTO writes VALUES ('on')"))  # it is guarded as before
+        self.assertEqual(first.until_ready()[-1][1], b"I")
+        self.assertEqual(self.written(), ["on"])
+        self.connect(35, self.other)
+        first.send(query("INSERT INTO writes VALUES ('stale')"))
+        self.assertEqual([fields(body)["C"] for kind, body in first.until_ready() if kind == b"E"], ["ZF001"])
+        self.assertEqual(self.written(), ["on"])
 
 
 class Extended(GuardTest):

@@ -9,8 +9,8 @@ import threading
 
 import psycopg2
 
-from pg_wire import (SYNC, TERMINATE, Wire, bind, cancel_request, describe, execute, extended, fields, parse, query,
-                     startup)
+from pg_wire import (COPY_DONE, SYNC, TERMINATE, Wire, bind, cancel_request, copy_data, describe, execute, extended,
+                     fields, parse, query, startup)
 from postgres import PgGate, PostgresServer, run_sql
 from support import PATIENCE, CutProxy, LiveTest, SilentPort, connect, die_with_parent, eventually, free_port, main
 
@@ -300,6 +300,91 @@ class Cancelling(OperationsTest):
         self.assertNotIn(b"E", [kind for kind, _ in wire.until_ready()])
 
 
+class RejectionsInTheLog(OperationsTest):
+    SECRET = "what-only-the-server-may-know"
+
+    def lines(self, gate, count):
+        """What they say of each rejection, when there are so many."""
+        def found():
+            return [line for line in gate.log_lines() if "rejected" in line["msg"]]
+        eventually(lambda: len(found()) >= count)
+        self.assertNotIn(self.SECRET, gate.log())
+        for line in found():
+            self.assertEqual((line["gate"], line["level"], line["client"].split(":")[0]), ("db", "warn", "127.0.0.1"))
+        return [tuple(line.get(key) for key in ("reason", "resource", "token", "mark", "command")) for line in found()]
+
+    def fails(self, action, *arguments, **named):
+        with self.assertRaises(psycopg2.Error):
+            action(*arguments, **named)
+
+    def test_one_line_for_each_with_what_is_known_of_it(self):
+        gate = self.gate(policy={"max_step": 10})
+        write = f"INSERT INTO writes VALUES ('{self.SECRET}')"
+        client = self.client(gate, tag="log.a=34,log.b=5")
+        self.fails(self.client, gate, tag="log.a=33")
+        self.fails(self.client, gate)
+        self.fails(self.client, gate, tag="log.c=x")
+        self.fails(self.client, gate, tag="log.a=99")
+        self.fails(run_sql, client, f"/*fence:log.b=4*/ {write}")
+        self.fails(run_sql, client, f"PREPARE TRANSACTION '{self.SECRET}'")
+        run_sql(client, write)
+        self.assertEqual(self.lines(gate, 6), [
+            ("stale", "log.a", 33, 34, "startup"), ("missing", None, None, None, "startup"),
+            ("malformed", None, None, None, "startup"), ("jump", "log.a", 99, 34, "startup"),
+            ("stale", "log.b", 4, 5, "INSERT"), ("refused", None, None, None, "PREPARE")])
+
+    def test_guarded_transactions(self):
+        self.server.sql("GRANT fencegate_gate TO alice")
+        gate = self.gate(guard="transaction", user="alice", process={"drain_timeout": "1s"})
+        old = self.client(gate, tag="log.guarded=34")
+        self.client(gate, tag="log.guarded=35")
+        for _ in range(3):
+            self.fails(run_sql, old, "INSERT INTO writes VALUES (%s)", self.SECRET)
+        self.assertEqual(self.lines(gate, 1), [("stale", "log.guarded", 34, 35, "guard")])
+        self.assertEqual(gate.metric("checks_total", outcome="stale"), 3)
+        gate.terminate()
+        gate.wait(20)
+        self.assertEqual([line.get("repeated") for line in gate.log_lines() if "rejected" in line["msg"]], [None, 2])
+
+
+class Notifications(OperationsTest):
+    def notified(self, wire):
+        """The payload of the next message, which has to be one."""
+        kind, body = wire.read()
+        self.assertEqual(kind, b"A")
+        return body[4:].split(b"\0")[1].decode()
+
+    def test_they_reach_a_client_that_is_idle(self):
+        gate = self.gate()
+        wire = self.wire(gate, options="-c fencing.tokens=orders=34")
+        wire.send(query("LISTEN channel"))
+        wire.until_ready()
+        for number in range(3):
+            self.server.sql("SELECT pg_notify('channel', %s)", str(number))
+            self.assertEqual(self.notified(wire), str(number))
+        self.server.sql("SELECT pg_notify('channel', n::text || repeat('x', 5000)) FROM generate_series(1, 1000) n")
+        self.assertEqual([self.notified(wire).rstrip("x") for _ in range(1000)], [str(n) for n in range(1, 1001)])
+
+    def test_one_that_comes_while_a_comment_arms_anew(self):
+        """The server sends it in the middle of the replies that are the gate's."""
+        gate = self.gate()
+        wire = self.wire(gate)
+        wire.send(query("LISTEN channel"))
+        wire.until_ready()
+        # What arms waits for this lock, and hears of the notification at its end.
+        self.server.sql("BEGIN")
+        self.addCleanup(self.server.sql, "ROLLBACK")
+        self.server.sql("SELECT pg_advisory_xact_lock(fencegate.lock_key('heard'))")
+        wire.send(query("/*fence:heard=5*/ SELECT 7"))
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+        with contextlib.closing(self.server.connect()) as other:
+            run_sql(other, "NOTIFY channel, 'in the middle'")
+        self.server.sql("ROLLBACK")
+        messages = wire.until_ready()
+        self.assertEqual([kind for kind, _ in messages], [b"A", b"T", b"D", b"C", b"Z"])
+        self.assertIn(b"in the middle", messages[0][1])
+
+
 class Memory(OperationsTest):
     RSS_MAX = 64 * MIB
 
@@ -324,6 +409,33 @@ class Memory(OperationsTest):
                                                        for n in range(100_000)]
         replies = wire.converse(b"".join(steps) + TERMINATE)
         self.assertEqual(replies.count(b"SELECT 1\0"), 100_000)
+        self.assert_small(gate)
+
+    def test_a_server_that_is_frozen_amid_copy(self):
+        """Then the client cannot go on either, and nobody keeps what it wants to send."""
+        gate = self.gate()
+        wire = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=memory=5"))
+        pid = int.from_bytes(next(body for kind, body in wire.until_ready() if kind == b"K")[:4], "big")
+        wire.send(query("COPY writes FROM STDIN"))
+        self.assertEqual(wire.read()[0], b"G")
+        piece = copy_data((b"x" * 1023 + b"\n") * 64)
+        pieces, accepted = 100 * MIB // len(piece), 0
+        self.server.freeze(pid)
+        try:
+            wire.sock.settimeout(3)  # for so long nothing more is taken
+            with self.assertRaises(TimeoutError):
+                for _ in range(pieces):
+                    left = piece
+                    while left:
+                        sent = wire.sock.send(left)
+                        accepted, left = accepted + sent, left[sent:]
+        finally:
+            self.server.thaw(pid)
+        self.assertLess(accepted, 50 * MIB)
+        wire.sock.settimeout(60)
+        wire.send(left, *[piece] * (pieces - accepted // len(piece) - 1), COPY_DONE)
+        self.assertEqual([body for kind, body in wire.until_ready() if kind == b"C"], [b"COPY %d\0" % (pieces * 64)])
+        self.assertEqual(self.server.value("SELECT count(*) FROM writes WHERE who = repeat('x', 1023)"), pieces * 64)
         self.assert_small(gate)
 
     def test_a_parameter_of_100_mb(self):

@@ -34,7 +34,8 @@ pg_raise_result raised_of(const pg_result& answered, const pg_control::claims& w
   const auto marks = raised_marks({wanted}, *answered);
   if (!marks) return wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}};
   pg_raised out;
-  for (const auto& one : *marks) out.any = out.any || one.raised;
+  for (const auto& one : *marks)
+    if (one.raised) out.rose.push_back(one.at.resource);
   for (const auto& columns : *answered) {
     std::uint64_t cut = 0;
     const std::string& digits = columns.size() == 4 && columns[3] ? *columns[3] : std::string();
@@ -202,8 +203,22 @@ void pg_control::look_after(looked_after& one) {
   one.own.link->query("SELECT fencegate.sweep()", {}, [](const pg_result&) {});
 }
 
+// Counted and logged once, until it is known to be back.
+void pg_control::note_loss(looked_after& one, const mark_cell& cell, std::optional<fence::token> found) {
+  if (!one.lost.insert(cell.resource).second) return;
+  figures_.regressions_total.add();
+  log_regression(log::event().add("gate", gate_.name).add("database", one.name), cell, found);
+}
+
+// A look that is under way may have found it lower, too.
+void pg_control::went_back(const std::string& database, const std::string& resource) {
+  asio::post(context_, [self = shared_from_this(), database, resource] {
+    if (auto* one = self->at(database); one != nullptr)
+      self->note_loss(*one, *self->marks(database).cell(resource), std::nullopt);
+  });
+}
+
 // Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
-// It is raised again until it is back, and counted and logged once.
 void pg_control::compare_marks(looked_after& one, const std::map<std::string, fence::token>& seen,
                                const pg_rows& rows) {
   std::set<std::string> lost;
@@ -216,21 +231,19 @@ void pg_control::compare_marks(looked_after& one, const std::map<std::string, fe
     if (found) cell->saw(*found);
     if (before == seen.end() || (found && before->second <= *found)) continue;
     lost.insert(name);
-    if (!one.lost.contains(name)) {
-      figures_.regressions_total.add();
-      log_regression(log::event().add("gate", gate_.name).add("database", one.name), *cell, found);
-    }
+    note_loss(one, *cell, found);
   }
   one.lost = lost;
   for (const auto& name : lost) {
-    ++one.unanswered;
-    auto on_raised = [self = shared_from_this(), &one, name](const pg_result& raised) {
-      --one.unanswered;
-      if (raised) one.lost.erase(name);
-    };
     // However far it went back: the step was allowed once.
-    const auto mark = marks(one.name).seen(name).value_or(seen.at(name));
-    one.own.link->transaction(raise_statements({{name, mark}}, 0), std::move(on_raised));
+    const claims wanted{{name, marks(one.name).seen(name).value_or(seen.at(name))}};
+    ++one.unanswered;
+    auto on_raised = [self = shared_from_this(), &one, wanted](const pg_result& raised) {
+      --one.unanswered;
+      // Where somebody else was first, that will be told, too.
+      if (const auto did = raised_of(raised, wanted); did && !did->rose.empty()) one.lost.erase(wanted[0].resource);
+    };
+    one.own.link->transaction(raise_statements(wanted, 0), std::move(on_raised));
   }
 }
 

@@ -56,6 +56,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   // Any thread. What this process has seen of a mark; and something it now has.
   [[nodiscard]] std::optional<fence::token> seen(const std::string& database, const std::string& resource) const;
   void saw(const std::string& database, const std::string& resource, fence::token mark);
+  // Any thread. Somebody's raise has put right a mark that had gone back.
+  void went_back(const std::string& database, const std::string& resource);
   // Any thread. Of the server; empty until its name was resolved, then why_unresolved() says what is wrong.
   [[nodiscard]] std::vector<endpoint> endpoints() const { return address_->endpoints(); }
   [[nodiscard]] std::string why_unresolved() const { return address_->why_unresolved(); }
@@ -88,6 +90,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   [[nodiscard]] std::vector<pg_statement> raise_statements(const claims& wanted, std::int64_t max_step) const;
   void look_after(looked_after& one);
   void compare_marks(looked_after& one, const std::map<std::string, fence::token>& seen, const pg_rows& rows);
+  void note_loss(looked_after& one, const mark_cell& cell, std::optional<fence::token> found);
   void note_problem(looked_after& one, const std::string& problem);
 
   boost::asio::io_context& context_;

@@ -6,12 +6,14 @@
 #include <boost/system/result.hpp>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace fencegate::backend {
 
 struct pg_raised {
-  bool any = false;       // one mark at least was lower before
-  std::uint64_t cut = 0;  // armed sessions of older tokens that were ended
+  std::vector<std::string> rose{};  // resources whose marks were lower before
+  std::uint64_t cut = 0;            // armed sessions of older tokens that were ended
 };
 
 // An error: no mark has moved, or that is not known.

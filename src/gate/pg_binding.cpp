@@ -257,10 +257,10 @@ void arm_reading::take_row(std::string_view body) {
     if (proven_[i] || *(*row)[1] != claims_[i].presented.to_string())
       return fail("fencegate.arm_all answered with another mark than the token");
     proven_[i] = true;
-    raised_ = raised_ || *(*row)[2] == "t";
+    if (*(*row)[2] == "t") did_.rose.push_back(claims_[i].resource);
     std::uint64_t n = 0;
     std::from_chars((*row)[3]->data(), (*row)[3]->data() + (*row)[3]->size(), n);
-    cut_ += n;
+    did_.cut += n;
     return;
   }
   fail("fencegate.arm_all answered for a resource that was not asked");
@@ -275,8 +275,7 @@ arm_reading::outcome arm_reading::judge() const {
   const bool all = !proven_.empty() && std::find(proven_.begin(), proven_.end(), false) == proven_.end();
   if (!error_ && problem_.empty() && all && status_ == 'I') {
     out.armed = true;
-    out.raised = raised_;
-    out.cut = cut_;
+    out.did = did_;
     return out;
   }
   if (error_)

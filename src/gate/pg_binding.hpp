@@ -1,6 +1,7 @@
 // Which tokens a PostgreSQL connection brings, and the texts by which a session is armed with them. Pure.
 #pragma once
 
+#include "backend/pg_raised.hpp"
 #include "base/result.hpp"
 #include "fence/rejection.hpp"
 #include "fence/tag.hpp"
@@ -54,8 +55,7 @@ class arm_reading {
  public:
   struct outcome {
     bool armed = false;
-    bool raised = false;    // a mark rose
-    std::uint64_t cut = 0;  // older sessions that were ended
+    backend::pg_raised did{};
     // Not armed: why. `resource` and numbers from the server's DETAIL where it gave them.
     fence::rejection why;
   };
@@ -75,8 +75,7 @@ class arm_reading {
 
   claims_list claims_;
   std::vector<bool> proven_;
-  bool raised_ = false;
-  std::uint64_t cut_ = 0;
+  backend::pg_raised did_;
   char status_ = 0;
   std::optional<wire::pg_error> error_;
   std::string problem_;

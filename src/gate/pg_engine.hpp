@@ -54,6 +54,8 @@ class pg_host {
   [[nodiscard]] virtual std::optional<fence::token> seen(const std::string& database,
                                                          const std::string& resource) const = 0;
   virtual void saw(const std::string& database, const std::string& resource, fence::token mark) = 0;
+  // The mark was below what had been seen of it, and is not any more.
+  virtual void went_back(const std::string& database, const std::string& resource) = 0;
   // on_timer() comes once, after the delay; a later call replaces an earlier one.
   virtual void set_timer(std::chrono::milliseconds delay) = 0;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
@@ -129,7 +131,7 @@ class pg_engine {
   [[nodiscard]] bool is_to_raise() const;
   void raise_ahead();
   void send_arm();
-  void on_armed(bool raised, std::uint64_t cut);
+  void on_armed(const backend::pg_raised& did);
   void on_arming_failed(const fence::rejection& why);
   void watch_only(const claims_list& claims);
   [[nodiscard]] std::optional<fence::rejection> refused_by_memory(const claims_list& claims);
@@ -221,6 +223,7 @@ class pg_engine {
   std::string application_name_;  // as the server reported it last
   bool brought_name_ = false;     // the client has given it in its first packet
   claims_list arming_for_;
+  std::vector<std::string> seen_before_;  // of these, whose marks were seen there already
   arm_reading arm_;
   backend::pg_raised raised_ahead_;  // of this arm
   std::string held_ready_;  // the first ReadyForQuery, for the client once it is armed; empty: the client has it

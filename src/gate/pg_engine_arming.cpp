@@ -50,6 +50,10 @@ void pg_engine::begin_arming(claims_list claims) {
   arming_for_ = std::move(claims);
   arm_ = arm_reading(arming_for_);
   arm_sent_ = host_.now();
+  seen_before_.clear();
+  for (const auto& c : arming_for_)
+    if (const auto seen = host_.seen(database_, c.resource); seen && *seen >= c.presented)
+      seen_before_.push_back(c.resource);
   phase_ = phase::arming;
   if (const auto stale = refused_by_memory(arming_for_)) return on_arming_failed(*stale);
   if (gate_.kept_by == settings::guard::transaction) return begin_raising();
@@ -107,18 +111,24 @@ bool pg_engine::step_arming() {
     on_arming_failed(outcome.why);
     return true;
   }
-  const auto ahead = std::exchange(raised_ahead_, {});
-  on_armed(ahead.any || outcome.raised, ahead.cut + outcome.cut);
+  auto did = std::exchange(raised_ahead_, {});
+  did.rose.insert(did.rose.end(), outcome.did.rose.begin(), outcome.did.rose.end());
+  did.cut += outcome.did.cut;
+  on_armed(did);
   return true;
 }
 
-void pg_engine::on_armed(bool raised, std::uint64_t cut) {
+void pg_engine::on_armed(const backend::pg_raised& did) {
+  const bool raised = !did.rose.empty();
   figures_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
   if (raised) {
     figures_.raises_total.add();
     figures_.takeover_seconds.observe(host_.now() - arm_sent_);
   }
-  figures_.sessions_cut_total.add(cut);
+  figures_.sessions_cut_total.add(did.cut);
+  // Where a mark had been seen before this was begun, it must have gone back, to rise to it again.
+  for (const auto& resource : seen_before_)
+    if (std::find(did.rose.begin(), did.rose.end(), resource) != did.rose.end()) host_.went_back(database_, resource);
   for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
   bind_claims(bound_, arming_for_);
   bind_claims(proven_, arming_for_);
@@ -136,7 +146,7 @@ void pg_engine::begin_raising() {
     if (phase_ != phase::raising) return;
     figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
     if (done)
-      on_armed(done->any, done->cut);
+      on_armed(*done);
     else
       on_arming_failed(rejection_of(done.error(), arming_for_));
     on_backend_bytes();

@@ -184,6 +184,10 @@ void pg_session::saw(const std::string& database, const std::string& resource, f
   shard_.control->saw(database, resource, mark);
 }
 
+void pg_session::went_back(const std::string& database, const std::string& resource) {
+  shard_.control->went_back(database, resource);
+}
+
 void pg_session::set_timer(milliseconds delay) {
   timer_.expires_after(delay);
   auto on_time = [wake = later([this] { engine_.on_timer(); })](const boost::system::error_code& cancelled) {

@@ -52,6 +52,7 @@ class pg_session final : public relay_session, public pg_host {
                    std::function<void(backend::pg_raise_result)> done) override;
   std::optional<fence::token> seen(const std::string& database, const std::string& resource) const override;
   void saw(const std::string& database, const std::string& resource, fence::token mark) override;
+  void went_back(const std::string& database, const std::string& resource) override;
   void set_timer(std::chrono::milliseconds delay) override;
   time_point now() const override { return std::chrono::steady_clock::now(); }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;

@@ -60,6 +60,39 @@ class WentBack(PgGateTest):
                 eventually(lambda: self.mark() == 34)
                 self.assertEqual((gate.metric("regressions_total"), self.regressions(gate)), (2, [(34, found)] * 2))
 
+    def test_one_that_its_holder_puts_back_first_is_counted_too(self):
+        """As after a failover: all connect anew, and the new server has an older mark."""
+        for how, (statement, _) in LOSSES.items():
+            with self.subTest(how), HeldLooks(self.server.port) as proxy, PgGate(proxy) as gate:
+                self.resource += how
+                self.connect(34, gate)
+                before = proxy.looks
+                proxy.passing.clear()
+                try:
+                    eventually(lambda: proxy.looks > before)
+                    self.lose(statement)
+                    self.connect(34, gate)
+                    self.assertEqual(self.mark(), 34)
+                    eventually(lambda: gate.metric("regressions_total") == 1)
+                finally:
+                    proxy.passing.set()
+                self.connect(34, gate)
+                eventually(lambda: proxy.looks > before + 1)
+                self.assertEqual((gate.metric("regressions_total"), self.regressions(gate)), (1, [(34, None)]))
+
+    def test_one_that_is_put_back_for_guarded_transactions_is_counted(self):
+        self.server.sql("GRANT fencegate_gate TO alice")
+        with HeldLooks(self.server.port) as proxy, PgGate(proxy, guard="transaction", user="alice") as gate:
+            self.connect(34, gate)
+            before = proxy.looks
+            eventually(lambda: proxy.looks > before)
+            self.lose()  # the next look is two seconds away
+            self.connect(34, gate)
+            self.assertEqual(self.mark(), 34)
+            eventually(lambda: gate.metric("regressions_total") == 1)
+            eventually(lambda: proxy.looks > before + 2)
+            self.assertEqual((gate.metric("regressions_total"), len(self.regressions(gate))), (1, 1))
+
     def test_who_came_below_it_meanwhile_ends_when_it_is_back(self):
         with PgGate(self.server) as gate, PgGate(self.server) as other:
             holder = self.connect(34, gate)

@@ -25,11 +25,12 @@ class fake_pg_host : public gate::pg_host {
   std::vector<std::string> reports;  // "stale SELECT", "stale startup (monitor)"
   std::vector<std::string> cuts;     // "orders 34 35 no"
   std::optional<std::chrono::milliseconds> timer;
-  int asked = 0;             // how often ended() was called
-  std::string key;           // of the session
-  std::string cancelled;     // what connect() was called with
-  gate::claims_list raised;  // by raise() or raise_ahead(), last
-  int raised_ahead = 0;      // how often raise_ahead() was called
+  int asked = 0;                  // how often ended() was called
+  std::string key;                // of the session
+  std::string cancelled;          // what connect() was called with
+  gate::claims_list raised;       // by raise() or raise_ahead(), last
+  int raised_ahead = 0;           // how often raise_ahead() was called
+  std::vector<std::string> lost;  // marks that had gone back
 
   [[nodiscard]] bool holds_answers() const { return !held_.empty(); }
   void answer_next() {
@@ -60,7 +61,7 @@ class fake_pg_host : public gate::pg_host {
     answer([this, claims, done = std::move(done)] {
       if (const auto failed = on_raise ? on_raise(claims) : std::nullopt) return done(*failed);
       raised = claims;
-      done(backend::pg_raised{true, 0});
+      done(backend::pg_raised{names_of(claims), 0});
     });
   }
   void raise_ahead(const std::string&, const gate::claims_list& claims,
@@ -69,7 +70,7 @@ class fake_pg_host : public gate::pg_host {
     answer([this, claims, done = std::move(done)] {
       if (const auto failed = on_raise ? on_raise(claims) : std::nullopt) return done(*failed);
       raised = claims;
-      done(backend::pg_raised{true, 2});
+      done(backend::pg_raised{names_of(claims), 2});
     });
   }
   [[nodiscard]] std::optional<fence::token> seen(const std::string&, const std::string& resource) const override {
@@ -80,6 +81,7 @@ class fake_pg_host : public gate::pg_host {
     const auto known = memory.find(resource);
     if (known == memory.end() || known->second < mark) memory.insert_or_assign(resource, mark);
   }
+  void went_back(const std::string&, const std::string& resource) override { lost.push_back(resource); }
   void set_timer(std::chrono::milliseconds delay) override { timer = delay; }
   [[nodiscard]] std::chrono::steady_clock::time_point now() const override { return clock; }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override {
@@ -92,6 +94,11 @@ class fake_pg_host : public gate::pg_host {
   }
 
  private:
+  static std::vector<std::string> names_of(const gate::claims_list& claims) {
+    std::vector<std::string> out;
+    for (const auto& c : claims) out.push_back(c.resource);
+    return out;
+  }
   void answer(std::function<void()> now) {
     if (hold_answers)
       held_.push_back(std::move(now));

@@ -261,6 +261,18 @@ TEST(PgEngineStart, NothingIsRaisedAheadThatMayBeInVain) {
   EXPECT_EQ(registered.host.raised_ahead, 0);
 }
 
+// What had been seen of the mark when the arm began is no news; what another session makes of it meanwhile is none either.
+TEST(PgEngineStart, AMarkThatRisesToWhereItWasSeenHadGoneBack) {
+  for (const bool raised : {false, true}) {
+    pg_rig rig;
+    rig.host.saw("", "orders", fence::token(34));
+    rig.log_in("orders=34,bills=7");
+    rig.host.saw("", "bills", fence::token(7));
+    rig.server(row({"orders", "34", raised ? "t" : "f", "0"}) + row({"bills", "7", "t", "0"}) + ready('I'));
+    EXPECT_EQ(rig.host.lost, raised ? std::vector<std::string>{"orders"} : std::vector<std::string>{});
+  }
+}
+
 TEST(PgEngineStart, NothingIsSaidBeforeAuthenticationHasEnded) {
   pg_rig rig;
   rig.open("orders=34");

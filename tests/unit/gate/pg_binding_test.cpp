@@ -103,6 +103,13 @@ TEST(PgArmReading, NamesWhatTheServerRefused) {
             "unavailable: time is up");
 }
 
+TEST(PgBinding, AnErrorThatNamesNothingIsAboutTheOnlyClaim) {
+  const wire::pg_error unnamed{"ERROR", "57014", "canceling statement", "", {}};
+  EXPECT_EQ(gate::rejection_of(unnamed, claims("orders=33")).resource, "orders");
+  EXPECT_EQ(gate::rejection_of(unnamed, claims("orders=33")).presented, fence::token(33));
+  EXPECT_EQ(gate::rejection_of(unnamed, claims("orders=33,payments=12")).resource, "");
+}
+
 TEST(PgBinding, AStatementThatFailsHoldsNoTextOfAClientAsCode) {
   wire::pg_error e{"ERROR", "ZF003", "it's $fencegate$ \\", "{}", {}};
   EXPECT_EQ(gate::failing_statement(e),

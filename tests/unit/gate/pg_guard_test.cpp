@@ -201,6 +201,24 @@ TEST_F(GuardTest, CallsRunInsideATransactionBlock) {
   EXPECT_EQ(run("CALL p()", "CALL", 'T'), kind::guard);
 }
 
+// What the server said last of the transaction is no longer true there.
+TEST_F(GuardTest, BehindTheEndOfATransactionTheSamePipelineIsOutsideOfIt) {
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(step("COMMIT"), kind::bare);
+  EXPECT_EQ(parse("CALL p()"), kind::bare);
+  EXPECT_EQ(bind(), kind::refuse);
+  EXPECT_EQ(step("INSERT INTO t VALUES (1)"), kind::guard);
+  EXPECT_EQ(sync(), kind::bare);
+  ready('I');
+  EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+  EXPECT_EQ(query("INSERT INTO nowhere VALUES (1)"), kind::guard);
+  guard_.on_error();
+  ready('E');
+  EXPECT_EQ(step("SELECT 1"), kind::bare) << "it fails";
+  EXPECT_EQ(step("ROLLBACK"), kind::bare);
+  EXPECT_EQ(step("INSERT INTO t VALUES (2)"), kind::guard);
+}
+
 TEST_F(GuardTest, AQueryWaitsUntilTheStateIsKnown) {
   EXPECT_EQ(query("COMMIT"), kind::bare);
   EXPECT_EQ(query("INSERT INTO t VALUES (1)"), kind::wait);

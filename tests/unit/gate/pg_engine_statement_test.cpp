@@ -387,6 +387,19 @@ TEST(PgEngineStatement, TextInAnEncodingThatCannotBeReadIsRefusedEverywhere) {
   }
 }
 
+// What fails by itself is no rejection.
+TEST(PgEngineStatement, AnErrorOfAStatementBehindAPoolerIsTheServersOwn) {
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  pg_rig rig(pooled);
+  rig.log_in("orders=34");
+  rig.forget();
+  rig.client(parse("", "nonsense") + sync());
+  rig.server(error_of("ERROR", "42601") + ready('I'));
+  EXPECT_THAT(rig.answers(), ElementsAre("E ERROR 42601", "Z I"));
+  EXPECT_THAT(rig.host.reports, IsEmpty());
+}
+
 // It begins the client's pipeline as the message in whose place it is.
 TEST(PgEngineStatement, WhatIsRefusedFirstInAPipelineIsAnsweredBehindAPooler) {
   settings::postgres_gate pooled;

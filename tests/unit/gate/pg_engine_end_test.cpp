@@ -106,6 +106,27 @@ TEST(PgEngineEnd, WaitsForARaiseThatIsUnderWay) {
   EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
 }
 
+// Behind a pooler nobody says that a raise is under way: its mark is waited for.
+TEST(PgEngineEnd, BehindAPoolerAMarkThatRisesSoonIsTheReason) {
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  for (const bool rises : {true, false}) {
+    pg_rig rig(pooled);
+    rig.log_in("orders=34");
+    rig.forget();
+    rig.host.marks = *fence::parse_tag("orders=34");
+    end(rig, way::fatal);
+    const auto ended = rig.host.clock;
+    EXPECT_THAT(rig.answers(), IsEmpty());
+    rig.fire_timer();
+    EXPECT_THAT(rig.answers(), IsEmpty());
+    if (rises) rig.host.marks = *fence::parse_tag("orders=35");
+    while (rig.host.timer) rig.fire_timer();
+    EXPECT_THAT(rig.answers(), ElementsAre(rises ? "E FATAL ZF001 applied no" : "E FATAL 57P01"));
+    EXPECT_LT(rig.host.clock - ended, std::chrono::seconds(2));
+  }
+}
+
 // The server's rows are gone, but the marks say it.
 TEST(PgEngineEnd, MarksTellWhatRegistrationsForgot) {
   pg_rig rig;

@@ -56,6 +56,29 @@ TEST(EngineTransaction, NothingFollowsAMultiThatWasNotAccepted) {
               AllOf(StartsWith("-NOPERM "), HasSubstr("|-FENCEMISSING "), HasSubstr("|-ERR EXEC without MULTI|")));
 }
 
+TEST(EngineTransaction, NothingOfItIsAnsweredWhereRepliesAreOff) {
+  engine_rig rig;
+  rig.client("CLIENT REPLY OFF", "MULTI", "GET a", "EXEC", "CLIENT REPLY ON");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("MULTI", "GET a", "EXEC"));
+  rig.backend("+QUEUED", "*1|$1|x");
+  EXPECT_EQ(rig.answers(), "+OK|");
+}
+
+TEST(EngineTransaction, WhyItsMarksCouldNotBeProvenIsSaid) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("MULTI", "SET a 1", "EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  rig.backend("-NOPERM no key", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "MULTI"));
+  rig.backend("+OK", "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "DISCARD"));
+  rig.backend("+QUEUED", "+OK");
+  EXPECT_THAT(rig.answers(),
+              StartsWith("+OK|+QUEUED|-FENCEDOWN the mark of orders could not be checked: NOPERM no key"));
+}
+
 TEST(EngineTransaction, WithoutATokenItIsQueuedThenDiscarded) {
   engine_rig rig;
   rig.client("MULTI", "SET a 1", "EXEC");

@@ -48,6 +48,10 @@ enum class command_role : std::uint8_t {
   return role == command_role::blocking_read || role == command_role::blocking_write;
 }
 
+[[nodiscard]] constexpr bool writes(command_role role) {
+  return role == command_role::write || role == command_role::blocking_write;
+}
+
 // Where the server says that a command's keys are (https://redis.io/docs/reference/key-specs/).
 struct key_spec {
   enum class begin : std::uint8_t { index, keyword } search = begin::index;

@@ -38,6 +38,8 @@ struct rejection {
   std::optional<token> presented;  // the request's token
   std::optional<token> mark;       // the mark it was compared with
   std::string detail;              // what is particular to this case, and what to do; may be ""
+
+  friend bool operator==(const rejection&, const rejection&) = default;
 };
 
 // One line for people: names resource, token and mark where they are known, says "not applied". No CR or LF, printable

@@ -82,8 +82,10 @@ claim_mask claims::armable() const {
   for (std::size_t i = 0; i < items_.size(); ++i)
     if (items_[i].status == claim_status::used && items_[i].rules.read == fence::reads::fence)
       mask |= claim_mask{1} << i;
-  return mask;
+  return mask & enforced();
 }
+
+claim_mask claims::looked_at() const { return held() & ~enforced(); }
 
 claim_mask claims::enforced() const {
   claim_mask mask = 0;
@@ -175,6 +177,18 @@ void claims::need_tag(bool read, verdict& out) const {
     return reject(rules, {reason::missing, {}, {}, {}, {}}, out);
   }
   for (const auto& one : items_) need_resource(one.cell->resource, one.rules, read, out);
+}
+
+claims::verdict claims::judge_binding(const std::vector<fence::claim>& asked) const {
+  verdict out;
+  if (unusable_) reject(gate_.policy, *unusable_, out);
+  for (const auto& one : items_) {
+    const auto same = [&](const fence::claim& c) { return c.resource == one.cell->resource; };
+    auto why = std::any_of(asked.begin(), asked.end(), same) ? refusal_of(one) : std::nullopt;
+    auto& place = one.enforced ? out.rejected : out.would_be;
+    if (!place) place = std::move(why);
+  }
+  return out;
 }
 
 claims::verdict claims::judge_all(const std::vector<std::string_view>& arguments, const std::vector<std::size_t>& keys,

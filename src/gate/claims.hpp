@@ -58,9 +58,12 @@ class claims {
   [[nodiscard]] bool bound() const { return unusable_.has_value() || !items_.empty(); }
   [[nodiscard]] std::vector<bound_claim>& items() { return items_; }
   [[nodiscard]] const std::vector<bound_claim>& items() const { return items_; }
-  // Claims under which a command may be sent: `held`; with reads: fence also `used`, which reads go on under.
   [[nodiscard]] claim_mask held() const;
+  // What a link is armed for: of the claims that some key's rules enforce, those under which a command may be sent: `held`;
+  // with reads: fence also `used`, which reads go on under.
   [[nodiscard]] claim_mask armable() const;
+  // Held claims that nothing enforces: their marks are looked at, and no proof of anything.
+  [[nodiscard]] claim_mask looked_at() const;
   // Claims that some key's rules enforce, and those that some only watch.
   [[nodiscard]] claim_mask enforced() const;
   [[nodiscard]] claim_mask monitored() const;
@@ -79,6 +82,8 @@ class claims {
     claim_mask monitored = 0;                  // would be fenced by these, whose rules are in monitor mode
     std::optional<fence::rejection> rejected;  // not to be sent
     std::optional<fence::rejection> would_be;  // monitor mode: what would have been answered
+
+    [[nodiscard]] bool watched() const { return monitored != 0 || would_be.has_value(); }
   };
   // Judges a command that writes (or a read where reads are fenced). REQUIRES: keys from find_keys.
   [[nodiscard]] verdict judge(const std::vector<std::string_view>& arguments,
@@ -86,6 +91,8 @@ class claims {
   // As judge(), for a read: policy reads: fence.
   [[nodiscard]] verdict judge_read(const std::vector<std::string_view>& arguments,
                                    const std::vector<std::size_t>& keys) const;
+  // Of claims that were just bound to these resources, or of a tag that cannot be used.
+  [[nodiscard]] verdict judge_binding(const std::vector<fence::claim>& asked) const;
   [[nodiscard]] bool reads_may_be_fenced() const { return reads_fenced_ && bound(); }
   void note_reads_fenced(bool yes) { reads_fenced_ = yes; }
   [[nodiscard]] fence::policy policy_of(std::string_view resource) const;

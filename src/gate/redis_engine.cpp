@@ -281,12 +281,12 @@ redis_engine::progress redis_engine::step_read(const wire::request& r, const com
       reject(*verdict.rejected, spec.name);
       return progress::taken;
     }
-    if (verdict.required != 0) return step_fenced(r, spec, verdict.required);
-    if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
+    if (verdict.required != 0) return step_fenced(r, spec, verdict);
+    if (verdict.watched()) return step_monitored(r, spec, verdict);
   }
   if (phase_ == phase::armed && (!batch_.commands.empty() || reads_in_a_row_ < reads_in_a_row_max)) {
     if (batch_full(r)) return block();
-    add_to_batch(r, spec, false);
+    add_to_batch(r, spec, {});
     return progress::taken;
   }
   return step_unfenced(r, spec);
@@ -295,31 +295,31 @@ redis_engine::progress redis_engine::step_read(const wire::request& r, const com
 // What waits for data would show them long after its check.
 redis_engine::progress redis_engine::step_blocking_read(const wire::request& r, const command_spec& spec) {
   if (const auto p = check_keys(r, spec)) return *p;
-  if (claims_.reads_may_be_fenced()) {
-    claims_.learn_from_memory();
-    auto verdict = claims_.judge_read(r.arguments, keys_);
-    if (verdict.required != 0 && !verdict.rejected) {
-      if (!blocking_timeout(r.arguments)) return step_fenced(r, spec, verdict.required);
-      verdict.rejected = rejection{reason::refused, {}, {}, {}, "a read that waits cannot be fenced; leave BLOCK out"};
-    }
-    if (verdict.rejected) {
-      if (!batch_.commands.empty()) return block();
-      reject(*verdict.rejected, spec.name);
-      return progress::taken;
-    }
-    if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
+  if (!claims_.reads_may_be_fenced()) return step_unfenced(r, spec);
+  claims_.learn_from_memory();
+  auto verdict = claims_.judge_read(r.arguments, keys_);
+  const bool waits = blocking_timeout(r.arguments).has_value();
+  const rejection too_late{reason::refused, {}, {}, {}, "a read that waits cannot be fenced; leave BLOCK out"};
+  if (waits && verdict.required != 0 && !verdict.rejected) verdict.rejected = too_late;
+  if (waits && verdict.monitored != 0 && !verdict.would_be) verdict.would_be = too_late;
+  if (verdict.rejected) {
+    if (!batch_.commands.empty()) return block();
+    reject(*verdict.rejected, spec.name);
+    return progress::taken;
   }
-  return step_unfenced(r, spec);
+  if (verdict.required != 0) return step_fenced(r, spec, verdict);
+  return step_monitored(r, spec, verdict);
 }
 
 // ── small parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 bool redis_engine::batch_full(const wire::request& r) const {
-  return poll_batch_ || batch_.commands.size() >= limits::batch_commands_max ||
+  return poll_batch_ || batch_.commands.size() >= limits::batch_commands_max || batch_.notes.size() >= noted_max ||
          (!batch_.commands.empty() && batch_.bytes.size() + r.raw.size() > limits::command_buffered_bytes_max);
 }
 
-void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec, bool fenced) {
+void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec, const claims::verdict& verdict) {
+  const bool fenced = verdict.required != 0;
   const std::size_t before = batch_.bytes.size();
   if (r.inlined)
     wire::append_command(batch_.bytes, r.arguments);
@@ -327,7 +327,10 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
     batch_.bytes.append(r.raw);
   const bool not_wrapped =
       fenced && (spec.noscript || (spec.name == "xreadgroup" && blocking_timeout(r.arguments).has_value()));
-  batch_.commands.push_back({batch_.bytes.size() - before, fenced, muted_, spec.denyoom || not_wrapped, {}});
+  batch_.commands.push_back(
+      {batch_.bytes.size() - before, fenced && !verdict.watched(), muted_, spec.denyoom || not_wrapped, {}});
+  if (backend::writes(spec.role)) batch_.required |= verdict.required;  // a read uses no token up
+  if (verdict.watched()) note(batch_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
   batch_.muted = batch_.muted || muted_;
   if (!muted_ && spec.name == "set" && r.arguments.size() == 3 &&
       std::string_view(batch_.bytes).substr(before).starts_with(set_head))
@@ -356,15 +359,19 @@ void redis_engine::reject(const rejection& why, std::string_view command) {
   reply_local(fence::redis_error(why));
 }
 
+// In the log.
+std::string_view redis_engine::name_of(const wire::request& r, const command_spec& spec) {
+  return spec.name.empty() ? r.name().substr(0, 64) : std::string_view(spec.name);
+}
+
 void redis_engine::count(const command_spec& spec) {
   if (serves_others_) return;
   using enum command_role;
-  const bool writes = spec.role == write || spec.role == blocking_write;
   const bool reads = spec.role == read || spec.role == blocking_read;
   figures_
-      .requests(writes  ? metrics::request_class::write
-                : reads ? metrics::request_class::read
-                        : metrics::request_class::other)
+      .requests(backend::writes(spec.role) ? metrics::request_class::write
+                : reads                    ? metrics::request_class::read
+                                           : metrics::request_class::other)
       .add();
 }
 

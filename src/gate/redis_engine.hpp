@@ -102,8 +102,9 @@ class redis_engine : private redis_engine_parts {
   progress step_in_monitor(const wire::request& r, const backend::command_spec& spec);
   std::optional<progress> check_keys(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] std::string refusal_text(const backend::command_spec& spec) const;
+  [[nodiscard]] static std::string_view name_of(const wire::request& r, const backend::command_spec& spec);
   void forward_raw(const wire::request& r, awaits what = awaits::relay);
-  void add_to_batch(const wire::request& r, const backend::command_spec& spec, bool fenced);
+  void add_to_batch(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   [[nodiscard]] bool batch_full(const wire::request& r) const;
   void reply_local(std::string text);
   void reject(const fence::rejection& why, std::string_view command);
@@ -117,11 +118,10 @@ class redis_engine : private redis_engine_parts {
 
   // ── writes (redis_engine_write.cpp)
   progress step_write(const wire::request& r, const backend::command_spec& spec);
-  progress step_fenced(const wire::request& r, const backend::command_spec& spec, claim_mask required);
+  progress step_fenced(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   [[nodiscard]] static bool is_native_error(std::string_view text);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec, claim_mask required);
-  progress step_poll(const wire::request& r, const backend::command_spec& spec, claim_mask required);
-  progress step_monitored(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
+  progress step_poll(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   progress step_unfenced(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
   progress step_replayed(const wire::request& r, const backend::command_spec& spec);
@@ -185,13 +185,22 @@ class redis_engine : private redis_engine_parts {
   progress step_client_reply(const wire::request& r);
   progress step_subscribe(const wire::request& r, const backend::command_spec& spec);
   void on_state_reply();
-  void answer_binding(const std::optional<fence::rejection>& why);
+  [[nodiscard]] std::optional<fence::rejection> report_binding(const std::vector<fence::claim>& asked,
+                                                               std::string_view command);
+  void answer_binding(const std::vector<fence::claim>& asked);
   void reset_state();
   void protocol_error(std::string_view message);
   void end_input();
+
+  // ── monitor mode (redis_engine_monitor.cpp)
+  progress step_monitored(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   void peek_marks();
-  void note_monitored(claim_mask claims, std::string_view name);
   void peek_done(std::string_view raw);
+  void see_mark(bound_claim& one, const wire::reply_value& found, std::uint64_t listings);
+  void note(std::vector<noted>& where, const claims::verdict& verdict, bool reads, std::string_view name);
+  void note_bare(const claims::verdict& verdict, bool reads, std::string_view name);
+  void book(const std::vector<noted>& notes);
+  void use_up(bound_claim& one);
 
   // ── FENCE, and the wrapper script (redis_engine_fence.cpp)
   progress step_fence(const wire::request& r);
@@ -201,7 +210,7 @@ class redis_engine : private redis_engine_parts {
   progress fence_call(const wire::request& r);
   [[nodiscard]] bool authenticated();
   void probe_done();
-  progress wrap_command(const wire::request& r, claim_mask required);
+  progress wrap_command(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   void wrap(const std::vector<std::string_view>& command, const std::vector<const bound_claim*>& under,
             const wire::request& whole);
   void start_single(const wire::reply_head& head);
@@ -225,6 +234,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] std::vector<std::string_view> large_arguments() const;
   [[nodiscard]] bool decide_large();
   [[nodiscard]] bool decide_large_write();
+  [[nodiscard]] bool key_is_known() const;
   [[nodiscard]] std::optional<fence::rejection> refusal_of_large_read();
   [[nodiscard]] bool late_check();
   void finish_large();
@@ -300,6 +310,7 @@ class redis_engine : private redis_engine_parts {
 
   // Arming.
   claim_mask arm_mask_ = 0;    // what the last arm covers
+  claim_mask arm_looks_ = 0;   // marks that it only reads
   claim_mask armed_mask_ = 0;  // proven
   std::string arm_epoch_;
   std::uint64_t listings_ = 0;  // of marks, when the last EXEC or arm was sent
@@ -337,7 +348,7 @@ class redis_engine : private redis_engine_parts {
   bool keys_asked_ = false;
   bool raise_tried_ = false;  // for the command at hand
   int raise_round_ = 1;
-  std::vector<peeked> peeked_;
+  std::vector<noted> peeked_;  // sent bare, behind a look at the marks whose answer is still to come
   std::uint64_t peek_listings_ = 0;
   bool peeking_ = false;  // no claim is bound or unbound meanwhile: that waits until nothing is in flight
   std::string probe_answer_;

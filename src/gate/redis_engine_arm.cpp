@@ -2,9 +2,6 @@
 #include "backend/redis_scripts.hpp"
 #include "gate/redis_engine.hpp"
 
-#include <algorithm>
-#include <span>
-
 namespace fencegate::gate {
 
 void redis_engine::append_select(std::string& out, int database) {
@@ -13,6 +10,9 @@ void redis_engine::append_select(std::string& out, int database) {
 
 // The arm: [INFO server] [UNWATCH] [SELECT 0] WATCH m…  MGET m… epoch  [SELECT n]  MULTI. Nothing of a batch is sent
 // before all of its replies were read.
+//
+// Marks that only rules in monitor mode name are read with the others, but not watched: they neither prove anything nor
+// end a batch.
 //
 // The epoch is read, not watched: it tells of marks that were lost before the MGET. Behind it only the marks count, and
 // FLUSHDB, SWAPDB, eviction or DEL touch the mark that they take away. (A mark that does not exist yet cannot be taken.)
@@ -37,14 +37,15 @@ void redis_engine::start_arm() {
 
 void redis_engine::append_arm_tail(claim_mask mask) {
   arm_mask_ = mask;
+  arm_looks_ = claims_.looked_at();
   arm_epoch_ = host_.picture().epoch;
   listings_ = marks_.listings();
   arm_error_.clear();
   arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
   arm_gone_back_.clear();
   armed_mask_ = 0;
-  if (tail_.mask != mask || tail_.database != database_ || tail_.claims != claims_.generation() ||
-      tail_.epoch != arm_epoch_)
+  if (tail_.mask != mask || tail_.looks != arm_looks_ || tail_.database != database_ ||
+      tail_.claims != claims_.generation() || tail_.epoch != arm_epoch_)
     write_arm_tail(mask);
   to_backend += tail_.bytes;
   if (database_ != 0) expectations_.push_back({awaits::select0});
@@ -58,27 +59,26 @@ void redis_engine::append_arm_tail(claim_mask mask) {
 }
 
 void redis_engine::write_arm_tail(claim_mask mask) {
-  tail_ = arm_tail{mask, database_, claims_.generation(), arm_epoch_, {}, {}};
-  std::vector<std::string_view> command{"WATCH"}, values;
+  tail_ = arm_tail{mask, arm_looks_, database_, claims_.generation(), arm_epoch_, {}, {}};
+  std::vector<std::string_view> watch{"WATCH"}, read{"MGET"}, values;
   bool provable = !arm_epoch_.empty();
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
-    if ((mask >> i & 1) == 0) continue;
+    if (((mask | arm_looks_) >> i & 1) == 0) continue;
     const auto& one = claims_.items()[i];
-    command.push_back(one.cell->key);
+    if ((mask >> i & 1) != 0) watch.push_back(one.cell->key);
+    read.push_back(one.cell->key);
     values.push_back(one.digits);
     provable = provable && one.rules.equal == fence::equal_token::accept;
   }
-  [[maybe_unused]] const std::size_t watched =
-      std::max<std::size_t>(command.size(), 2);  // WATCH needs a key, be it the epoch
-  command.push_back(backend::epoch_key);
+  if (watch.size() == 1) watch.push_back(backend::epoch_key);  // it needs a key
+  read.push_back(backend::epoch_key);
   values.push_back(arm_epoch_);
   if (provable) wire::append_command(tail_.proof, values);
   if (database_ != 0) append_select(tail_.bytes, 0);
 #if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
-  wire::append_command(tail_.bytes, std::span(command).first(watched));
+  wire::append_command(tail_.bytes, watch);
 #endif
-  command[0] = "MGET";
-  wire::append_command(tail_.bytes, command);
+  wire::append_command(tail_.bytes, read);
   if (database_ != 0) append_select(tail_.bytes, database_);
 #if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
   tail_.bytes += "*1\r\n$5\r\nMULTI\r\n";
@@ -124,9 +124,13 @@ void redis_engine::marks_reply(std::string_view raw) {
   std::size_t at = 0;
   bool all_equal = true;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if ((arm_mask_ >> i & 1) == 0) continue;
+    if (((arm_mask_ | arm_looks_) >> i & 1) == 0) continue;
     if (at >= value.elements.size()) return unexpected("MGET answered too few marks");
     const auto& found = value.elements[at++];
+    if ((arm_mask_ >> i & 1) == 0) {
+      see_mark(items[i], found, listings_);
+      continue;
+    }
     if (!found.null && found.text == items[i].digits) {
       // Used by somebody since the claim was looked at. Only what was known as used is proven, for reads.
       if (items[i].rules.equal == fence::equal_token::reject && items[i].status != claim_status::used) {

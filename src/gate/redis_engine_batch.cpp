@@ -24,8 +24,8 @@ void redis_engine::send_batch() {
   phase_ = phase::open;
   return;
 #endif
-  const bool fenced =
-      std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const auto& c) { return c.fenced; });
+  const bool fenced = !batch_.notes.empty() || std::any_of(batch_.commands.begin(), batch_.commands.end(),
+                                                           [](const auto& c) { return c.counts; });
   reads_in_a_row_ = fenced ? 0 : reads_in_a_row_ + 1;
 #ifdef FENCEGATE_BROKEN_ENVELOPE
   send_envelope();
@@ -43,10 +43,11 @@ void redis_engine::send_batch() {
   send_exec();
 }
 
-// Nothing but SETs. (Where a token is used up with them, a refused one cannot be taken back.)
+// Nothing but SETs. (Where a token is used up with them, a refused one cannot be taken back; and notes are of a whole
+// batch.)
 bool redis_engine::mergeable() const {
   return batch_.commands.size() > 2 && batch_.plain_sets == batch_.commands.size() && batch_.prefixed == 0 &&
-         host_.picture().commands->has_mset();
+         batch_.notes.empty() && host_.picture().commands->has_mset();
 }
 
 // MSET does what SETs do, one after the other, with the same events and invalidations, and costs Redis about half. The
@@ -136,12 +137,13 @@ void redis_engine::finish_batch() {
   const bool polled_in_vain = poll_again_;
   poll_again_ = false;
   if (batch_.outcome == batch::end::executed) {
-    const auto applied = std::span(batch_.commands).first(batch_.merge_refused ? 1 : batch_.commands.size());
-    const auto fenced = std::count_if(applied.begin(), applied.end(), [](const batched& one) { return one.fenced; });
-    if (fenced != 0) figures_.checks(metrics::check_outcome::admitted).add(static_cast<std::size_t>(fenced));
     batch_attempts_ = 0;
-    figures_.raises_total.add(mark_used(batch_.required));
     if (polled_in_vain) return wait_and_poll();
+    const auto applied = std::span(batch_.commands).first(batch_.merge_refused ? 1 : batch_.commands.size());
+    const auto admitted = std::count_if(applied.begin(), applied.end(), [](const batched& one) { return one.counts; });
+    if (admitted != 0) figures_.checks(metrics::check_outcome::admitted).add(static_cast<std::size_t>(admitted));
+    book(batch_.notes);
+    figures_.raises_total.add(mark_used(batch_.required));
     if (!batch_.merge_refused) {
       batch_.clear();
       return finish_arm();

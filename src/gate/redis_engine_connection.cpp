@@ -1,7 +1,6 @@
 // Commands that change what the connection is: each is a barrier, sent alone, and its reply decides.
 #include "gate/redis_engine.hpp"
 
-#include <algorithm>
 #include <charconv>
 
 namespace fencegate::gate {
@@ -122,13 +121,13 @@ void redis_engine::on_state_reply() {
                                 "; FENCE SET binds without a name");
     } else if (tag && tag->has_error()) {
       claims_.bind_unusable(reason::malformed, tag->error().message);
-      return answer_binding(rejection{reason::malformed, {}, {}, {}, tag->error().message});
+      return answer_binding({});
     } else if (tag) {
       claims_.bind(**tag, marks_);
       phase_ = phase::waiting;
-      return raise_claims([this] {
+      return raise_claims([this, asked = **tag] {
         phase_ = phase::open;
-        answer_binding(claims_.refusal(~claim_mask{0}));
+        answer_binding(asked);
         resume();
       });
     }
@@ -137,11 +136,19 @@ void redis_engine::on_state_reply() {
   held_reply_.clear();
 }
 
+// → what the client is told; nothing of what is only watched.
+std::optional<rejection> redis_engine::report_binding(const std::vector<fence::claim>& asked,
+                                                      std::string_view command) {
+  const auto verdict = claims_.judge_binding(asked);
+  const auto& why = verdict.rejected ? verdict.rejected : verdict.would_be;
+  if (why) host_.report(*why, command, !verdict.rejected);
+  return verdict.rejected;
+}
+
 // The server took the name; the marks decide what the client is told.
-void redis_engine::answer_binding(const std::optional<rejection>& why) {
-  const bool monitor = gate_.policy.mode == fence::enforcement::monitor;
-  if (why) host_.report(*why, change_.role == command_role::hello ? "hello" : "client|setname", monitor);
-  if (!why || monitor) {
+void redis_engine::answer_binding(const std::vector<fence::claim>& asked) {
+  const auto why = report_binding(asked, change_.role == command_role::hello ? "hello" : "client|setname");
+  if (!why) {
     if (!change_.muted) to_client += held_reply_;
   } else {
     // The client takes an error of HELLO for "nothing has changed".
@@ -211,57 +218,6 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
   ++subscribing_;
   expectations_.back().n = all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
   return progress::taken;
-}
-
-// ── monitor mode ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-// In monitor mode nothing is enforced; the marks are read in front of writes so that what would have been rejected can be
-// counted.
-void redis_engine::peek_marks() {
-  if (phase_ != phase::open || claims_.items().empty() || peeking_) return;
-  std::vector<std::string_view> command{"MGET"};
-  for (const auto& one : claims_.items()) command.push_back(one.cell->key);
-  if (database_ != 0) {
-    append_select(to_backend, 0);
-    expectations_.push_back({awaits::peek_select0});
-  }
-  wire::append_command(to_backend, command);
-  expectations_.push_back({awaits::peek});
-  if (database_ != 0) {
-    append_select(to_backend, database_);
-    expectations_.push_back({awaits::peek_select_back});
-  }
-  peeking_ = true;
-  peek_listings_ = marks_.listings();
-}
-
-// A write that the marks would have to admit: counted when they are known.
-void redis_engine::note_monitored(claim_mask claims, std::string_view name) {
-  if (!peeking_) return figures_.checks(metrics::check_outcome::admitted).add();
-  const auto same = [&](const peeked& one) { return one.claims == claims && one.name == name; };
-  const auto found = std::find_if(peeked_.begin(), peeked_.end(), same);
-  if (found != peeked_.end())
-    ++found->writes;
-  else
-    peeked_.push_back({claims, std::string(name), 1});
-}
-
-void redis_engine::peek_done(std::string_view raw) {
-  peeking_ = false;
-  const auto parsed = wire::parse_value(raw);
-  const auto writes = std::exchange(peeked_, {});
-  if (parsed.has_error() || !*parsed || (*parsed)->first.type != '*' || select_stayed_) return;
-  const auto& marks = (*parsed)->first.elements;
-  for (std::size_t i = 0; i < marks.size() && i < claims_.items().size(); ++i) {
-    const auto mark = marks[i].null ? result<fence::token>(error{}) : fence::token::parse(marks[i].text);
-    if (mark.has_value()) marks_.saw_since(peek_listings_, claims_.items()[i].cell, *mark);
-  }
-  claims_.learn_from_memory();
-  for (const auto& one : writes) {
-    const auto why = claims_.refusal(one.claims);
-    if (!why) figures_.checks(metrics::check_outcome::admitted).add(one.writes);
-    for (std::size_t i = 0; why && i < one.writes; ++i) host_.report(*why, one.name, true);
-  }
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@
 namespace fencegate::gate {
 
 using backend::command_role;
+using backend::command_spec;
 using fence::reason;
 using fence::rejection;
 
@@ -91,14 +92,9 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
   phase_ = phase::waiting;
   raise_claims([this, wanted = std::move(wanted), muted = muted_] {
     phase_ = phase::open;
-    std::optional<rejection> why;
-    for (const auto& one : claims_.items())
-      for (const auto& asked : wanted)
-        if (one.cell->resource == asked.resource && !why) why = claims_.refusal_of(one);
     muted_ = muted;
-    const bool monitor = gate_.policy.mode == fence::enforcement::monitor;
-    if (why) host_.report(*why, "fence|set", monitor);
-    reply_local(why && !monitor ? fence::redis_error(*why) : std::string("+OK\r\n"));
+    const auto why = report_binding(wanted, "fence|set");
+    reply_local(why ? fence::redis_error(*why) : std::string("+OK\r\n"));
     resume();
   });
   return progress::taken;
@@ -232,7 +228,8 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
 
 // ── the wrapper ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-redis_engine::progress redis_engine::wrap_command(const wire::request& r, claim_mask required) {
+redis_engine::progress redis_engine::wrap_command(const wire::request& r, const command_spec& spec,
+                                                  const claims::verdict& verdict) {
   if (!batch_.commands.empty()) return block();
   if (r.arguments.size() > wrapped_arguments_max) {
     reject({reason::refused, {}, {}, {}, "too many arguments for a script; put the command behind MULTI"}, r.name());
@@ -240,7 +237,7 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, claim_
   }
   std::vector<const bound_claim*> under;
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
-    if ((required >> i & 1) == 0) continue;
+    if ((verdict.required >> i & 1) == 0) continue;
     under.push_back(&claims_.items()[i]);
     // Only reads come here under a used token.
     if (under.back()->rules.equal == fence::equal_token::reject && under.back()->status != claim_status::used) {
@@ -253,7 +250,9 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, claim_
       return progress::taken;
     }
   }
+  if (verdict.monitored != 0) peek_marks();
   wrap(r.arguments, under, r);
+  if (verdict.watched()) note(single_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
   return progress::taken;
 }
 
@@ -304,8 +303,8 @@ void redis_engine::single_done() {
     const wrapped done = std::exchange(single_, wrapped{});
     batch_attempts_ = 0;
     if (done.error.empty()) {
-      figures_.checks(metrics::check_outcome::admitted).add();
-      return;
+      if (done.notes.empty()) figures_.checks(metrics::check_outcome::admitted).add();
+      return book(done.notes);
     }
     std::string answer = "-" + done.error + "\r\n";
     if (is_native_error(done.error)) {

@@ -13,6 +13,8 @@ using fence::rejection;
 
 namespace {
 
+const std::vector<std::size_t> no_keys, first_key{1};
+
 bool any_read_enforced(const settings::redis_gate& gate) {
   const auto enforces = [](const fence::policy& p) {
     return p.read == fence::reads::fence && p.mode == fence::enforcement::enforce;
@@ -22,6 +24,15 @@ bool any_read_enforced(const settings::redis_gate& gate) {
 }
 
 }  // namespace
+
+// The one key of a command, when it has come: SET, APPEND, HSET, …
+bool redis_engine::key_is_known() const {
+  const auto& spec = *large_->spec;
+  const auto& arguments = large_->request.arguments();
+  return spec.keys.size() == 1 && spec.keys[0].search == backend::key_spec::begin::index &&
+         spec.keys[0].position == 1 && spec.keys[0].keys == backend::key_spec::find::range && spec.keys[0].last == 0 &&
+         !spec.ask_server && !spec.sort_store && arguments.size() > 1 && arguments[1].whole();
+}
 
 void redis_engine::start_large() {
   large_ = std::make_unique<large>(decoder_);
@@ -127,23 +138,24 @@ bool redis_engine::decide_large_write() {
   claims_.learn_from_memory();
   // Keys that come later are judged before the last byte is sent; what is certain by now saves the transfer.
   auto verdict = claims::verdict{};
-  if (gate_.resources.empty())
-    verdict = claims_.judge({}, {});
+  const bool certain = gate_.resources.empty() || key_is_known();
+  if (certain)
+    verdict = claims_.judge(large_arguments(), gate_.resources.empty() ? no_keys : first_key);
   else
     verdict.required = claims_.held() & claims_.enforced();
   if (verdict.rejected) return refuse_large(*verdict.rejected);
-  if (verdict.required == 0) {
-    if (phase_ == phase::armed) leave_armed();
-    if (claims_.monitored() != 0 && !caching_) peek_marks();
-    l.how = large::route::bare;
-    return true;
-  }
-  if (!host_.picture().ready) return refuse_large({reason::unavailable, {}, {}, {}, host_.picture().problem});
-  if (raise_pending(verdict.required)) {
+  if (verdict.required != 0 && !host_.picture().ready)
+    return refuse_large({reason::unavailable, {}, {}, {}, host_.picture().problem});
+  if (raise_pending(verdict.required | (certain ? verdict.monitored : claims_.monitored()))) {
     blocked_ = true;
     return false;
   }
-  if (gate_.resources.empty())
+  if (verdict.required == 0) {
+    if (phase_ == phase::armed) leave_armed();
+    l.how = large::route::bare;
+    return true;
+  }
+  if (certain)
     if (const auto why = claims_.refusal(verdict.required)) return refuse_large(*why);
   if (client_watching_)
     return refuse_large({reason::refused,
@@ -175,9 +187,11 @@ std::optional<rejection> redis_engine::refusal_of_large_read() {
   if (!claims_.reads_may_be_fenced()) return std::nullopt;
   claims_.learn_from_memory();
   const auto verdict = claims_.judge_read(large_arguments(), keys_);
-  if (verdict.would_be) host_.report(*verdict.would_be, large_->name, true);
-  if (verdict.rejected || verdict.required == 0) return verdict.rejected;
-  return rejection{reason::refused, {}, {}, {}, "a read this large cannot be fenced; put it behind MULTI"};
+  const rejection cannot{reason::refused, {}, {}, {}, "a read this large cannot be fenced; put it behind MULTI"};
+  if (verdict.rejected) return verdict.rejected;
+  if (verdict.required != 0) return cannot;
+  if (verdict.watched()) host_.report(verdict.would_be.value_or(cannot), large_->name, true);
+  return std::nullopt;
 }
 
 // All keys are known now. False: the command is never completed, and both connections end behind earlier answers.
@@ -204,17 +218,14 @@ bool redis_engine::late_check() {
   } else if (!why && reads && !gate_.resources.empty()) {
     why = refusal_of_large_read();
   } else if (!why && writes) {
-    const auto verdict = claims_.judge(arguments, keys_);
+    l.verdict = claims_.judge(arguments, keys_);
+    const auto& verdict = l.verdict;
     why = verdict.rejected;
     const claim_mask covered = l.how == large::route::fenced ? armed_mask_ : 0;
     if (!why && (verdict.required & ~covered) != 0) {
       why = claims_.refusal(verdict.required);
       if (!why) why = rejection{reason::unavailable, {}, {}, {}, "the key's resource was not armed"};
     }
-    if (verdict.would_be)
-      host_.report(*verdict.would_be, l.name, true);
-    else if (!why && l.how == large::route::bare && verdict.monitored != 0)
-      note_monitored(verdict.monitored, l.name);
     batch_.required = l.how == large::route::fenced ? verdict.required : 0;
   }
   if (!why) return true;
@@ -250,6 +261,7 @@ void redis_engine::finish_large() {
     case large::route::bare:
       expectations_.push_back({awaits::relay, muted_});
       expectations_.back().may_block = backend::may_block(done->spec->role);
+      note_bare(done->verdict, false, done->name);
       break;
     case large::route::transaction:
       ++tx_.commands;
@@ -259,7 +271,8 @@ void redis_engine::finish_large() {
       batch_.streamed = true;
       batch_.name = done->name;
       batch_.muted = muted_;
-      batch_.commands.push_back({0, true, muted_, done->spec->denyoom || done->spec->noscript, {}});
+      batch_.commands.push_back({0, !done->verdict.watched(), muted_, done->spec->denyoom || done->spec->noscript, {}});
+      if (done->verdict.watched()) note(batch_.notes, done->verdict, false, done->name);
 #ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
       return send_batch();
 #endif

@@ -85,9 +85,19 @@ struct redis_engine_parts {
   // SET key value begins so, its name ends behind so many bytes, and key and value are all that follows.
   static constexpr std::string_view set_head = "*3\r\n$3\r\n";
   static constexpr std::size_t set_head_bytes = set_head.size() + 5;
+  // What a rule in monitor mode lets through, of one kind: booked under the outcome that the rule would have had, when it
+  // was applied and the marks were looked at.
+  struct noted {
+    claim_mask claims;  // that it would need
+    bool reads;
+    std::string name;                          // of the command, in the log
+    std::optional<fence::rejection> would_be;  // known before it was sent
+    std::size_t times = 1;
+  };
+  static constexpr std::size_t noted_max = 64;  // kinds
   struct batched {
     std::size_t bytes;
-    bool fenced;
+    bool counts;  // as admitted, when it is applied; what a rule in monitor mode watches is booked by the batch's notes
     bool muted;
     bool keeps_oom;          // OOM is its answer: it needs memory itself, or may not run in the wrapper
     std::string error = {};  // Redis refused to queue it
@@ -98,6 +108,7 @@ struct redis_engine_parts {
     claim_mask required = 0;
     bool streamed = false;
     std::string name;  // streamed: of its command, in the log
+    std::vector<noted> notes;
     bool polled = false;
     std::size_t plain_sets = 0;  // of the commands: SET key value, whose reply is for the client
     bool merged = false;         // they were sent as one SET and one MSET
@@ -130,7 +141,8 @@ struct redis_engine_parts {
     claim_mask required = 0;
     claim_mask written = 0;  // of these, what its writes need
     std::optional<fence::rejection> rejected;
-    std::size_t fenced_commands = 0;
+    std::size_t admitted = 0;  // commands to be counted so
+    std::vector<noted> notes;
     std::size_t suffixed = 0;  // commands of ours behind the client's (equal_token: reject)
     claim_mask armed = 0;      // what its MULTI was armed for
     std::string why_not;       // it is not adopted because
@@ -144,18 +156,12 @@ struct redis_engine_parts {
     bool muted = false;
     std::string last_command;
   };
-  // Writes of one kind that were sent behind a look at the marks whose answer is still to come.
-  struct peeked {
-    claim_mask claims;  // that they need
-    std::string name;
-    std::size_t writes;
-  };
-  static constexpr std::size_t peeked_max = 64;  // kinds; then the next one waits for the answer
   // A command in the wrapper script.
   struct wrapped {
     std::string raw;  // as received
     std::string name;
     std::vector<std::shared_ptr<backend::mark_cell>> cells;
+    std::vector<noted> notes;
     replayed::route how = replayed::route::normal;
     bool muted = false;
     bool mark_moved = false;
@@ -167,6 +173,7 @@ struct redis_engine_parts {
     enum class route : std::uint8_t { undecided, bare, fenced, transaction, swallow } how = route::undecided;
     const backend::command_spec* spec = nullptr;
     std::string name;           // in the log
+    claims::verdict verdict;    // of a write, by all its keys
     std::string answer;         // swallow: what the client gets at its end
     bool replaces = false;      // swallow: inside a transaction, which the answer spoils
     std::size_t inspected = 0;  // bytes at the front of from_client that were inspected, not yet sent
@@ -179,6 +186,7 @@ struct redis_engine_parts {
   // The arm's bytes, and the reply to its MGET that proves all marks, as long as nothing of what they depend on moves.
   struct arm_tail {
     claim_mask mask = 0;
+    claim_mask looks = 0;
     int database = -1;
     std::uint64_t claims = 0;
     std::string epoch;

@@ -16,9 +16,9 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (!batch_.commands.empty()) return block();
   if (r.arguments.size() != 1) return step_unfenced(r, *spec_of(r));
   claims_.learn_from_memory();
+  if (raise_pending(~claim_mask{0})) return block();
   std::string why_not = host_.picture().problem;
   if (host_.picture().ready && claims_.enforced() != 0) {
-    if (raise_pending(~claim_mask{0})) return block();
     const claim_mask held = claims_.armable();
     if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
     why_not = std::exchange(arm_error_, {});
@@ -122,16 +122,18 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
 
 // What would be rejected outside spoils the transaction: it is queued natively, and EXEC answers with the rejection.
 void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arguments, const command_spec& spec) {
-  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
+  const bool writes = backend::writes(spec.role);
   if (!writes && !claims_.reads_may_be_fenced()) return;
   // Without the server's table nobody knows which keys a command touches.
   if (writes && host_.picture().commands == backend::command_table::empty() && !tx_.rejected)
     tx_.rejected = rejection{reason::unavailable, {}, {}, {}, host_.picture().problem};
   const auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
-  if (verdict.would_be) host_.report(*verdict.would_be, spec.name, true);
+  if (verdict.watched())
+    note(tx_.notes, verdict, !writes, spec.name.empty() ? arguments[0].substr(0, 64) : std::string_view(spec.name));
+  else if (verdict.required != 0)
+    ++tx_.admitted;
   tx_.required |= verdict.required;
   if (writes) tx_.written |= verdict.required;
-  if (verdict.required != 0 || (verdict.monitored != 0 && !verdict.would_be)) ++tx_.fenced_commands;
   if (tx_.rejected) return;
   tx_.rejected = verdict.rejected;
   if (!tx_.rejected && (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) != 0) {
@@ -197,7 +199,8 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
 void redis_engine::finish_transaction() {
   const transaction done = std::exchange(tx_, transaction{});
   if (done.executed) {
-    if (done.fenced_commands != 0) figures_.checks(metrics::check_outcome::admitted).add(done.fenced_commands);
+    if (done.admitted != 0) figures_.checks(metrics::check_outcome::admitted).add(done.admitted);
+    book(done.notes);
     figures_.raises_total.add(mark_used(done.written));
   }
   if (!done.tailed) {

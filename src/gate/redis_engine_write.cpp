@@ -23,56 +23,29 @@ redis_engine::progress redis_engine::step_write(const wire::request& r, const co
   const auto verdict = claims_.judge(r.arguments, keys_);
   if (verdict.rejected) {
     if (!batch_.commands.empty()) return block();
-    reject(*verdict.rejected, spec.name.empty() ? r.name() : std::string_view(spec.name));
+    reject(*verdict.rejected, name_of(r, spec));
     return progress::taken;
   }
-  if (verdict.required == 0) return step_monitored(r, spec, verdict);
-  const std::size_t before = batch_.commands.size();
-  const auto p = step_fenced(r, spec, verdict.required);
-  if (verdict.would_be && replay_.empty() && batch_.commands.size() > before)
-    host_.report(*verdict.would_be, spec.name, true);
-  return p;
-}
-
-// A write that nothing enforced holds back. What would have been rejected is counted, for the rules in monitor mode: what
-// memory does not know, a look at the marks in front of it tells.
-redis_engine::progress redis_engine::step_monitored(const wire::request& r, const command_spec& spec,
-                                                    const claims::verdict& verdict) {
-  const bool peeks = verdict.monitored != 0 && !verdict.would_be;
-  if (peeks && batch_.commands.empty()) {
-    if (peeked_.size() >= peeked_max) return block();
-    if (phase_ == phase::armed) leave_armed();
-    if (!caching_) peek_marks();
-  } else if (peeks && (verdict.monitored & ~armed_mask_) != 0) {
-    return block();  // (What the arm covers, it compares; if a mark has moved, the write comes back.)
-  }
-  const bool in_batch = !batch_.commands.empty();
-  const auto p = step_unfenced(r, spec);
-  if (p == progress::blocked) return p;
-  const std::string_view name = spec.name.empty() ? r.name().substr(0, 64) : std::string_view(spec.name);
-  if (verdict.would_be) host_.report(*verdict.would_be, name, true);
-  if (!peeks || in_batch) return p;
-  if (caching_) peek_marks();  // in front, it would take the place of what CLIENT CACHING is meant for
-  note_monitored(verdict.monitored, name);
-  return p;
+  return verdict.required == 0 ? step_monitored(r, spec, verdict) : step_fenced(r, spec, verdict);
 }
 
 redis_engine::progress redis_engine::step_fenced(const wire::request& r, const command_spec& spec,
-                                                 claim_mask required) {
+                                                 const claims::verdict& verdict) {
+  const claim_mask required = verdict.required;
   const auto answer = [&](const rejection& why) {
     if (!batch_.commands.empty()) return block();
-    reject(why, spec.name.empty() ? r.name() : std::string_view(spec.name));
+    reject(why, name_of(r, spec));
     return progress::taken;
   };
   if (!host_.picture().ready) return answer(claims_.unavailable(required, host_.picture().problem));
-  if (raise_pending(required)) return block();
-  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
+  if (raise_pending(required | verdict.monitored)) return block();
+  const bool writes = backend::writes(spec.role);
   if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) return answer(*why);
   if (client_watching_) {
     if (spec.noscript || spec.role == command_role::blocking_write)
       return answer(
           {reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
-    return wrap_command(r, required);
+    return wrap_command(r, spec, verdict);
   }
   if (tries_ > limits::batch_attempts_max) return answer(claims_.unavailable(required, "the marks move all the time"));
   if (tries_ == 0) arm_error_.clear();  // of an arm behind an earlier batch, maybe long ago: try again
@@ -87,11 +60,11 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
     start_arm();
     return block();
   }
-  if (may_share(r, spec, required) && share(r, spec)) return block();
-  if (spec.role == command_role::blocking_write) return step_poll(r, spec, required);
+  // (Nobody would book what a rule in monitor mode says of it.)
+  if (!verdict.watched() && may_share(r, spec, required) && share(r, spec)) return block();
+  if (spec.role == command_role::blocking_write) return step_poll(r, spec, verdict);
   if (batch_full(r)) return block();
-  add_to_batch(r, spec, true);
-  if (writes) batch_.required |= required;  // a read uses no token up
+  add_to_batch(r, spec, verdict);
   return progress::taken;
 }
 
@@ -111,13 +84,14 @@ redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, co
     reply_local("-" + text + "\r\n");
     return progress::taken;
   }
-  reject(claims_.unavailable(required, text), spec.name.empty() ? r.name() : std::string_view(spec.name));
+  reject(claims_.unavailable(required, text), name_of(r, spec));
   return progress::taken;
 }
 
 // A blocking write would pop after its check. Inside MULTI it does not block: it is tried again and again instead, each
 // time behind its check, until it pops or its time-out is over.
-redis_engine::progress redis_engine::step_poll(const wire::request& r, const command_spec& spec, claim_mask required) {
+redis_engine::progress redis_engine::step_poll(const wire::request& r, const command_spec& spec,
+                                               const claims::verdict& verdict) {
   if (!batch_.commands.empty()) return block();
   const auto now = host_.now();
   if (!poll_since_) {
@@ -132,8 +106,7 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
         return progress::taken;
       }
   }
-  add_to_batch(r, spec, true);
-  batch_.required |= required;
+  add_to_batch(r, spec, verdict);
   batch_.polled = poll_timeout_ && (poll_timeout_->count() == 0 || now - *poll_since_ < *poll_timeout_);
   if (!batch_.polled) poll_since_.reset();
   poll_batch_ = true;
@@ -144,7 +117,7 @@ redis_engine::progress redis_engine::step_unfenced(const wire::request& r, const
   if (phase_ == phase::armed) {
     if (spec.role == command_role::write && !batch_.commands.empty()) {
       if (batch_full(r)) return block();
-      add_to_batch(r, spec, false);
+      add_to_batch(r, spec, {});
       return progress::taken;
     }
     if (!batch_.commands.empty()) return block();
@@ -167,19 +140,19 @@ redis_engine::progress redis_engine::step_replayed(const wire::request& r, const
     reply_local(known.text);
     return progress::taken;
   }
-  const bool writes = spec.role == command_role::write || spec.role == command_role::blocking_write;
-  claim_mask required = 0;
+  const bool writes = backend::writes(spec.role);
+  claims::verdict verdict;
   if (writes || claims_.reads_may_be_fenced()) {
     if (const auto p = check_keys(r, spec)) return *p;
     claims_.learn_from_memory();
-    const auto verdict = writes ? claims_.judge(r.arguments, keys_) : claims_.judge_read(r.arguments, keys_);
+    verdict = writes ? claims_.judge(r.arguments, keys_) : claims_.judge_read(r.arguments, keys_);
     if (verdict.rejected) {
       reject(*verdict.rejected, spec.name);
       return progress::taken;
     }
-    required = verdict.required;
   }
-  if (required == 0) return step_unfenced(r, spec);
+  const claim_mask required = verdict.required;
+  if (required == 0) return step_monitored(r, spec, verdict);
   if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) {
     reject(*why, spec.name);
     return progress::taken;
@@ -189,7 +162,7 @@ redis_engine::progress redis_engine::step_replayed(const wire::request& r, const
     return progress::taken;
   }
   if (phase_ == phase::armed) leave_armed();
-  return wrap_command(r, required);
+  return wrap_command(r, spec, verdict);
 }
 
 }  // namespace fencegate::gate

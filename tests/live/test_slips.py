@@ -147,6 +147,46 @@ class Slips(LiveTest):
         self.assertEqual(gate.metric("checks_total", outcome="stale"), 3)
         self.assertEqual(gate.metric("checks_total", outcome="admitted"), 1)
 
+    def test_a_monitored_rule_beside_an_enforced_one_is_counted_and_disturbs_nobody(self):
+        gate = self.gate(resources=[{"keys": "a:*", "resource": "a", "policy": {"mode": "monitor"}},
+                                    {"keys": "b:*", "resource": "b"}])
+        client = self.start(Resp(gate.port, name="fence:a=34,b=34"))
+        writes = [("SET", "b:1", "v"), ("SET", "a:1", "v"), ("MSET", "a:2", "v", "b:2", "v")]
+        self.assertEqual(client.pipeline(writes), [b"OK"] * 3)
+        self.assertEqual(gate.metric("checks_total", outcome="admitted"), 3)
+        self.cli.call("SET", "fencegate:mark:{a}", "35")  # by another gate
+        self.assertEqual(client.pipeline(writes), [b"OK"] * 3)
+        self.assertEqual(gate.metric("checks_total", outcome="admitted"), 4)
+        self.assertEqual(gate.metric("checks_total", outcome="stale"), 2)
+        self.assertEqual(client.call("SET", "a:1", "x" * 300_000), b"OK")
+        self.assertEqual(client.call("FENCE", "SET", "a", "33"), b"OK")
+        self.assertEqual(gate.metric("checks_total", outcome="stale"), 4)
+        self.assert_error(client.call("SET", "b:1", "w", "NX", "XX"), "ERR")
+        self.cli.call("SET", "fencegate:mark:{b}", "35")
+        self.assert_error(client.call("SET", "b:1", "w"), "FENCED")
+
+    # The mark moves while the value comes: an enforced one would be dropped.
+    def test_a_large_write_of_a_monitored_rule_is_let_through(self):
+        gate = self.gate(resources=[{"keys": "a:*", "resource": "a", "policy": {"mode": "monitor"}},
+                                    {"keys": "b:*", "resource": "b"}])
+        client = self.start(Resp(gate.port, name="fence:a=34,b=34"))
+        bytes_ = encode("SET", "a:1", "x" * 500_000)
+        client.send(bytes_[:400_000])
+        self.cli.call("MSET", "fencegate:mark:{a}", "35", "fencegate:mark:{b}", "35")
+        client.send(bytes_[400_000:])
+        self.assertEqual(client.reply(), b"OK")
+        eventually(lambda: gate.metric("checks_total", outcome="stale") == 1)
+
+    def test_monitor_mode_counts_a_used_token_as_equal(self):
+        gate = self.gate(policy={"mode": "monitor", "equal_token": "reject"})
+        client = self.holder(gate)
+        self.assertEqual(client.call("SET", "k", "1"), b"OK")
+        eventually(lambda: self.cli.call("GET", MARK) == b"34")
+        self.assertEqual(client.call("SET", "k", "2"), b"OK")
+        self.assertEqual(self.holder(gate).call("SET", "k", "3"), b"OK")
+        self.assertEqual(gate.metric("checks_total", outcome="admitted"), 1)
+        self.assertEqual(gate.metric("checks_total", outcome="equal"), 3)  # its name and its write
+
     def test_an_error_of_an_old_arm_is_not_told_to_a_later_write(self):
         gate = self.gate()
         self.cli.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")

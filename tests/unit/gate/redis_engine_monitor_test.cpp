@@ -1,6 +1,6 @@
 // Monitor mode, of the gate or of a rule: everything is forwarded, and what would have been rejected is counted, by a look
 // at the marks where memory does not know.
-#include "unit/gate/engine_rig.hpp"
+#include "unit/gate/monitor_rig.hpp"
 
 namespace fencegate::test {
 namespace {
@@ -10,24 +10,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
-
-constexpr auto monitor = fence::enforcement::monitor;
-
-settings::redis_gate monitored() {
-  return with_policy([](auto& p) { p.mode = monitor; });
-}
-
-// An enforcing gate; report:* belongs to report, in monitor mode, acct:* to orders.
-settings::redis_gate with_a_monitored_rule() {
-  settings::redis_gate gate;
-  fence::policy rules;
-  rules.mode = monitor;
-  gate.resources.push_back(fence::key_rule::compile("report:*", "report", rules).value());
-  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
-  return gate;
-}
-
-std::uint64_t admitted(engine_rig& rig) { return rig.figures.checks(metrics::check_outcome::admitted).value(); }
 
 TEST(EngineMonitor, ARuleInMonitorModeLooksAtTheMarksToo) {
   engine_rig rig(with_a_monitored_rule());
@@ -43,7 +25,7 @@ TEST(EngineMonitor, ARuleInMonitorModeLooksAtTheMarksToo) {
   EXPECT_EQ(admitted(rig), 1U);
 }
 
-// The armed link compares the marks of what runs in its batch; alone, a monitored write goes behind a look of its own.
+// The arm behind a batch looks at the marks of what ran in it, too; alone, a monitored write goes behind a look of its own.
 TEST(EngineMonitor, ARuleInMonitorModeBesideAnEnforcedOne) {
   engine_rig rig(with_a_monitored_rule());
   const std::string both = "fencegate:mark:{orders} fencegate:mark:{report}";
@@ -59,11 +41,45 @@ TEST(EngineMonitor, ARuleInMonitorModeBesideAnEnforcedOne) {
   rig.client("SET acct:1 v", "INCR report:1");
   rig.sent();
   rig.backend("+OK", marks("34", "34"), "+OK");
-  EXPECT_THAT(rig.sent(), ElementsAre("SET acct:1 v", "INCR report:1", "EXEC", "WATCH " + both,
+  EXPECT_THAT(rig.sent(), ElementsAre("SET acct:1 v", "INCR report:1", "EXEC", watch,
                                       "MGET " + both + " fencegate:epoch", "MULTI"));
-  rig.backend("+QUEUED", "+QUEUED", "*-1", "+OK", marks("34", "35"), "+OK");
-  rig.backend("+OK", "+OK", marks("34"), "+OK");
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|:1", "+OK", marks("34", "35"), "+OK");
   EXPECT_THAT(rig.host.reports, ElementsAre("stale incr (monitor)"));
+  EXPECT_EQ(admitted(rig), 3U);
+  rig.client("SET acct:1 v", "INCR report:1", "INCR report:2");
+  rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|:1|:1", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.host.reports, testing::SizeIs(3));
+  EXPECT_EQ(admitted(rig), 4U);
+}
+
+TEST(EngineMonitor, AMarkThatIsOnlyLookedAtProvesNothing) {
+  for (const std::string orders : {"35", "33", "nil"}) {
+    engine_rig rig(with_a_monitored_rule());
+    rig.bind("orders=34,report=34");
+    rig.host.hold_answers = true;
+    rig.client("SET acct:1 v");
+    rig.sent();
+    rig.backend("+OK", marks(orders, "34"), "+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+    rig.backend("+OK");
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_THAT(rig.answers(), orders == "35" ? StartsWith("-FENCED ") : StartsWith(""));
+  }
+}
+
+// A batch that was not applied is booked when it is.
+TEST(EngineMonitor, ABatchThatIsSentAgainIsBookedOnce) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("orders=34,report=34");
+  rig.client("SET acct:1 v", "SET report:1 v", "MSET acct:1 v report:1 v");
+  rig.backend("+OK", marks("34", "34"), "+OK");
+  rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*-1", "+OK", marks("34", "35"), "+OK");
+  EXPECT_THAT(rig.host.reports, IsEmpty());
+  EXPECT_EQ(admitted(rig), 0U);
+  rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|+OK|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)", "stale mset (monitor)"));
+  EXPECT_EQ(admitted(rig), 1U);
 }
 
 TEST(EngineMonitor, AWriteThatNeedsBothIsReportedForTheMonitoredOne) {
@@ -73,7 +89,318 @@ TEST(EngineMonitor, AWriteThatNeedsBothIsReportedForTheMonitoredOne) {
   rig.client("MSET acct:1 v report:1 v");
   rig.backend("+OK", marks("34"), "+OK");
   EXPECT_THAT(rig.sent(), Contains("MSET acct:1 v report:1 v"));
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
   EXPECT_THAT(rig.host.reports, ElementsAre("stale mset (monitor)"));
+  EXPECT_EQ(admitted(rig), 0U) << "each write has one outcome";
+  rig.client("WATCH acct:1", "MSET acct:1 w report:1 w");
+  rig.backend("+OK", "+OK", "+OK");
+  EXPECT_THAT(rig.host.reports, testing::SizeIs(2));
+  EXPECT_EQ(admitted(rig), 0U);
+}
+
+TEST(EngineMonitor, BetweenWatchAndMultiAWriteThatNeedsBothIsLookedAt) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("orders=34,report=34");
+  rig.client("WATCH acct:1", "MSET acct:1 w report:1 w");
+  EXPECT_THAT(rig.sent(),
+              ElementsAre("WATCH acct:1", "MGET fencegate:mark:{orders} fencegate:mark:{report}", StartsWith("EVAL ")));
+  rig.backend("+OK", bulks("34", "35"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale mset (monitor)"));
+}
+
+// Redis is full: what frees memory goes outside of MULTI.
+TEST(EngineMonitor, AMonitoredWriteThatLeavesItsBatchIsBooked) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("orders=34,report=34");
+  rig.client("DEL acct:1", "DEL report:1");
+  rig.backend("+OK", marks("34", "34"), "+OK");
+  rig.backend("-OOM full", "-OOM full", "-EXECABORT", "+OK", marks("34", "34"), "+OK");
+  rig.backend("+OK", ":1");
+  rig.sent();
+  rig.backend(bulks("34", "35"), ":1");
+  EXPECT_EQ(rig.answers(), ":1|:1|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale del (monitor)"));
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
+// A shared link's engine reports to nobody.
+TEST(EngineMonitor, AWriteThatNeedsBothIsNotShared) {
+  auto settings = with_a_monitored_rule();
+  settings.share_writes_from = 4;
+  engine_rig rig(settings);
+  rig.host.shares = true;
+  rig.bind("orders=34,report=34");
+  rig.client("MSET acct:1 v report:1 v");
+  rig.backend_bytes(info_of_server("here"));
+  rig.backend("+OK", marks("34", "34"), "+OK");
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34", "34"), "+OK");
+  rig.client("SET report:1 v");
+  rig.backend("+OK", bulks("34", "34"), "+OK");
+  EXPECT_THAT(rig.host.shared, IsEmpty());
+  EXPECT_EQ(admitted(rig), 2U);
+}
+
+TEST(EngineMonitor, WhatALookCannotReadIsUnavailable) {
+  engine_rig rig(monitored());
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.backend("-NOPERM no", "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("unavailable set (monitor)"));
+  EXPECT_EQ(admitted(rig), 0U);
+}
+
+// ── claims that could not be raised ─────────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineMonitor, AClaimWhoseRaiseHasFailedIsRaisedByTheNextWrite) {
+  for (const std::string write : {"SET k v", "MULTI"}) {
+    engine_rig rig(monitored());
+    rig.host.control_down = "no route";
+    rig.bind("orders=34");
+    rig.client(write);
+    EXPECT_THAT(rig.sent(), ElementsAre("MGET fencegate:mark:{orders}", write));
+    rig.backend(bulks("nil"), "+OK");
+    if (write == "MULTI") {
+      rig.client("SET k v", "EXEC");
+      rig.backend("+QUEUED", "*1|+OK");
+    }
+    EXPECT_THAT(rig.host.reports, ElementsAre("unavailable client|setname (monitor)", "unavailable set (monitor)"));
+    rig.host.control_down.clear();
+    rig.client(write);
+    EXPECT_EQ(rig.host.marks["orders"], fence::token(34));
+    rig.backend(bulks("34"), "+OK");
+    if (write == "MULTI") {
+      rig.client("SET k v", "EXEC");
+      rig.backend("+QUEUED", "*1|+OK");
+    }
+    EXPECT_EQ(admitted(rig), 1U);
+  }
+}
+
+// One attempt for each look: a pipeline does not wait for each of its writes.
+TEST(EngineMonitor, WritesBehindALookWaitForNoRaise) {
+  engine_rig rig(monitored());
+  rig.host.control_down = "no route";
+  rig.bind("orders=34");
+  rig.host.seen.clear();
+  rig.client("SET a v", "SET b v", "SET c v");
+  EXPECT_THAT(rig.host.seen, ElementsAre("raise orders 34"));
+  rig.backend(bulks("nil"), "+OK", "+OK", "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|");
+}
+
+TEST(EngineMonitor, BesideAnEnforcedClaimItIsRaisedAgain) {
+  engine_rig rig(with_a_monitored_rule());
+  rig.bind("orders=34");
+  rig.host.control_down = "no route";
+  rig.client("FENCE SET report 34");
+  rig.backend("+PONG");
+  EXPECT_EQ(rig.answers(), "+OK|") << "nothing enforced is wrong";
+  rig.host.control_down.clear();
+  rig.client("MSET acct:1 v report:1 v");
+  EXPECT_EQ(rig.host.marks["report"], fence::token(34));
+  rig.backend("+OK", marks("34", "34"), "+OK");
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34", "34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
+// ── equal_token: reject ─────────────────────────────────────────────────────────────────────────────────────────────
+
+settings::redis_gate monitored_once() {
+  return with_policy([](auto& p) {
+    p.mode = monitor;
+    p.equal = fence::equal_token::reject;
+  });
+}
+
+TEST(EngineMonitorOnce, ATokenThatALookFindsUsedIsEqual) {
+  engine_rig rig(monitored_once());
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.backend(bulks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)"));
+  EXPECT_EQ(admitted(rig), 0U);
+}
+
+TEST(EngineMonitorOnce, TheFirstWritesUseTheTokenUp) {
+  engine_rig rig(monitored_once());
+  rig.mark_is("orders", 33);
+  rig.bind("orders=34");
+  rig.client("SET k v", "SET k w");
+  rig.backend(bulks("33"), "+OK", "+OK");
+  EXPECT_EQ(admitted(rig), 2U) << "what arrived together";
+  EXPECT_EQ(rig.host.marks["orders"], fence::token(34)) << "others are to see it";
+  rig.client("SET k v", "GET k");
+  rig.backend("+OK", "$1|v");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|$1|v|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)"));
+}
+
+TEST(EngineMonitorOnce, ATransactionUsesTheTokenUp) {
+  engine_rig rig(monitored_once());
+  rig.bind("orders=34");
+  for (int i = 0; i < 2; ++i) {
+    rig.client("MULTI");
+    rig.backend(i == 0 ? bulks("nil") : bulks("34"), "+OK");
+    rig.client("SET a 1", "EXEC");
+    rig.backend("+QUEUED", "*1|+OK");
+  }
+  EXPECT_EQ(admitted(rig), 1U);
+  EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)"));
+}
+
+// Its raise must not end the batches of its enforced neighbours.
+TEST(EngineMonitorOnce, BesideAnEnforcedClaimItIsNotWatched) {
+  auto settings = with_a_monitored_rule();
+  fence::policy rules;
+  rules.mode = monitor;
+  rules.equal = fence::equal_token::reject;
+  settings.resources[0] = fence::key_rule::compile("report:*", "report", rules).value();
+  engine_rig rig(settings);
+  rig.bind("orders=34,report=34");
+  rig.client("SET acct:1 v", "SET report:1 v");
+  rig.backend("+OK", marks("34", "nil"), "+OK");
+  EXPECT_THAT(rig.sent(), testing::AllOf(Contains(watch), testing::Not(Contains("SET fencegate:mark:{report} 34"))));
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34", "nil"), "+OK");
+  EXPECT_EQ(admitted(rig), 2U);
+  EXPECT_EQ(rig.host.marks["report"], fence::token(34));
+  rig.client("SET acct:1 v", "SET report:1 v");
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)"));
+}
+
+// ── what else would have been rejected ──────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineMonitor, MissingMalformedAndJumpGoThrough) {
+  const auto settings = with_policy([](auto& p) {
+    p.mode = monitor;
+    p.max_step = 10;
+  });
+  engine_rig rig(settings);
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v"));
+  rig.backend("+OK");
+  rig.bind("orders=034");
+  rig.client("SET k v", "MULTI");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "MULTI"));
+  rig.backend("+OK", "+OK");
+  rig.client("SET k v", "EXEC");
+  rig.backend("+QUEUED", "*1|+OK");
+  rig.mark_is("orders", 1);
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v"));
+  rig.backend("+OK");
+  EXPECT_EQ(rig.host.marks["orders"], fence::token(1));
+  EXPECT_THAT(rig.host.reports,
+              ElementsAre("missing set (monitor)", "malformed client|setname (monitor)", "malformed set (monitor)",
+                          "malformed set (monitor)", "jump client|setname (monitor)", "jump set (monitor)"));
+  EXPECT_EQ(admitted(rig), 0U);
+}
+
+TEST(EngineMonitor, FenceSetIsAnsweredByTheRulesOfItsResources) {
+  auto settings = with_a_monitored_rule();
+  fence::policy rules;
+  rules.mode = monitor;
+  rules.max_step = 10;
+  settings.resources[0] = fence::key_rule::compile("report:*", "report", rules).value();
+  engine_rig rig(settings);
+  rig.mark_is("report", 35);
+  rig.client("FENCE SET report 34");
+  rig.backend("+PONG");
+  rig.client("FENCE SET report 100");
+  EXPECT_EQ(rig.answers(), "+OK|+OK|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale fence|set (monitor)", "jump fence|set (monitor)"));
+  rig.mark_is("orders", 35);
+  rig.client("FENCE SET report 34 orders 34");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED token 34 of orders "));
+  rig.client("SET report:1 v");
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_EQ(rig.host.reports.back(), "stale set (monitor)");
+}
+
+TEST(EngineMonitor, ATagIsAnsweredByTheRulesOfItsResources) {
+  engine_rig rule(with_a_monitored_rule());
+  rule.mark_is("report", 35);
+  rule.bind("report=34,orders=34");
+  EXPECT_THAT(rule.host.reports, ElementsAre("stale client|setname (monitor)"));
+  auto settings = monitored();
+  settings.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+  engine_rig gate(settings);
+  gate.mark_is("orders", 35);
+  gate.client("CLIENT SETNAME fence:orders=34");
+  gate.backend("+OK");
+  EXPECT_THAT(gate.answers(), StartsWith("-FENCED "));
+  EXPECT_THAT(gate.host.reports, ElementsAre("stale client|setname"));
+}
+
+TEST(EngineMonitor, FencedReadsAreLookedAtToo) {
+  engine_rig rig(monitored_reads());
+  rig.bind("orders=34");
+  rig.client("GET k");
+  EXPECT_THAT(rig.sent(), ElementsAre("MGET fencegate:mark:{orders}", "GET k"));
+  rig.backend(bulks("34"), "$1|v");
+  EXPECT_EQ(admitted(rig), 1U);
+  rig.client("XREAD BLOCK 10 STREAMS s 0");
+  rig.backend("*-1");
+  rig.client("GET k", "MULTI");
+  rig.backend(bulks("35"), "$1|v", "+OK");
+  rig.client("GET k", "EXEC");
+  rig.backend("+QUEUED", "*1|$1|v");
+  EXPECT_EQ(rig.answers(), "$1|v|*-1|$1|v|+OK|+QUEUED|*1|$1|v|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("refused xread (monitor)", "stale get (monitor)", "stale get (monitor)"));
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
+TEST(EngineMonitor, AReadIsNoUseOfAToken) {
+  auto settings = monitored_reads();
+  settings.policy.equal = fence::equal_token::reject;
+  engine_rig rig(settings);
+  rig.bind("orders=34");
+  rig.client("GET k");
+  rig.backend(bulks("34"), "$1|v");
+  EXPECT_EQ(admitted(rig), 1U);
+  rig.client("SET k v");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)"));
+}
+
+// Enforced, nobody would have been rejected either.
+TEST(EngineMonitor, ATransactionThatIsNotExecutedIsNotBooked) {
+  for (const std::string end : {"DISCARD", "EXEC"}) {
+    engine_rig rig(monitored());
+    rig.client("MULTI");
+    rig.backend("+OK");
+    rig.client("SET a 1", end);
+    rig.backend("+QUEUED", end == "EXEC" ? "*-1" : "+OK");
+    EXPECT_THAT(rig.host.reports, IsEmpty());
+  }
+}
+
+TEST(EngineMonitor, WhatIsNotedInATransactionIsBounded) {
+  auto settings = monitored();
+  settings.resources.push_back(fence::key_rule::compile("{r}:*", "{r}", settings.policy).value());
+  engine_rig rig(settings);
+  rig.client("MULTI");
+  rig.backend("+OK");
+  for (int i = 0; i < 100; ++i) rig.client("SET r" + std::to_string(i) + ":1 v");
+  EXPECT_THAT(rig.host.reports, testing::SizeIs(36));
+}
+
+TEST(EngineMonitor, EachTryOfABlockingWriteIsNotAWrite) {
+  engine_rig rig;
+  rig.arm();
+  EXPECT_EQ(admitted(rig), 1U);
+  rig.client("BLPOP k 0");
+  rig.backend("+QUEUED", "*1|*-1", "+OK", marks("34"), "+OK");
+  rig.fire_timer();
+  rig.backend("+QUEUED", "*1|*2|$1|k|$1|v", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(admitted(rig), 2U);
 }
 
 TEST(EngineMonitor, EachWriteIsBookedUnderWhatItNeedsAndByItsName) {
@@ -145,63 +472,6 @@ TEST(EngineMonitor, CachingIsLeftToTheTransactionBehindIt) {
   EXPECT_THAT(rig.sent(), ElementsAre("CLIENT CACHING YES", "MULTI"));
 }
 
-std::string large_set(std::string_view key) {
-  std::string out;
-  wire::append_command_of(out, std::string_view("SET"), key, std::string(limits::command_buffered_bytes_max + 1, 'x'));
-  return out;
-}
-
-TEST(EngineMonitor, TheMarksAreLookedAtInFrontOfALargeWrite) {
-  for (const bool late : {false, true}) {
-    engine_rig rig(monitored());
-    rig.bind("orders=34");
-    const auto set = large_set("k");
-    rig.client_bytes(set.substr(0, 100'000));
-    EXPECT_THAT(rig.engine.to_backend, StartsWith(command("MGET fencegate:mark:{orders}") + set.substr(0, 100)));
-    if (!late) rig.backend(bulks("35"));
-    rig.client_bytes(set.substr(100'000));
-    if (late) rig.backend(bulks("35"));
-    rig.backend("+OK");
-    EXPECT_EQ(rig.answers(), "+OK|");
-    EXPECT_THAT(rig.host.reports, ElementsAre("stale set (monitor)"));
-    EXPECT_EQ(admitted(rig), 0U);
-  }
-}
-
-// Nothing of monitor mode drops a write: neither a mark that moves while it streams, nor a gate that is not ready.
-TEST(EngineMonitor, ALargeWriteUnderARuleInMonitorModeGoesBare) {
-  engine_rig rig(with_a_monitored_rule());
-  rig.bind("report=34");
-  rig.host.now_picture.ready = false;
-  const auto set = large_set("report:1");
-  rig.client_bytes(set);
-  EXPECT_EQ(rig.engine.to_backend, command("MGET fencegate:mark:{report}") + set);
-  rig.backend(bulks("34"), "+OK");
-  EXPECT_EQ(rig.answers(), "+OK|");
-  EXPECT_EQ(admitted(rig), 1U);
-}
-
-// One resource under two rules: the key's own decides, also of a large write and inside MULTI.
-TEST(EngineMonitor, AnEnforcedKeyWhoseResourceARuleInMonitorModeNamesFirst) {
-  settings::redis_gate gate;
-  fence::policy rules;
-  rules.mode = monitor;
-  gate.resources.push_back(fence::key_rule::compile("report:*", "orders", rules).value());
-  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
-  engine_rig large(gate);
-  large.bind("orders=34");
-  large.client_bytes(large_set("acct:1"));
-  EXPECT_THAT(large.sent(), ElementsAre(watch, mget, "MULTI"));
-  large.backend("+OK", marks("34"), "+OK");
-  EXPECT_THAT(large.engine.to_backend, StartsWith("*3\r\n$3\r\nSET\r\n$6\r\nacct:1\r\n"));
-  engine_rig inside(gate);
-  inside.bind("orders=34");
-  inside.client("MULTI");
-  inside.backend("+OK", marks("34"), "+OK");
-  inside.client("SET acct:1 v");
-  EXPECT_THAT(inside.sent(), Contains("SET acct:1 v"));
-}
-
 TEST(EngineMonitor, ALookWhoseSelectIsRefusedDisturbsNobody) {
   engine_rig rig(with_a_monitored_rule());
   rig.bind("report=34");
@@ -211,6 +481,7 @@ TEST(EngineMonitor, ALookWhoseSelectIsRefusedDisturbsNobody) {
   rig.client("SET report:1 v");
   rig.backend("-BUSY a script", bulks("35"), "-BUSY a script", "-BUSY a script");
   EXPECT_EQ(rig.answers(), "-BUSY a script|");
+  EXPECT_THAT(rig.host.reports, ElementsAre("unavailable set (monitor)"));
   EXPECT_FALSE(rig.engine.closing());
   EXPECT_EQ(rig.mark_memory.seen("report"), fence::token(34)) << "of another database";
   rig.client("SET report:1 v");
@@ -301,11 +572,7 @@ TEST(EngineMonitor, AMalformedCallStaysAnError) {
 
 // Two rules may name one resource: the key's own decides.
 TEST(EngineMonitor, ACallForAnEnforcedKeyIsFenced) {
-  settings::redis_gate gate;
-  fence::policy rules;
-  rules.mode = monitor;
-  gate.resources.push_back(fence::key_rule::compile("report:*", "orders", rules).value());
-  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+  const auto gate = with_a_monitored_rule("orders");
   engine_rig rig(gate);
   rig.client("FENCE CALL orders 34 SET acct:1 v");
   rig.sent();

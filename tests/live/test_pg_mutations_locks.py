@@ -89,7 +89,8 @@ def sit_on_the_lock_at_work(base):
     old.in_background(f"SELECT pg_advisory_lock({key}), pg_sleep(600)")
     eventually(lambda: base.value("SELECT query_start < clock_timestamp() - interval '5.6 s' FROM pg_stat_activity "
                                   "WHERE pid = %s AND wait_event = 'PgSleep'", old.pid))
-    return isinstance(base.writer("bob").arm(34), Rejected)
+    # The first may have no time left for more than ending it.
+    return all(isinstance(base.writer("bob").arm(34), Rejected) for _ in range(3))
 
 
 def end_a_pipeline_whose_rest_is_on_its_way(base):
@@ -260,14 +261,14 @@ TABLE = {
                "PERFORM pg_terminate_backend(p);"), let_go_before_the_end,
         {"mutate": within("end_idle_holders", "PERFORM pg_terminate_backend(h)",
                           "WHILE NOT pg_try_advisory_xact_lock_shared(4242) LOOP PERFORM pg_sleep(0.01); END LOOP;\n"
-                          "      PERFORM pg_terminate_backend(h)")}),
+                          "      PERFORM pg_terminate_backend(h)"), "cut_ms": 20000}),
     "signals to all before the first wait": (
         within("cut", "ELSE 0 END;\n  END LOOP;\n  FOR i IN 1 .. cardinality(names) LOOP\n", "ELSE 0 END;\n"),
-        outlive_the_wait_for_another, {}),
+        outlive_the_wait_for_another, {"cut_ms": 20000}),
     "one order of locks": (
         within("take", IN_ORDER, ""), raise_two_in_two_orders,
         {"mutate": within("take", "toks := toks || t;", f"toks := toks || t; IF cardinality(toks) = 2 THEN {STOP} END IF;"),
-         "cut_ms": 3000}),
+         "cut_ms": 5000}),
     "guard: one order of locks": (
         within("guard", IN_ORDER, ""), hold_two_in_another_order("guard"),
         {"mutate": within("guard", GUARD_LOCK, GUARD_LOCK + STOP), "grace_ms": 20000}),

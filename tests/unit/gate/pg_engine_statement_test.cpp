@@ -387,6 +387,22 @@ TEST(PgEngineStatement, TextInAnEncodingThatCannotBeReadIsRefusedEverywhere) {
   }
 }
 
+TEST(PgEngineStatement, WhatItClosesIsConfirmedToTheClient) {
+  for (const auto kept_by : {settings::guard::session, settings::guard::transaction}) {
+    settings::postgres_gate gate;
+    gate.kept_by = kept_by;
+    pg_rig rig(gate);
+    if (kept_by == settings::guard::session)
+      rig.serve();
+    else
+      rig.log_in("orders=34");
+    rig.forget();
+    rig.client(close_statement("s") + sync());
+    rig.server(close_complete() + ready('I'));
+    EXPECT_THAT(rig.answers(), ElementsAre("3", "Z I"));
+  }
+}
+
 // What fails by itself is no rejection.
 TEST(PgEngineStatement, AnErrorOfAStatementBehindAPoolerIsTheServersOwn) {
   settings::postgres_gate pooled;

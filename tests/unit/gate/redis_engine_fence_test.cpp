@@ -290,6 +290,22 @@ TEST(EngineFence, OneUseIsOneBatchThatRaisesTheMarkItself) {
   EXPECT_THAT(rig.answers(), StartsWith("-FENCEUSED "));
 }
 
+TEST(EngineFence, AClientsTransactionIsOneUse) {
+  one_use rig;
+  rig.client("MULTI", "SET a 1", "SET b 2");
+  rig.backend("+OK", marks("33"), "+OK");
+  rig.sent();
+  rig.backend("+QUEUED", "+QUEUED");
+  rig.client("EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET fencegate:mark:{orders} 34", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*3|+OK|+OK|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+QUEUED|+QUEUED|*2|+OK|+OK|");
+  rig.sent();
+  rig.backend("+OK");
+  rig.client("SET c 3");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEUSED "));
+}
+
 TEST(EngineFence, OneUseInAnotherDatabaseWritesThereAndRaisesTheMarkInItsOwn) {
   one_use rig;
   rig.client("SELECT 5");

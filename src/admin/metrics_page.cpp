@@ -62,11 +62,13 @@ class page {
  public:
   explicit page(const metrics::process& process) : process_(process) {}
 
-  // One value per gate.
+  // One value per gate, or for each of which `has` says so.
   template <class Member>
-  void per_gate(MetricType type, std::string name, std::string help, Member member) {
+  void per_gate(MetricType type, std::string name, std::string help, Member member,
+                bool metrics::gate::*has = nullptr) {
     MetricFamily& family = add(type, "fencegate_" + std::move(name), std::move(help));
     for (const auto& gate : process_.gates) {
+      if (has != nullptr && !((*gate).*has)) continue;
       ClientMetric m = metric_of((*gate).*member);
       m.label = {{"gate", gate->name}};
       family.metric.push_back(std::move(m));
@@ -189,7 +191,8 @@ void add_traffic(page& p) {
   p.per_gate("protocol_errors_total", "Messages that break the protocol, by who sent them.",
              &gate::protocol_errors_total, "side", side_names);
   p.per_gate(MetricType::Gauge, "backend_up", "1 while the backend answers the gate.", &gate::backend_up);
-  p.per_gate(MetricType::Histogram, "overhead_seconds", "Time of a request inside the gate.", &gate::overhead_seconds);
+  p.per_gate(MetricType::Histogram, "overhead_seconds", "From reading a client's bytes until they were sent on.",
+             &gate::overhead_seconds);
 }
 
 void add_fencing(page& p) {
@@ -206,8 +209,9 @@ void add_fencing(page& p) {
   p.per_gate(MetricType::Counter, "forwards_overtaken_total",
              "Forwards that were only checked, and a higher token was admitted before they were answered.",
              &gate::forwards_overtaken_total);
-  p.per_gate(MetricType::Histogram, "takeover_seconds", "From a new holder's arrival until its mark was raised.",
-             &gate::takeover_seconds);
+  p.per_gate(MetricType::Histogram, "takeover_seconds",
+             "From a new holder's arrival until its mark was raised; of Redis and PostgreSQL gates.",
+             &gate::takeover_seconds, &gate::times_takeovers);
   p.per_gate(MetricType::Counter, "regressions_total", "Marks that the backend showed lower than before.",
              &gate::regressions_total);
 }

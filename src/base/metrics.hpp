@@ -83,12 +83,13 @@ struct gate {
   std::array<counter, request_classes> requests_total;  // rejected ones, too
   std::array<counter, check_outcomes> checks_total;     // in monitor mode: what would have been the outcome
   histogram check_duration_seconds;                     // sending an arm or a raise until its proof was read
-  histogram overhead_seconds;  // a request's time inside the gate: read from the client until sent on
+  histogram overhead_seconds;                           // from reading a client's bytes until they were sent on
   counter raises_total;
   counter shared_writes_total;  // Redis: went over a link that several connections use
   counter sessions_cut_total;
   counter forwards_overtaken_total;  // HTTP, only checked: a higher token was admitted before the answer had come
   histogram takeover_seconds;
+  bool times_takeovers = true;  // not HTTP: there marks rise inside of what a request does; set before the first thread
   counter regressions_total;
   gauge backend_up;  // 1 or 0; where there are several backends, 1 while all of them are up
   std::array<counter, sides> protocol_errors_total;

@@ -125,7 +125,10 @@ int serve(const settings::process& config) {
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   for (const auto& one : config.postgres_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
-  for (const auto& one : config.http_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
+  for (const auto& one : config.http_gates) {
+    figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
+    figures.gates.back()->times_takeovers = false;
+  }
   gate::rejection_log rejections;
   gate::workers workers(config.threads, std::chrono::microseconds(config.busy_poll_us));
   std::vector<std::unique_ptr<gate::server>> gates;

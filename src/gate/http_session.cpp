@@ -30,7 +30,8 @@ std::string without_port(const std::string& address) {
 }  // namespace
 
 http_session::http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended)
-    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended)),
+    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended),
+                    shard.figures),
       shard_(shard),
       engine_(*this, shard.gate, shard.plan, shard.figures, without_port(client_address_)) {}
 
@@ -91,7 +92,7 @@ bool http_session::wants_backend() const {
 
 void http_session::on_client_bytes(std::string_view bytes) {
   if (lingering_) {
-    client_heard_ = now();
+    client_heard_ = read_at_;
     return;
   }
   engine_.from_client.append(bytes);
@@ -119,7 +120,7 @@ void http_session::after_event() {
   if (engine_.closing()) disconnect();
   if (link_ == link::open && !backend_.ended) {
     const std::size_t before = backend_.unsent(engine_.to_backend);
-    send_to_backend(engine_.to_backend);
+    send_on(engine_.to_backend);
     if (backend_.unsent(engine_.to_backend) < before) waits_for_ = waiting::nobody;  // it has taken some
   }
   if (client_.send(engine_.to_client)) return close();

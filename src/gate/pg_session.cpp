@@ -20,7 +20,8 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 }  // namespace
 
 pg_session::pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended)
-    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended)),
+    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended),
+                    shard.figures),
       shard_(shard),
       engine_(*this, shard.gate, shard.figures),
       timer_(shard.context),
@@ -94,7 +95,7 @@ bool pg_session::wants_backend() const {
 }
 
 void pg_session::on_client_bytes(std::string_view bytes) {
-  last_heard_ = now();
+  last_heard_ = read_at_;
   engine_.from_client.append(bytes);
   engine_.on_client_bytes();
 }
@@ -123,7 +124,8 @@ void pg_session::after_event() {
   if (closed_) return;
   // The server's session ends at once, with whatever it holds; a message that is not whole is never made whole.
   if (engine_.closing()) drop_link();
-  if (link_ == link::open && !backend_.ended) send_to_backend(engine_.to_backend);
+  // While the client waits for an arm, what goes out is the gate's.
+  if (link_ == link::open && !backend_.ended) send_on(engine_.to_backend, !engine_.blocked());
   if (client_.send(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) return close();
   engine_.from_client.release();

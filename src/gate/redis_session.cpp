@@ -21,7 +21,8 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 }  // namespace
 
 redis_session::redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended)
-    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended)),
+    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended),
+                    shard.state->figures),
       redis_host(shard),
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
       began_(std::chrono::steady_clock::now()),
@@ -84,7 +85,7 @@ void redis_session::on_client_bytes(std::string_view bytes) {
     engine_.fail_all(connect_problem_);
     return;
   }
-  bytes_read_at_ = last_heard_ = std::chrono::steady_clock::now();
+  last_heard_ = read_at_;
   engine_.on_client_bytes();
   if (first_bytes || !engine_.half_read()) began_ = last_heard_;
 }
@@ -111,18 +112,13 @@ void redis_session::end_with_server() {
 void redis_session::after_event() {
   if (closed_) return;
   if (connected_ && !backend_.ended) {
-    const bool anything = backend_.unsent(engine_.to_backend) != 0;
-    if (anything) link_used_ = last_heard_;
-    send_to_backend(engine_.to_backend);
+    if (backend_.unsent(engine_.to_backend) != 0) link_used_ = last_heard_;
+    send_on(engine_.to_backend);
     // A command that waits must not take an element for a client that has gone. The server hears of the end, too: it
     // answers what it can answer at once, and closes.
     if (client_.ended && !backend_told_ && backend_.unsent(engine_.to_backend) == 0 && engine_.may_block_in_server()) {
       backend_told_ = true;
       backend_.socket.shutdown_send();
-    }
-    if (anything && bytes_read_at_ != time_point{}) {
-      shard_.state->figures.overhead_seconds.observe(std::chrono::steady_clock::now() - bytes_read_at_);
-      bytes_read_at_ = {};
     }
   }
   if (client_.send(engine_.to_client)) return close();
@@ -186,7 +182,7 @@ bool redis_session::share(const likeness& mine, std::string_view command) {
   }
   const std::shared_ptr<shared_writer> self(shared_from_this(), this);
   if (!shared_->send(command, self, last_heard_)) return false;
-  bytes_read_at_ = {};
+  read_at_ = {};
   return true;
 }
 

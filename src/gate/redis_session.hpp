@@ -58,7 +58,6 @@ class redis_session final : public relay_session, public redis_host<redis_sessio
   time_point began_;           // or when the last whole command was read
   time_point last_heard_;
   time_point link_used_{};
-  time_point bytes_read_at_{};
   time_point client_ended_{};
 };
 

@@ -9,13 +9,14 @@ namespace fencegate::gate {
 namespace asio = boost::asio;
 
 relay_session::relay_session(asio::io_context& context, poller& sockets, stream::socket client,
-                             std::string client_address, session_ended ended)
+                             std::string client_address, session_ended ended, metrics::gate& figures)
     : link_owner(context, sockets),
       client_(sockets, *this),
       client_address_(std::move(client_address)),
       sockets_(sockets),
       accepted_(std::move(client)),
-      ended_(std::move(ended)) {}
+      ended_(std::move(ended)),
+      overhead_(figures.overhead_seconds) {}
 
 void relay_session::start() {
   if (!take_over(client_, accepted_, nullptr)) return close();
@@ -55,8 +56,19 @@ void relay_session::read(peer& from) {
     from.ended = true;
     return on_end(from, failed);
   }
-  if (&from == &client_) return on_client_bytes({room.data(), bytes});
+  if (&from == &client_) {
+    read_at_ = std::chrono::steady_clock::now();
+    return on_client_bytes({room.data(), bytes});
+  }
   on_backend_bytes({room.data(), bytes});
+}
+
+void relay_session::send_on(std::string& to_backend, bool of_client) {
+  const bool anything = backend_.unsent(to_backend) != 0;
+  send_to_backend(to_backend);
+  if (!anything || !of_client || read_at_ == time_point{}) return;
+  overhead_.observe(std::chrono::steady_clock::now() - read_at_);
+  read_at_ = {};
 }
 
 void relay_session::read_on() {

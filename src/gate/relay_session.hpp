@@ -4,6 +4,7 @@
 // All of it runs on its shard's thread.
 #pragma once
 
+#include "base/metrics.hpp"
 #include "gate/link_owner.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -21,7 +22,7 @@ class relay_session : public session, public link_owner {
 
  protected:
   relay_session(boost::asio::io_context& context, poller& sockets, stream::socket client, std::string client_address,
-                session_ended ended);
+                session_ended ended, metrics::gate& figures);
 
   // The client's socket can be used.
   virtual void on_started() {}
@@ -34,11 +35,15 @@ class relay_session : public session, public link_owner {
   // Both sockets are closed, the client's last. Called once.
   virtual void on_close() {}
 
+  // Sends the engine's bytes for the server. `of_client`: with them goes what the client sent, whose time inside the gate
+  // ends; else they are the gate's own.
+  void send_on(std::string& to_backend, bool of_client = true);
   // After each event: what is wanted and was not read comes when the others have had their turn.
   void read_on();
 
   peer client_;
   const std::string client_address_;
+  time_point read_at_{};  // the client's last bytes; {}: they were sent on
 
  private:
   // poller::owner
@@ -48,6 +53,7 @@ class relay_session : public session, public link_owner {
   poller& sockets_;
   stream::socket accepted_;  // until start()
   session_ended ended_;
+  metrics::histogram& overhead_;
 };
 
 }  // namespace fencegate::gate

@@ -327,6 +327,19 @@ class Atomic(HttpTest):
             self.assertEqual(gate.request("PUT", f"/{way}", b"x", token=1)[0], 200)
             self.assertEqual(gate.metric("check_duration_seconds_count") - before, 1, way)
 
+    def test_what_the_gate_adds_is_measured(self):
+        gate = self.enterContext(self.make(routes=[{"match": "PUT /forward", "resource": "timed"},
+                                                   {"match": "PUT /sql", "resource": "timed", "sql": "select 1"},
+                                                   {"match": "PUT /checked", "resource": "checked", "store": "cache"}]))
+
+        def added(path, token):
+            before = gate.metric("overhead_seconds_count")
+            self.assertEqual(gate.request("PUT", path, b"x", token=token)[0], 200)
+            return gate.metric("overhead_seconds_count") - before
+        self.assertEqual([added("/forward", 1), added("/checked", 1)], [1, 1])
+        self.assertEqual(added("/sql", 2), 0)  # nothing was sent on
+        self.assertFalse([name for name in gate.metrics() if "takeover" in name])
+
     def test_marks(self):
         self.assert_problem(self.gate.request("GET", "/.fencegate/marks/orders"), 404)
         answer = self.gate.request("PUT", "/.fencegate/marks/orders", token=34)

@@ -2,13 +2,14 @@
 
 import re
 import threading
+import time
 import unittest
 
 import psycopg2
 
 from pg_wire import Wire, copy_data, fields, query, split
 from postgres import PgGate, PostgresServer, PostgresStandby, run_sql
-from support import LiveTest, eventually
+from support import LiveTest, eventually, unread_bytes
 
 
 class PgGateTest(LiveTest):
@@ -386,6 +387,27 @@ class RaisedAhead(PgGateTest):
             self.assertEqual(self.written(), ["new"] * (token - 1))
             self.assertEqual(gate.metric("raises_total"), token)
             self.assertEqual(gate.metric("sessions_cut_total"), token - 1)
+
+    def test_what_the_gate_adds_is_measured(self):
+        with PgGate(self.server) as gate:
+            wire = self.enterContext(Wire(gate.address, user="alice", options=f"-c fencing.tokens={self.resource}=1"))
+            backend = int.from_bytes(next(body for kind, body in wire.until_ready() if kind == b"K")[:4], "big")
+
+            def figures():
+                return [gate.metric(f"overhead_seconds_{figure}") for figure in ("count", "sum")]
+            count, _ = figures()
+            wire.send(query("SELECT 1"))
+            wire.until_ready()
+            self.assertEqual(figures()[0], count + 1)
+            count, added = figures()
+            self.server.freeze(backend)
+            wire.send(query(f"/*fence:{self.resource}=2*/ SELECT 1"))
+            eventually(lambda: unread_bytes(self.server.port) > 0)  # the arm in front of it
+            time.sleep(0.3)
+            self.server.thaw(backend)
+            wire.until_ready()
+            self.assertEqual(figures()[0], count + 1)
+            self.assertGreater(figures()[1], added + 0.3)
 
     def test_where_the_gates_user_may_not_raise_the_session_does(self):
         with PgGate(self.server) as gate:

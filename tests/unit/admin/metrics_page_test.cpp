@@ -14,6 +14,8 @@ namespace fencegate::admin {
 namespace {
 
 using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
 using namespace std::chrono_literals;
 
 std::vector<std::string> lines_of(const std::string& page) {
@@ -144,6 +146,15 @@ TEST_F(MetricsPage, BucketsAreCumulativeAndEndWithTheCount) {
   EXPECT_THAT(all, Contains(name + "_count{gate=\"cache\"} 3"));
   EXPECT_THAT(all, Contains(name + "_sum{gate=\"cache\"} 60.00202"));
   EXPECT_THAT(all, Contains("fencegate_overhead_seconds_count{gate=\"cache\"} 0"));
+}
+
+TEST_F(MetricsPage, HasNoTakeoversOfAGateThatDoesNotTimeThem) {
+  process.gates.push_back(std::make_unique<metrics::gate>("api"));
+  process.gates[1]->times_takeovers = false;
+  const auto all = lines();
+  EXPECT_THAT(all, Contains("fencegate_takeover_seconds_count{gate=\"cache\"} 0"));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("fencegate_takeover_seconds_count{gate=\"api\"}"))));
+  EXPECT_THAT(all, Contains("fencegate_overhead_seconds_count{gate=\"api\"} 0"));
 }
 
 TEST_F(MetricsPage, EscapesTheGatesName) {

@@ -15,15 +15,18 @@ constexpr std::size_t message_bytes_max = 1'000;
 using connection = std::unique_ptr<PGconn, decltype(&PQfinish)>;
 using answer = std::unique_ptr<PGresult, decltype(&PQclear)>;
 
-// The script says `standard_conforming_strings = on` first.
+// Whatever standard_conforming_strings is: all of a message is parsed before the first statement of it runs.
 std::string quoted(std::string_view text) {
-  std::string out = "'";
+  std::string out = text.find('\\') == std::string_view::npos ? "'" : "E'";
   for (const char c : text) {
-    if (c == '\'') out += '\'';
+    if (c == '\'' || c == '\\') out += c;
     out += c;
   }
   return out + "'";
 }
+
+// A table's name is looked up as its user writes it, but the type is not, which could be anybody's.
+std::string table(std::string_view name) { return quoted(name) + "::pg_catalog.regclass"; }
 
 std::string shown(const char* text) {
   if (text == nullptr) return {};
@@ -66,7 +69,7 @@ std::string to_string(const postgres_place& place) {
 }
 
 std::string install_script(const postgres_installation& what) {
-  std::string script = "SET standard_conforming_strings = on;\n";
+  std::string script = "SET client_encoding = 'UTF8';\n";  // as the configuration and the arguments are
   if (what.limits) {
     script += "SET fencegate.new_max_step = " + quoted(std::to_string(what.limits->max_step)) + ";\n";
     script += "SET fencegate.new_cut_ms = " + quoted(std::to_string(what.limits->cut_timeout.count())) + ";\n";
@@ -78,10 +81,9 @@ std::string install_script(const postgres_installation& what) {
   script +=
       "\nRESET fencegate.new_max_step;\nRESET fencegate.new_cut_ms;\nRESET fencegate.new_grace_ms;\nRESET "
       "fencegate.new_gate_user;\n";
-  for (const auto& table : what.unprotect) script += "SELECT fencegate.unprotect(" + quoted(table) + "::regclass);\n";
+  for (const auto& name : what.unprotect) script += "SELECT fencegate.unprotect(" + table(name) + ");\n";
   const std::string resource = what.resource.empty() ? "NULL" : quoted(what.resource);
-  for (const auto& table : what.protect)
-    script += "SELECT fencegate.protect(" + quoted(table) + "::regclass, " + resource + ");\n";
+  for (const auto& name : what.protect) script += "SELECT fencegate.protect(" + table(name) + ", " + resource + ");\n";
   return script;
 }
 

@@ -174,6 +174,12 @@ class PostgresServer(Process):
             for name in gate_users:
                 run_sql(connection, f'GRANT fencegate_gate TO "{name}"')
 
+    def dump_schema(self, database, schema="fencegate"):
+        """All that is in the schema, but for rows, in lines as pg_dump has them."""
+        done = subprocess.run([binary("pg_dump"), "-s", "-n", schema, "-h", self.host, "-p", str(self.port), "-U", SUPERUSER, database],
+                              capture_output=True, text=True, check=True)
+        return [line for line in done.stdout.splitlines() if not line.startswith("\\")]  # \restrict has a new key each time
+
     def freeze(self, pid):
         """Freezes one backend."""
         os.kill(pid, signal.SIGSTOP)

@@ -139,6 +139,26 @@ class Command(LiveTest):
         self.assert_failed(self.run_install(), "cannot connect")
 
 
+RAISED = "TABLE (resource text, mark bigint, raised boolean, cut integer)"
+STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
+
+# What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
+OLDER = {
+    3: f"""DROP FUNCTION fencegate.guard(text[], bigint[], integer);
+           CREATE FUNCTION fencegate.guard(resources text[], tokens bigint[]) RETURNS void {STUB} SECURITY DEFINER;
+           GRANT EXECUTE ON FUNCTION fencegate.guard(text[], bigint[]) TO PUBLIC""",
+    2: "DROP FUNCTION fencegate.spend, fencegate.used",
+    1: f"""DROP FUNCTION fencegate.hold, fencegate.hold_all, fencegate.hold_one, fencegate.raise_all, fencegate.lock_exclusive,
+             fencegate.raise_one, fencegate.take, fencegate.seal_of;
+           CREATE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, deadline timestamptz) RETURNS void {STUB};
+           CREATE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, deadline timestamptz, max_step bigint) RETURNS boolean {STUB};
+           CREATE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint, registers boolean)
+             RETURNS {RAISED} {STUB};
+           CREATE FUNCTION fencegate.seal_of(names text) RETURNS text LANGUAGE sql AS 'SELECT names';
+           ALTER TABLE fencegate.settings DROP COLUMN grace_ms""",
+}
+
+
 class Schema(FenceTest):
     """The SQL alone."""
 
@@ -170,6 +190,30 @@ class Schema(FenceTest):
         self.assert_rejected(base.writer().run("INSERT INTO writes VALUES (1, 'x')"), "ZF002")
         base.armed(34)
         self.assertFalse(old.alive())
+
+    def test_each_older_version_is_upgraded_and_again(self):
+        newest = self.server.dump_schema(self.base().name)
+        for version in OLDER:
+            base = self.base()
+            base.sql("SELECT fencegate.protect('writes', 'orders')")
+            armed = base.armed(33)
+            base.sql("SET ROLE fencegate_owner")
+            for step in range(max(OLDER), version - 1, -1):
+                base.sql(OLDER[step])
+            base.sql("CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE "
+                     f"RETURN {version}")
+            base.sql("RESET ROLE")
+            before = base.sql("SELECT secret, max_step, cut_ms FROM fencegate.settings")
+            self.assertNotEqual(self.server.dump_schema(base.name), newest)
+            for _ in range(2):
+                self.server.install(base.name)
+                self.assertEqual(self.server.dump_schema(base.name), newest, version)
+                self.assertEqual((base.value("SELECT fencegate.version()"), base.mark()), (4, 33))
+                self.assertEqual(base.sql("SELECT secret, max_step, cut_ms FROM fencegate.settings"), before)
+                self.assertTrue(armed.write("still armed"))
+                self.assert_rejected(base.writer().run("INSERT INTO writes VALUES (1, 'x')"), "ZF002")
+            base.armed(34)
+            self.assertFalse(armed.alive())
 
     def older(self):
         return self.base(lambda schema: schema.replace("this_version constant integer := 4", "this_version constant integer := 0")

@@ -42,7 +42,7 @@ class InstallTest : public ConfigTest {
 TEST_F(InstallTest, PrintsTheSchemaWithTheLimitsOfTheGateAndNoSecret) {
   request.gate = "a";
   ASSERT_EQ(print(two_gates("other")), 0);
-  EXPECT_THAT(out.str(), StartsWith("SET standard_conforming_strings = on;\nSET fencegate.new_max_step = '10';\n"
+  EXPECT_THAT(out.str(), StartsWith("SET client_encoding = 'UTF8';\nSET fencegate.new_max_step = '10';\n"
                                     "SET fencegate.new_cut_ms = '7000';\nSET fencegate.new_gate_user = 'gate';\n"));
   EXPECT_THAT(out.str(), HasSubstr("CREATE TABLE IF NOT EXISTS fencegate.marks"));
   EXPECT_THAT(out.str(), HasSubstr("\nCOMMIT;\n"));
@@ -56,19 +56,20 @@ TEST_F(InstallTest, GatesOfOneDatabaseShareTheWiderLimits) {
 }
 
 TEST_F(InstallTest, QuotesTablesAndLeavesTheirNamesToTheServer) {
-  request.protect = {"public.orders", "it's"};
+  request.protect = {"public.orders", "it's", R"("back\slash")"};
   request.unprotect = {"old"};
   request.resource = "orders";
   ASSERT_EQ(print(postgres_with("")), 0);
-  EXPECT_THAT(out.str(), HasSubstr("SELECT fencegate.unprotect('old'::regclass);\n"
-                                   "SELECT fencegate.protect('public.orders'::regclass, 'orders');\n"
-                                   "SELECT fencegate.protect('it''s'::regclass, 'orders');\n"));
+  EXPECT_THAT(out.str(), HasSubstr("SELECT fencegate.unprotect('old'::pg_catalog.regclass);\n"
+                                   "SELECT fencegate.protect('public.orders'::pg_catalog.regclass, 'orders');\n"
+                                   "SELECT fencegate.protect('it''s'::pg_catalog.regclass, 'orders');\n"
+                                   R"(SELECT fencegate.protect(E'"back\\slash"'::pg_catalog.regclass, 'orders');)"));
 }
 
 TEST_F(InstallTest, WithoutAResourceAnyWillDo) {
   request.protect = {"t"};
   ASSERT_EQ(print(postgres_with("")), 0);
-  EXPECT_THAT(out.str(), HasSubstr("SELECT fencegate.protect('t'::regclass, NULL);\n"));
+  EXPECT_THAT(out.str(), HasSubstr("SELECT fencegate.protect('t'::pg_catalog.regclass, NULL);\n"));
 }
 
 TEST_F(InstallTest, StoresKeepTheLimitsThatAreThere) {

@@ -145,13 +145,19 @@ void pg_engine::on_error() {
   asks_isolation_ = false;
 }
 
-// A changed application_name that carries a tag binds from the next statement on.
+// A changed application_name that carries a tag binds from the next statement on, where no pooler is between.
 void pg_engine::on_parameter(std::string_view body) {
   const auto both = wire::decode_pg_strings(body, 2);
   if (both && (*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
   if (!both || (*both)[0] != "application_name" || (*both)[1] == application_name_) return;
   application_name_ = (*both)[1];
   take_tag_of_name();
+  if (gate_.kept_by == settings::guard::session) return;
+  // A pooler may tell the name of another client, whose token must not be lent; if it is this client's own, it must not be
+  // passed over either.
+  if (!claims_beyond(bound_, std::exchange(wanted_, {})).empty())
+    wanted_malformed_ =
+        "application_name: behind a pooler a changed name is not taken for a tag; bring it at the start";
 }
 
 void pg_engine::take_tag_of_name() {

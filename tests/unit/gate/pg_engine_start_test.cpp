@@ -136,6 +136,32 @@ TEST(PgEngineStart, AnswersEncryptionRequestsButNotForEver) {
   EXPECT_TRUE(rig.engine.closing());
 }
 
+// libpq asks for GSSAPI, then for TLS, then begins, on one connection; others do not wait for the answers.
+TEST(PgEngineStart, AnswersGssapiThenTlsThenBegins) {
+  const std::string gss("\0\0\0\x08\x04\xd2\x16\x30", 8), ssl("\0\0\0\x08\x04\xd2\x16\x2f", 8);
+  for (const bool waits : {true, false}) {
+    pg_rig rig;
+    const std::string start = start_packet({{"options", "-c fencing.tokens=orders=34"}});
+    for (const auto& asked : waits ? words{gss, ssl, start} : words{gss + ssl + start}) rig.client(asked);
+    EXPECT_EQ(rig.engine.to_client, "NN");
+    EXPECT_EQ(rig.engine.to_backend, start);
+    rig.forget();
+    rig.server(authentication_ok() + backend_key() + ready('I'));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
+  }
+}
+
+// sslnegotiation=direct: a ClientHello is the first that comes.
+TEST(PgEngineStart, DirectTlsIsRefusedInWordsAndCounted) {
+  pg_rig rig;
+  rig.client("\x16");  // one byte says it
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_TRUE(rig.engine.to_backend.empty());
+  EXPECT_THAT(rig.engine.to_client, testing::HasSubstr("TLS where PostgreSQL's protocol was expected"));
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 08P01"));
+  EXPECT_EQ(rig.figures.protocol_errors(metrics::side::client).value(), 1u);
+}
+
 TEST(PgEngineStart, WhatIsRefusedNeverReachesTheServer) {
   const auto refused = [](std::string_view tag, std::vector<std::pair<std::string, std::string>> more = {}) {
     pg_rig rig;

@@ -300,6 +300,43 @@ TEST(PgEngineStatement, AChangedNameThatIsMalformedRefusesWhateverComesNext) {
   }
 }
 
+// A stale client would write under the token of another one.
+TEST(PgEngineStatement, ANameThatAPoolerTellsLendsNoToken) {
+  settings::postgres_gate pooled = untagged_allowed();
+  pooled.kept_by = settings::guard::transaction;
+  for (const std::string tag : {"orders=34", ""}) {
+    pg_rig rig(pooled);
+    rig.log_in(tag);
+    ASSERT_TRUE(rig.engine.relaying());
+    rig.host.raised.clear();
+    rig.server(parameter("application_name", "fence:orders=35"));
+    EXPECT_THAT(rig.answers().back(), "S");
+    rig.forget();
+    rig.client(query("INSERT"));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003")) << tag;
+    EXPECT_THAT(rig.host.raised, IsEmpty()) << tag;
+  }
+}
+
+TEST(PgEngineStatement, ANameThatAPoolerTellsAgainChangesNothing) {
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  pg_rig rig(pooled);
+  rig.open("", {{"application_name", "fence:orders=34"}});
+  rig.server(authentication_ok() + parameter("application_name", "pooled") + backend_key() + ready('I'));
+  rig.forget();
+  for (const char* name : {"fence:orders=34", "pooled", "fence:orders=34"}) {
+    rig.server(parameter("application_name", name));
+    rig.forget();
+    rig.client(query("SELECT 1"));
+    EXPECT_THAT(rig.sent().back(), "Q SELECT 1") << name;
+    rig.server(close_complete() + close_complete() + parse_complete() + bind_complete() +
+               wire::encode_pg_message('D', std::string("\0\0", 2)) + complete("SELECT 1") + close_complete() +
+               close_complete() + complete("SELECT 1") + ready('I'));
+    EXPECT_THAT(rig.answers(), ElementsAre("C SELECT 1", "Z I")) << name;
+  }
+}
+
 TEST(PgEngineStatement, PrepareTransactionIsRefused) {
   pg_rig rig;
   rig.serve();

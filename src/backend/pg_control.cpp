@@ -177,13 +177,9 @@ void pg_control::note_problem(looked_after& one, const std::string& problem) {
 // ── looking after a database ────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_control::look_after(looked_after& one) {
-  // As it was before the question: a mark that rises meanwhile has not gone back.
-  std::map<std::string, fence::token> seen;
-  if (gate_.policy.mode == fence::enforcement::enforce)
-    for (const auto& cell : marks(one.name).all())
-      if (const auto mark = cell->seen()) seen.emplace(cell->resource, *mark);
-  std::vector<std::string> names;
-  for (const auto& [name, mark] : seen) names.push_back(name);
+  auto seen = gate_.policy.mode == fence::enforcement::enforce ? lost_marks::seen_of(marks(one.name))
+                                                               : lost_marks::seen_marks();
+  const auto names = lost_marks::names_of(seen);
   ++one.unanswered;
   auto on_marks = [self = shared_from_this(), &one, seen = std::move(seen)](const pg_result& rows) {
     --one.unanswered;
@@ -203,46 +199,33 @@ void pg_control::look_after(looked_after& one) {
   one.own.link->query("SELECT fencegate.sweep()", {}, [](const pg_result&) {});
 }
 
-// Counted and logged once, until it is known to be back.
-void pg_control::note_loss(looked_after& one, const mark_cell& cell, std::optional<fence::token> found) {
-  if (!one.lost.insert(cell.resource).second) return;
+void pg_control::note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found) {
   figures_.regressions_total.add();
-  log_regression(log::event().add("gate", gate_.name).add("database", one.name), cell, found);
+  log_regression(log::event().add("gate", gate_.name).add("database", one.name), *marks(one.name).cell(resource),
+                 found);
 }
 
-// A look that is under way may have found it lower, too.
 void pg_control::went_back(const std::string& database, const std::string& resource) {
   asio::post(context_, [self = shared_from_this(), database, resource] {
-    if (auto* one = self->at(database); one != nullptr)
-      self->note_loss(*one, *self->marks(database).cell(resource), std::nullopt);
+    if (auto* one = self->at(database); one != nullptr && one->lost.note(resource))
+      self->note_loss(*one, resource, std::nullopt);
   });
 }
 
-// Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
-void pg_control::compare_marks(looked_after& one, const std::map<std::string, fence::token>& seen,
-                               const pg_rows& rows) {
-  std::set<std::string> lost;
-  for (const auto& row : rows) {
-    if (row.size() != 2 || !row[0]) continue;
-    const auto& name = *row[0];
-    const auto before = seen.find(name);
-    const auto found = token_of(row[1]);
-    const auto cell = marks(one.name).cell(name);
-    if (found) cell->saw(*found);
-    if (before == seen.end() || (found && before->second <= *found)) continue;
-    lost.insert(name);
-    note_loss(one, *cell, found);
-  }
-  one.lost = lost;
-  for (const auto& name : lost) {
-    // However far it went back: the step was allowed once.
-    const claims wanted{{name, marks(one.name).seen(name).value_or(seen.at(name))}};
+void pg_control::compare_marks(looked_after& one, const lost_marks::seen_marks& seen, const pg_rows& rows) {
+  std::vector<looked_mark> found;
+  for (const auto& row : rows)
+    if (row.size() == 2 && row[0]) found.push_back({*row[0], token_of(row[1])});
+  for (const auto& loss : one.lost.compare(marks(one.name), seen, found)) {
+    if (loss.news) note_loss(one, loss.to.resource, loss.found);
+    const claims wanted{loss.to};
     ++one.unanswered;
     auto on_raised = [self = shared_from_this(), &one, wanted](const pg_result& raised) {
       --one.unanswered;
       // Where somebody else was first, that will be told, too.
-      if (const auto did = raised_of(raised, wanted); did && !did->rose.empty()) one.lost.erase(wanted[0].resource);
+      if (const auto did = raised_of(raised, wanted); did && !did->rose.empty()) one.lost.is_back(wanted[0].resource);
     };
+    // However far it went back: the step was allowed once.
     one.own.link->transaction(raise_statements(wanted, 0), std::move(on_raised));
   }
 }

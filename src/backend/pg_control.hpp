@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/ended_registration.hpp"
+#include "backend/lost_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/pg_link.hpp"
 #include "backend/pg_raised.hpp"
@@ -23,7 +24,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -76,8 +76,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
     connection raising;  // no link: there was nothing to raise ahead yet
     clock::time_point next_look{};
     clock::time_point next_sweep{};
-    std::size_t unanswered = 0;          // of the last look and its raises, behind which others would wait for theirs
-    std::set<std::string> lost{};        // marks that went back, and are not known to have risen again
+    std::size_t unanswered = 0;  // of the last look and its raises, behind which others would wait for theirs
+    lost_marks lost{};
     std::optional<std::string> problem;  // of `own`, as it was logged last, "" = it is up
   };
 
@@ -89,8 +89,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   void ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done);
   [[nodiscard]] std::vector<pg_statement> raise_statements(const claims& wanted, std::int64_t max_step) const;
   void look_after(looked_after& one);
-  void compare_marks(looked_after& one, const std::map<std::string, fence::token>& seen, const pg_rows& rows);
-  void note_loss(looked_after& one, const mark_cell& cell, std::optional<fence::token> found);
+  void compare_marks(looked_after& one, const lost_marks::seen_marks& seen, const pg_rows& rows);
+  void note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found);
   void note_problem(looked_after& one, const std::string& problem);
 
   boost::asio::io_context& context_;

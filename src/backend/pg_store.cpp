@@ -158,18 +158,9 @@ pg_store::seal_result pg_store::sealed(const pg_pool::lent& link, const presente
 
 // ── looking after the marks ─────────────────────────────────────────────────────────────────────────────────────────
 
-// Marks only rise. One that is lower than it was seen before has gone back: a restored backup, a replica that was promoted.
 void pg_store::watch() {
   if (stopped_) return;
-  std::vector<std::string> names;
-  for (const auto& cell : marks_.all())
-    if (cell->seen()) names.push_back(cell->resource);
-  auto on_found = [self = shared_from_this()](const store_result<std::vector<looked_mark>>& found) {
-    if (self->stopped_) return;
-    self->note_problem(found ? "" : found.error().detail);
-    if (found) self->compare(*found);
-  };
-  look_now(clock::now() + watch_interval, names, std::move(on_found));
+  if (unanswered_ == 0) look_at_all();
   watch_timer_.expires_after(watch_interval);
   auto again = [self = shared_from_this()](const boost::system::error_code& cancelled) {
     if (!cancelled) self->watch();
@@ -177,15 +168,33 @@ void pg_store::watch() {
   watch_timer_.async_wait(again);
 }
 
-void pg_store::compare(const std::vector<looked_mark>& found) {
-  for (const auto& one : found) {
-    const auto cell = marks_.cell(one.resource);
-    if (one.mark) cell->saw(*one.mark);
-    const auto seen = cell->seen();
-    if (!seen || (one.mark && *seen <= *one.mark)) continue;
-    figures_.regressions_total.add();
-    log_regression(log::event().add("gate", gate_).add("store", store_.name), *cell, one.mark);
-    seal_now(clock::now() + watch_interval, {{{one.resource, *seen}}, 0, false}, [](const auto&) {});
+void pg_store::look_at_all() {
+  auto seen = lost_marks::seen_of(marks_);
+  const auto names = lost_marks::names_of(seen);
+  ++unanswered_;
+  auto on_found = [self = shared_from_this(),
+                   seen = std::move(seen)](const store_result<std::vector<looked_mark>>& found) {
+    --self->unanswered_;
+    if (self->stopped_) return;
+    self->note_problem(found ? "" : found.error().detail);
+    if (found) self->compare(seen, *found);
+  };
+  look_now(clock::now() + watch_interval, names, std::move(on_found));
+}
+
+void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found) {
+  for (const auto& loss : lost_.compare(marks_, seen, found)) {
+    if (loss.news) {
+      figures_.regressions_total.add();
+      log_regression(log::event().add("gate", gate_).add("store", store_.name), *marks_.cell(loss.to.resource),
+                     loss.found);
+    }
+    ++unanswered_;
+    auto on_sealed = [self = shared_from_this(), resource = loss.to.resource](const seal_result& sealed) {
+      --self->unanswered_;
+      if (sealed) self->lost_.is_back(resource);
+    };
+    seal_now(clock::now() + watch_interval, {{loss.to}, 0, false}, std::move(on_sealed));
   }
 }
 

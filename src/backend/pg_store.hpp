@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/held_marks.hpp"
+#include "backend/lost_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/pg_pool.hpp"
 #include "backend/store.hpp"
@@ -14,6 +15,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -95,7 +97,8 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,
            std::function<void(fence::rejection)> give_up);
   void watch();
-  void compare(const std::vector<looked_mark>& found);
+  void look_at_all();
+  void compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found);
   void note_problem(const std::string& problem);
   [[nodiscard]] std::string named(const std::string& problem) const { return "store " + store_.name + ": " + problem; }
 
@@ -107,6 +110,8 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   std::shared_ptr<pg_pool> pool_;  // from start() on
   boost::asio::steady_timer watch_timer_;
   mark_memory marks_;
+  lost_marks lost_;
+  std::size_t unanswered_ = 0;          // of the last look at all marks and its raises, which take connections
   clock::time_point blocks_until_{};    // till then statements are sent between BEGIN and COMMIT, whatever they are
   std::optional<std::string> problem_;  // as it was logged last; "" = it is up
   std::optional<bool> said_;            // to the figures

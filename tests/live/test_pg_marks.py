@@ -8,7 +8,8 @@ from datetime import datetime
 
 import psycopg2
 
-from postgres import PgGate, PostgresServer
+from http_gate import HttpGate, Upstream
+from postgres import PgGate, PostgresServer, run_sql
 from support import CutProxy, LiveTest, eventually
 from test_pg_gate import PgGateTest
 
@@ -180,6 +181,35 @@ def is_told_to_end(pid):
     with open(f"/proc/{pid}/status") as file:
         pending = next(line for line in file if line.startswith("ShdPnd:"))
     return int(pending.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+
+
+class WentBackInAStore(LiveTest):
+    def test_one_that_cannot_be_put_back_is_counted_once(self):
+        server, upstream = self.start(PostgresServer()), self.start(Upstream())
+        server.install(gate_users=[server.user("gate")])
+        server.sql("ALTER ROLE gate SET log_statement = 'all'")
+        gate = self.start(HttpGate(upstream, {"ledger": server.url("gate")}, [{"match": "PUT /o", "resource": "orders"}]))
+
+        def attempts():
+            return len(re.findall(r"execute <unnamed>: .*fencegate\.raise_all\(", server.log()))
+        self.assertEqual(gate.request("PUT", "/o", token=34)[0], 200)
+        # An older session that does not end, of a holder that came while the mark was lower.
+        gate.stop_process()
+        server.sql("UPDATE fencegate.marks SET mark = 33")
+        server.user("alice")
+        old = server.connect("alice")
+        self.addCleanup(old.close)
+        run_sql(old, "SELECT fencegate.arm('orders', 33)")
+        before = attempts()
+        server.freeze(old.info.backend_pid)
+        try:
+            gate.continue_process()
+            eventually(lambda: attempts() >= before + 2, 60)
+            self.assertEqual(gate.metric("regressions_total"), 1)
+        finally:
+            server.thaw(old.info.backend_pid)
+        eventually(lambda: server.value("SELECT mark FROM fencegate.marks") == 34)
+        self.assertEqual(gate.metric("regressions_total"), 1)
 
 
 class KilledWhileItRaises(PgGateTest):

@@ -1,0 +1,64 @@
+#include "backend/lost_marks.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fencegate::backend {
+namespace {
+
+using fence::token;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class LostMarks : public testing::Test {
+ protected:
+  LostMarks() { marks_.cell("orders")->saw(token(34)); }
+
+  // "orders 33 -> 34 news"
+  std::vector<std::string> compare(const lost_marks::seen_marks& before, std::optional<token> found) {
+    std::vector<std::string> out;
+    for (const auto& one : lost_.compare(marks_, before, {{"orders", found}}))
+      out.push_back(one.to.resource + " " + (one.found ? one.found->to_string() : "none") + " -> " +
+                    one.to.presented.to_string() + (one.news ? " news" : ""));
+    return out;
+  }
+  std::vector<std::string> look(std::optional<token> found) { return compare(lost_marks::seen_of(marks_), found); }
+
+  mark_memory marks_;
+  lost_marks lost_;
+};
+
+TEST_F(LostMarks, WhatIsLowerOrMissingIsLostAndNewsOnce) {
+  EXPECT_THAT(look(token(34)), IsEmpty());
+  EXPECT_THAT(look(token(33)), ElementsAre("orders 33 -> 34 news"));
+  EXPECT_THAT(look(std::nullopt), ElementsAre("orders none -> 34"));
+}
+
+TEST_F(LostMarks, ALossBehindAnotherIsNewsAgain) {
+  EXPECT_THAT(look(token(33)), ElementsAre("orders 33 -> 34 news"));
+  EXPECT_THAT(look(token(34)), IsEmpty());
+  EXPECT_THAT(look(token(33)), ElementsAre("orders 33 -> 34 news"));
+  lost_.is_back("orders");
+  EXPECT_THAT(look(token(33)), ElementsAre("orders 33 -> 34 news"));
+}
+
+TEST_F(LostMarks, AMarkThatRisesBehindTheQuestionIsNotLost) {
+  const auto before = lost_marks::seen_of(marks_);
+  marks_.cell("orders")->saw(token(35));
+  EXPECT_THAT(compare(before, token(34)), IsEmpty());
+  EXPECT_THAT(compare(before, token(33)), ElementsAre("orders 33 -> 35 news"));
+}
+
+TEST_F(LostMarks, WhatWasNotedOtherwiseIsNoNewsToALook) {
+  EXPECT_TRUE(lost_.note("orders"));
+  EXPECT_FALSE(lost_.note("orders"));
+  EXPECT_THAT(look(token(33)), ElementsAre("orders 33 -> 34"));
+}
+
+TEST_F(LostMarks, WhatIsFoundHigherIsLearned) {
+  EXPECT_THAT(look(token(40)), IsEmpty());
+  EXPECT_EQ(marks_.seen("orders"), token(40));
+}
+
+}  // namespace
+}  // namespace fencegate::backend

@@ -100,6 +100,8 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
     case 'Z': {
       const auto status = wire::decode_pg_ready(body);
       if (!status) return wrong(status.error().message);
+      const bool unanswered = guard_replies_ != 0 || flight_.awaits_guard();
+      if (unanswered && !guard_.failed()) return wrong("a guard was neither answered nor failed");
       if (!flight_.on_ready(*status)) return wrong("ReadyForQuery that nobody asked for");
       guard_.on_ready(*status);
       guard_replies_ = 0;

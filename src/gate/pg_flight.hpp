@@ -42,6 +42,10 @@ class pg_flight {
   [[nodiscard]] bool failing() const { return failing_; }
   // The server has read every Parse that was sent.
   [[nodiscard]] bool parses_answered() const { return certain_ && parses_.answered == parses_.sent; }
+  // What ReadyForQuery answers next has a guard in front of it, none of whose replies has come.
+  [[nodiscard]] bool awaits_guard() const {
+    return !waiting_.empty() && !closes_.ours.empty() && closes_.ours.front() < waiting_.front().closes;
+  }
   [[nodiscard]] std::size_t size() const { return waiting_.size(); }
   [[nodiscard]] char status() const { return status_; }
   [[nodiscard]] bool certain() const { return certain_; }

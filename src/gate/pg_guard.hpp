@@ -51,6 +51,8 @@ class pg_guard {
   void on_ready(char status);
   void on_complete(std::string_view tag);
   void on_error();
+  // Something failed since the last ReadyForQuery.
+  [[nodiscard]] bool failed() const { return failed_; }
   // The answer to `ask`, as SHOW gives it.
   void on_isolation(std::string_view level);
 

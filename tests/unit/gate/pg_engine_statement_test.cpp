@@ -453,6 +453,21 @@ TEST(PgEngineStatement, AnErrorOfAStatementBehindAPoolerIsTheServersOwn) {
   EXPECT_THAT(rig.host.reports, IsEmpty());
 }
 
+// It may not have run: something between here and the server answers in its place.
+TEST(PgEngineStatement, AGuardThatIsNotAnsweredEndsTheSession) {
+  settings::postgres_gate pooled;
+  pooled.kept_by = settings::guard::transaction;
+  const std::string closed = wire::encode_pg_message('3', "");
+  for (const auto& replies : {std::string(), closed, closed + closed + parse_complete()}) {
+    pg_rig rig(pooled);
+    rig.log_in("orders=34");
+    (void)rig.answers();
+    rig.client(query("INSERT"));
+    rig.server(replies + ready('I'));
+    EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 08P01")) << replies;
+  }
+}
+
 // It begins the client's pipeline as the message in whose place it is.
 TEST(PgEngineStatement, WhatIsRefusedFirstInAPipelineIsAnsweredBehindAPooler) {
   settings::postgres_gate pooled;

@@ -185,7 +185,8 @@ std::string guard_statement(const claims_list& claims) {
   return "SELECT fencegate.guard(ARRAY[" + resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[])";
 }
 
-std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout, std::int64_t max_step) {
+std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout, std::int64_t max_step,
+                      [[maybe_unused]] std::int32_t pid) {
   const auto [resources, tokens] = lists_of(claims);
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   // For the test of the history test: the token is checked when the session begins, and nobody ends it afterwards.
@@ -200,7 +201,9 @@ std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_t
       "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;SET LOCAL statement_timeout=0;SET LOCAL jit=off;"
       "SELECT resource,mark,raised,cut FROM fencegate.arm_all(ARRAY[" +
       resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[]," +
-      std::to_string(cut_timeout.count()) + "::pg_catalog.int4,'" + std::to_string(max_step) + "'::pg_catalog.int8)");
+      std::to_string(cut_timeout.count()) + "::pg_catalog.int4,'" + std::to_string(max_step) +
+      "'::pg_catalog.int8) WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) '" + std::to_string(pid) +
+      "'::pg_catalog.int4");
 }
 
 bool is_fences_own(const wire::pg_error& e) { return reason_of(e.sqlstate).has_value(); }
@@ -272,6 +275,7 @@ void arm_reading::fail(std::string why) {
 
 arm_reading::outcome arm_reading::judge() const {
   outcome out;
+  const bool none = status_ == 'I' && std::find(proven_.begin(), proven_.end(), true) == proven_.end();
   const bool all = !proven_.empty() && std::find(proven_.begin(), proven_.end(), false) == proven_.end();
   if (!error_ && problem_.empty() && all && status_ == 'I') {
     out.armed = true;
@@ -285,7 +289,10 @@ arm_reading::outcome arm_reading::judge() const {
                             {},
                             {},
                             {},
-                            problem_.empty() ? "the server's answer to arming is incomplete" : problem_},
+                            !problem_.empty() ? problem_
+                            : none ? "this session is not the one that was announced: a pooler in between takes guard: "
+                                     "transaction"
+                                   : "the server's answer to arming is incomplete"},
                            claims_);
   return out;
 }

@@ -37,9 +37,10 @@ using fence::claims_list;
 void bind_claims(claims_list& bound, const claims_list& added);
 
 // One simple Query, an implicit transaction of its own: READ COMMITTED, READ WRITE, no statement_timeout, no JIT, then
-// fencegate.arm_all. All names are schema-qualified: the client chose this session's search_path.
+// fencegate.arm_all, in the session that was announced with this process id only: another one is a pooler's, whose client
+// could go on in a third. All names are schema-qualified: the client chose this session's search_path.
 [[nodiscard]] std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout,
-                                    std::int64_t max_step);
+                                    std::int64_t max_step, std::int32_t pid);
 
 // The call of fencegate.guard for these claims.
 [[nodiscard]] std::string guard_statement(const claims_list& claims);

@@ -63,7 +63,7 @@ void pg_engine::begin_arming(claims_list claims) {
 
 void pg_engine::send_arm() {
   phase_ = phase::arming;
-  to_backend += arm_query(arming_for_, gate_.cut_timeout, gate_.policy.max_step);
+  to_backend += arm_query(arming_for_, gate_.cut_timeout, gate_.policy.max_step, pid_);
   host_.set_timer(gate_.cut_timeout + arming_allowance);
 }
 

@@ -66,6 +66,13 @@ class Guarded(GuardTest):
         self.connect(34)
         self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", self.resource), 34)
 
+    def test_a_gate_for_sessions_arms_none_behind_a_pooler(self):
+        """The session that answers is one of many, and the client's next statement may go to another."""
+        gate = self.start(PgGate(self.pooler, user="alice"))
+        with self.assertRaisesRegex(psycopg2.OperationalError, "a pooler in between takes guard: transaction"):
+            gate.connect(user="alice", application_name=f"fence:{self.resource}=34")
+        self.assertEqual(self.server.sql("SELECT 1 FROM fencegate.sessions WHERE resource = %s", self.resource), [])
+
     def test_several_marks_rise_together_or_not_at_all(self):
         one, two = f"{self.resource}.one", f"{self.resource}.two"
         self.other.connect(f"{one}=5,{two}=5", user="alice").close()

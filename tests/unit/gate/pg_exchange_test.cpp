@@ -453,7 +453,7 @@ TEST(PgExchange, TheWitnessSeesWhatIsWrong) {
     }
     return witness.violations.size();
   };
-  const auto arm_34 = gate::arm_query(*fence::parse_tag("orders=34"), {}, 0);
+  const auto arm_34 = gate::arm_query(*fence::parse_tag("orders=34"), {}, 0, 4097);
   const auto proof = armed({{"orders", "34"}});
   const fence::rejection stale{fence::reason::stale, "orders", fence::token(34), fence::token(35), {}};
   const auto not_applied = wire::encode_pg_error(gate::pg_error_of(stale, "FATAL"));

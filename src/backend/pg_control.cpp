@@ -78,7 +78,11 @@ void pg_control::stop() {
 mark_memory& pg_control::marks(const std::string& database) {
   const std::lock_guard lock(mutex_);
   auto& slot = memories_[database];
-  if (slot == nullptr) slot = std::make_unique<mark_memory>();
+  if (slot == nullptr) {
+    slot = std::make_unique<mark_memory>();
+    // Where there is a mark to remember there is one that may go back, and sessions to sweep.
+    asio::post(context_, [self = shared_from_this(), database] { self->at(database); });
+  }
   return *slot;
 }
 

@@ -1,5 +1,6 @@
 """Marks of a PostgreSQL gate that went back in the table; gates that are killed while they raise; the sweep of sessions."""
 
+import contextlib
 import re
 import signal
 import threading
@@ -93,6 +94,17 @@ class WentBack(PgGateTest):
             eventually(lambda: gate.metric("regressions_total") == 1)
             eventually(lambda: proxy.looks > before + 2)
             self.assertEqual((gate.metric("regressions_total"), len(self.regressions(gate))), (1, 1))
+
+    def test_it_is_put_back_in_each_database_that_clients_use(self):
+        """Not only where the gate's own user connects to, and though nothing rose or ended there."""
+        self.server.sql("CREATE DATABASE app TEMPLATE template0")
+        self.addCleanup(self.server.sql, "DROP DATABASE app WITH (FORCE)")
+        self.server.install("app")
+        with PgGate(self.server) as gate, contextlib.closing(self.server.connect(database="app")) as app:
+            self.connect(34, gate, database="app")
+            run_sql(app, LOWER, self.resource)
+            eventually(lambda: run_sql(app, "SELECT mark FROM fencegate.marks") == [(34,)])
+            self.assertEqual((gate.metric("regressions_total"), self.regressions(gate)), (1, [(34, 33)]))
 
     def test_who_came_below_it_meanwhile_ends_when_it_is_back(self):
         with PgGate(self.server) as gate, PgGate(self.server) as other:

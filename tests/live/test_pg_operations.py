@@ -228,6 +228,25 @@ class Backend(LiveTest):
         self.proxy.thaw()
 
 
+class Databases(OperationsTest):
+    def made_and_used(self, gate, token):
+        """Until the gate has a connection of its own there; that of the client has another user."""
+        self.server.sql("CREATE DATABASE app TEMPLATE template0")
+        self.server.install("app")
+        with contextlib.closing(gate.connect(f"orders={token}", user="alice", database="app")) as client:
+            self.assertEqual(run_sql(client, "SELECT 1"), [(1,)])
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE datname = 'app' AND usename = 'postgres'"))
+
+    def test_one_that_was_used_is_dropped_with_force_and_may_be_made_anew(self):
+        gate = self.gate()
+        self.addCleanup(self.server.sql, "DROP DATABASE IF EXISTS app WITH (FORCE)")
+        self.made_and_used(gate, 34)
+        with self.assertRaises(psycopg2.errors.ObjectInUse):
+            self.server.sql("DROP DATABASE app")
+        self.server.sql("DROP DATABASE app WITH (FORCE)")
+        self.made_and_used(gate, 35)
+
+
 class Draining(OperationsTest):
     def test_idle_sessions_end_at_once_and_transactions_at_their_end(self):
         gate = self.gate(process={"drain_timeout": "30s"})

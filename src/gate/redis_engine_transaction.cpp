@@ -17,8 +17,8 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (r.arguments.size() != 1) return step_unfenced(r, *spec_of(r));
   claims_.learn_from_memory();
   if (raise_pending(~claim_mask{0})) return block();
-  std::string why_not = host_.picture().problem;
-  if (host_.picture().ready && claims_.enforced() != 0) {
+  std::string why_not = caching_ ? "CLIENT CACHING stands in front of MULTI; put it behind" : host_.picture().problem;
+  if (host_.picture().ready && claims_.enforced() != 0 && !caching_) {
     const claim_mask held = claims_.armable();
     if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
     why_not = std::exchange(arm_error_, {});

@@ -158,6 +158,19 @@ class AroundTheWrites(FaultTest):
         self.assertEqual(client.call("PING"), b"PONG")
         self.assertEqual(client.pushes, [Push([b"invalidate", [b"data:x"]])])
 
+    def test_caching_reaches_transactions(self):
+        self.next_resource()
+        client = self.client(proto=3)
+        self.assertEqual(client.call("CLIENT", "TRACKING", "ON", "OPTIN"), b"OK")
+        caching = ("CLIENT", "CACHING", "YES")
+        for place, how in ("in front", (caching, ("MULTI",))), ("behind", (("MULTI",), caching)):
+            with self.subTest(place):
+                client.pushes.clear()
+                client.pipeline([("RPUSH", self.key, 1), *how, ("GET", "data:x"), ("EXEC",)])
+                self.redis.cli.call("SET", "data:x", place)
+                eventually(lambda: client.call("PING") == b"PONG" and client.pushes)
+                self.assertEqual(client.pushes, [Push([b"invalidate", [b"data:x"]])])
+
     def test_pushes_between_the_elements_of_exec(self):
         """A client that hears its own messages, in RESP3: each lands inside the reply of the batch."""
         self.next_resource()

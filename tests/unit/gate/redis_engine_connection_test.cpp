@@ -177,6 +177,30 @@ TEST(EngineConnection, ClientCachingStaysNextToItsRead) {
   EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "CLIENT CACHING YES", "GET a"));
 }
 
+// A proof in between would use it up, and the client never hear that what it was shown has changed.
+TEST(EngineConnection, ClientCachingIsInFrontOfNothingThatIsFenced) {
+  for (const char* script : {"EVAL script 1 k", "EVALSHA sha 1 k", "FCALL f 1 k"}) {
+    engine_rig rig;
+    rig.arm();
+    rig.client("CLIENT CACHING YES", script);
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "CLIENT CACHING YES"));
+    rig.backend("+OK", "+OK");
+    EXPECT_EQ(rig.answers(),
+              "+OK|-FENCEDENY CLIENT CACHING does not reach this command; put both behind MULTI; not applied|");
+    rig.client(script);
+    EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI")) << script;
+  }
+}
+
+TEST(EngineConnection, ClientCachingIsUsedUpByAWrite) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("CLIENT CACHING YES", "SET k v", "EVAL script 1 k");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "CLIENT CACHING YES", watch, mget, "MULTI"));
+  rig.backend("+OK", "+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EVAL script 1 k", "EXEC", watch, mget, "MULTI"));
+}
+
 TEST(EngineConnection, MonitorPassesLinesAndNothingElse) {
   engine_rig rig;
   rig.client("MONITOR");

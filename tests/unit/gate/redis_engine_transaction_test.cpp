@@ -56,6 +56,30 @@ TEST(EngineTransaction, NothingFollowsAMultiThatWasNotAccepted) {
               AllOf(StartsWith("-NOPERM "), HasSubstr("|-FENCEMISSING "), HasSubstr("|-ERR EXEC without MULTI|")));
 }
 
+// What it says is for the whole transaction: a proof in between would use it up. So that may only read.
+TEST(EngineTransaction, BehindClientCachingNothingIsProven) {
+  for (const bool writes : {false, true}) {
+    engine_rig rig;
+    rig.arm();
+    rig.client("CLIENT CACHING YES", "MULTI");
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "CLIENT CACHING YES", "MULTI"));
+    rig.backend("+OK", "+OK", "+OK");
+    rig.client("GET a");
+    rig.backend("+QUEUED");
+    if (writes) rig.client("SET a 1");
+    if (writes) rig.backend("+QUEUED");
+    rig.sent();
+    rig.answers();
+    rig.client("EXEC");
+    EXPECT_THAT(rig.sent(), ElementsAre(writes ? "DISCARD" : "EXEC"));
+    rig.backend(writes ? "+OK" : "*1|$1|1");
+    EXPECT_EQ(rig.answers(),
+              writes ? "-FENCEDOWN the mark of orders could not be checked: CLIENT CACHING stands in front of "
+                       "MULTI; put it behind (token 34); not applied|"
+                     : "*1|$1|1|");
+  }
+}
+
 TEST(EngineTransaction, NothingOfItIsAnsweredWhereRepliesAreOff) {
   engine_rig rig;
   rig.client("CLIENT REPLY OFF", "MULTI", "GET a", "EXEC", "CLIENT REPLY ON");

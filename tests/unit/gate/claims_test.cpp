@@ -154,6 +154,17 @@ TEST(Claims, ReadsAreFencedOnlyWhereThePolicySaysSo) {
   EXPECT_EQ(b.get("hot:1"), "pass");  // a reader without a token is no stale one
 }
 
+TEST(Claims, ReadsOfOtherRulesPass) {
+  bench b;
+  b.rule("hot:*", "hot", {.read = fence::reads::fence});
+  b.rule("cold:*", "cold");
+  b.bind("hot=5,cold=5");
+  for (auto& one : b.bound.items()) one.status = claim_status::stale;
+  EXPECT_EQ(b.get("cold:1"), "pass");
+  EXPECT_EQ(b.get("hot:1"), "stale hot");
+  EXPECT_EQ(b.set("cold:1"), "stale cold");
+}
+
 TEST(Claims, MonitorModeOnlyNotes) {
   bench b;
   b.settings.policy.mode = fence::enforcement::monitor;

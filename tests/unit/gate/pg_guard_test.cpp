@@ -201,6 +201,16 @@ TEST_F(GuardTest, CallsRunInsideATransactionBlock) {
   EXPECT_EQ(run("CALL p()", "CALL", 'T'), kind::guard);
 }
 
+TEST_F(GuardTest, WhatTheServerCallsAnEndIsOne) {
+  for (const std::string_view tag : {"COMMIT", "ROLLBACK"}) {
+    EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);
+    EXPECT_EQ(run("INSERT INTO t VALUES (1)", "INSERT 0 1", 'T'), kind::guard);
+    EXPECT_EQ(run("SELECT 1", tag, 'T'), kind::bare);
+    EXPECT_EQ(run("INSERT INTO t VALUES (2)", "INSERT 0 1", 'T'), kind::guard) << tag;
+    EXPECT_EQ(run("COMMIT", "COMMIT", 'I'), kind::bare);
+  }
+}
+
 // What the server said last of the transaction is no longer true there.
 TEST_F(GuardTest, BehindTheEndOfATransactionTheSamePipelineIsOutsideOfIt) {
   EXPECT_EQ(run("BEGIN", "BEGIN", 'T'), kind::bare);

@@ -289,6 +289,45 @@ TEST(EngineArm, OtherErrorsAreTheGatesToTell) {
     }
 }
 
+// WATCH was done, and a mark that moved since then would make every EXEC answer nil.
+TEST(EngineArm, BehindARefusedMultiTheWatchIsTakenBack) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  rig.backend("+OK", marks("34"), "-NOPERM no");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("UNWATCH", watch, mget, "MULTI"));
+}
+
+TEST(EngineArm, MarksThatNobodyAskedForClose) {
+  for (const auto& wrong : {marks(), marks("34", "34"), bulks("34")}) {
+    engine_rig rig;
+    rig.bind("orders=34");
+    rig.client("SET k v");
+    rig.sent();
+    rig.backend("+OK", wrong, "+OK");
+    EXPECT_TRUE(rig.engine.closing()) << wrong;
+    EXPECT_THAT(rig.sent(), IsEmpty());
+  }
+}
+
+// Its answer is about its own claim.
+TEST(EngineArm, ARaiseThatFailsLeavesTheOtherClaims) {
+  settings::redis_gate gate;
+  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+  engine_rig rig(std::move(gate));
+  rig.mark_is("orders", 33);
+  rig.mark_is("payments", 13);
+  rig.client("CLIENT SETNAME fence:orders=34,payments=12");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCED token 12 of payments is below mark 13"));
+  rig.client("SET acct:1 v");
+  EXPECT_THAT(rig.sent(), testing::Contains(watch));
+  EXPECT_EQ(rig.answers(), "");
+}
+
 // ── what the marks say ──────────────────────────────────────────────────────────────────────────────────────────────
 
 TEST(EngineArm, AHigherMarkIsStaleAndForGood) {

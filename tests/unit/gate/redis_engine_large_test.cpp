@@ -398,6 +398,21 @@ TEST(EngineLarge, ItsTimeoutIsKept) {
   }
 }
 
+// What stands in front of it must not be done again with each try.
+TEST(EngineLarge, ABlockingWriteIsABatchOfItsOwn) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("INCR a", "BLPOP k 0", "INCR b");
+  EXPECT_THAT(rig.sent(), ElementsAre("INCR a", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*1|:1", "+OK", marks("34"), "+OK");
+  for (int tries = 0; tries < 3; ++tries) {
+    EXPECT_THAT(rig.sent(), ElementsAre("BLPOP k 0", "EXEC", watch, mget, "MULTI"));
+    rig.backend("+QUEUED", "*1|*-1", "+OK", marks("34"), "+OK");
+    rig.fire_timer();
+  }
+  EXPECT_EQ(rig.answers(), ":1|");
+}
+
 TEST(EngineLarge, WhatComesBehindABlockingWriteWaits) {
   polling rig("BLPOP k 0");
   rig.client("SET a 1");

@@ -145,6 +145,41 @@ TEST(EngineTransaction, StaleByTheTimeOfExecSendsDiscard) {
   EXPECT_EQ(rig.answers(), "+QUEUED|" + fenced);
 }
 
+TEST(EngineTransaction, OneThatCannotBeFencedLeavesTheProvenMulti) {
+  engine_rig rig;
+  rig.arm();
+  rig.mark_memory.cell("orders")->saw(fence::token(35));
+  rig.client("MULTI");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "MULTI"));
+}
+
+TEST(EngineTransaction, AReadThatBecameStaleIsNotExecuted) {
+  engine_rig rig(with_policy([](auto& p) { p.read = fence::reads::fence; }));
+  rig.arm();
+  rig.client("MULTI", "GET a");
+  rig.backend("+QUEUED");
+  rig.mark_memory.cell("orders")->saw(fence::token(35));
+  rig.sent();
+  rig.client("EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_EQ(rig.answers(), "+OK|+QUEUED|" + fenced);
+}
+
+// Which resource its keys belong to is not known.
+TEST(EngineTransaction, WithoutTheServersTableNoWriteIsExecuted) {
+  settings::redis_gate gate;
+  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
+  gate.unmatched = fence::unmatched::pass;
+  engine_rig rig(std::move(gate));
+  rig.host.now_picture.commands = backend::command_table::empty();
+  rig.host.now_picture.ready = false;
+  rig.host.now_picture.problem = "no answer yet";
+  rig.client("MULTI", "SET acct:1 x", "EXEC");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), testing::Not(Contains("SET acct:1 x")));
+}
+
 TEST(EngineTransaction, ADiscardThatFailsCloses) {
   adopted rig;
   rig.client("SET a 1");

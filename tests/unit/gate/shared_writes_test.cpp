@@ -102,6 +102,17 @@ TEST_F(SharedWrites, WhatArrivesWhileOneIsInFlightIsTheNextBatch) {
   EXPECT_EQ(figures.requests(metrics::request_class::write).value(), 0u) << "the writers have counted them";
 }
 
+TEST_F(SharedWrites, ALinkThatIsNotReadyOrWhoseServerIsUnfitSendsNothing) {
+  add(0, "INCR a");
+  link.feed();
+  EXPECT_THAT(sent(), IsEmpty());
+  open_bare();
+  host.now_picture.ready = false;
+  link.feed();
+  EXPECT_THAT(sent(), IsEmpty());
+  EXPECT_THAT(writers[0]->told, ElementsAre("back"));
+}
+
 TEST_F(SharedWrites, SetsOfManyWritersGoAsOneMset) {
   open();
   for (std::size_t by = 0; by < 5; ++by) add(by, "SET k" + std::to_string(by) + " v");

@@ -148,16 +148,22 @@ class pg_engine {
     enum class verdict : std::uint8_t { forward, wait, arm, refuse } what = verdict::forward;
     claims_list claims;  // arm: for these
     fence::rejection why;
+    bool begins = false;  // refuse: a transaction under a tag, without which its statements would each run by itself
   };
   // `key`: of the prepared statement, if it is one. `text`: all of it, where it is there.
   judged judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
                std::optional<std::string_view> text);
+  judged judge_text(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
+                    std::optional<std::string_view> text);
+  [[nodiscard]] static bool begins_transaction(const wire::sql_scanner::findings& found);
   [[nodiscard]] static bool may_execute(const wire::sql_scanner::findings& found, std::optional<std::string_view> text);
   [[nodiscard]] bool lends_token(const claims_list& in_comments) const;
   judged judge_bind(std::string_view statement);
   judged judge_name();
   judged judge_tagged(const claims_list& in_comments);
   judged judge_claims(const claims_list& wanted);
+  void note_own_arms();
+  void refuse_to_begin(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
   bool obey(const judged& j, const wire::pg_head& head, std::string_view command);
   void refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
   [[nodiscard]] bool guards() const;
@@ -253,6 +259,8 @@ class pg_engine {
   struct prepared_statement {
     claims_list claims;
     bool executes = false;
+    bool begins = false;  // a transaction
+    claims_list before;   // of texts that the server may have kept instead
   };
   std::map<std::string, prepared_statement, std::less<>> prepared_;
 

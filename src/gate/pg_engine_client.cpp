@@ -27,6 +27,10 @@ std::optional<std::pair<std::string_view, std::string_view>> bind_names(std::str
   return std::pair{body.substr(0, portal), body.substr(portal + 1, statement - portal - 1)};
 }
 
+bool contains(const claims_list& claims, const fence::claim& one) {
+  return std::find(claims.begin(), claims.end(), one) != claims.end();
+}
+
 }  // namespace
 
 bool pg_engine::step_client() {
@@ -56,7 +60,10 @@ bool pg_engine::step_client() {
   }
   if (type == 'Q' || type == 'P') return step_statement(**head);
   if (type == 'B') return step_bind(**head);
-  if (type == 'F' && !obey(judge_name(), **head, "FUNCTION CALL")) return !waits_for_boundary_;
+  if (type == 'F') {
+    if (!obey(judge_name(), **head, "FUNCTION CALL")) return !waits_for_boundary_;
+    note_own_arms();
+  }
   if (type == 'C') forget_statement(**head);
   if (type == 'E' && guards()) return step_execute(**head);
   if (guards() && !take(guard_.on_other(type, flight_), **head, "message")) return !waits_for_boundary_;
@@ -202,10 +209,19 @@ bool pg_engine::step_large_statement() {
 void pg_engine::remember_statement(const std::string& key, const wire::sql_scanner::findings& found,
                                    std::optional<std::string_view> text) {
   auto claims = claims_of(found.tags);
-  prepared_statement now{claims ? std::move(*claims) : claims_list{}, may_execute(found, text)};
+  prepared_statement now{
+      claims ? std::move(*claims) : claims_list{}, may_execute(found, text), begins_transaction(found), {}};
   const auto known = prepared_.find(key);
-  if (known != prepared_.end() && !key.empty()) now.executes = now.executes || known->second.executes;
-  if (now.claims.empty() && !now.executes)
+  // One with a name is kept by the server where it has it already, one without where it skips this behind an error.
+  if (known != prepared_.end() && (!key.empty() || !flight_.idle() || !flight_.certain())) {
+    const auto& old = known->second;
+    now.executes = now.executes || old.executes;
+    now.begins = now.begins || old.begins;
+    now.before = old.before;
+    for (const auto& one : old.claims)
+      if (!contains(now.before, one) && !contains(now.claims, one)) now.before.push_back(one);
+  }
+  if (now.claims.empty() && now.before.empty() && !now.executes)
     prepared_.erase(key);
   else
     prepared_.insert_or_assign(key, std::move(now));
@@ -262,10 +278,23 @@ bool pg_engine::obey(const judged& j, const wire::pg_head& head, std::string_vie
         host_.report(j.why, command, true);
         return true;
       }
+      if (j.begins && !(flight_.idle() && flight_.status() != 'I')) {
+        refuse_to_begin(head, j.why, command);
+        return false;
+      }
       refuse_statement(head, j.why, command);
       return false;
   }
   return false;
+}
+
+// A client that does not look would send the statements of the transaction all the same, and each would run by itself.
+void pg_engine::refuse_to_begin(const wire::pg_head& head, const fence::rejection& why, std::string_view command) {
+  const bool answered_soon = head.type == 'Q' && flight_.certain() && !flight_.unsynced() && !flight_.copying();
+  if (!flight_.idle() && answered_soon)
+    waits_for_boundary_ = true;
+  else
+    reject(why, command, flight_.at_boundary() ? applied::no : applied::unknown);
 }
 
 // The server itself fails in place of the statement: so the client sees what it would see of any failing statement, and the

@@ -13,6 +13,9 @@ namespace {
 
 using fence::reason;
 
+constexpr std::string_view kept =
+    "behind an error the statement without a name may still be one with another tag: send its Parse again, first "
+    "behind a Sync";
 constexpr std::string_view lends = "EXECUTE could run a prepared statement that carries another tag: close it first";
 
 // Searched in any case.
@@ -32,6 +35,13 @@ bool may_hide_execute(const std::vector<std::string>& words) {
 
 pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
                                    std::optional<std::string_view> text) {
+  auto j = judge_text(found, key, text);
+  j.begins = !found.tags.empty() && begins_transaction(found);
+  return j;
+}
+
+pg_engine::judged pg_engine::judge_text(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
+                                        std::optional<std::string_view> text) {
   using verdict = judged::verdict;
   const auto refuse = [](reason why, std::string detail) {
     return judged{verdict::refuse, {}, {why, {}, {}, {}, std::move(detail)}};
@@ -61,11 +71,18 @@ pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, con
   }
   if (executes && lends_token(*claims)) return refuse(reason::malformed, std::string(lends));
   const auto j = judge_tagged(*claims);
-  if (j.what == verdict::forward && found.names("FENCEGATE") && !guards()) {
-    arms_itself_ = true;
-    proven_.clear();
-  }
+  if (j.what == verdict::forward && found.names("FENCEGATE") && !guards()) note_own_arms();
   return j;
+}
+
+// The client calls what may be a function of the fence.
+void pg_engine::note_own_arms() {
+  arms_itself_ = true;
+  proven_.clear();
+}
+
+bool pg_engine::begins_transaction(const wire::sql_scanner::findings& found) {
+  return found.begins_with("BEGIN") || found.begins_with("START");
 }
 
 // EXECUTE runs statements of the protocol's Parse, too; which one is not read.
@@ -86,9 +103,14 @@ bool pg_engine::lends_token(const claims_list& in_comments) const {
 pg_engine::judged pg_engine::judge_bind(std::string_view statement) {
   const auto known = prepared_.find(wire::pg_name_key(statement));
   if (known == prepared_.end()) return judge_name();
+  const auto refuse = [](std::string_view why) {
+    return judged{judged::verdict::refuse, {}, {reason::malformed, {}, {}, {}, std::string(why)}};
+  };
+  if (!claims_beyond(proven_, known->second.before).empty()) return refuse(kept);
   auto j = judge_tagged(known->second.claims);
   if (j.what == judged::verdict::forward && known->second.executes && lends_token(known->second.claims))
-    return {judged::verdict::refuse, {}, {reason::malformed, {}, {}, {}, std::string(lends)}};
+    return refuse(lends);
+  j.begins = known->second.begins;
   return j;
 }
 

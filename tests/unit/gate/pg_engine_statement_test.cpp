@@ -358,29 +358,9 @@ TEST(PgEngineStatement, RefusedStatementsWithoutSyncAreSentOnce) {
   EXPECT_THAT(rig.sent(), ElementsAre("S", "P FAIL ZF007", "B", "E"));
 }
 
-// What the function raised is not known, nor when: each statement with a tag is proven anew.
-TEST(PgEngineStatement, WhereAStatementNamesTheFenceEachLaterTagIsProven) {
-  pg_rig rig;
-  rig.serve();
-  const std::string tagged = "/*fence:orders=34*/ INSERT";
-  rig.run(tagged, "INSERT 0 1", 'I');
-  rig.run("SELECT fencegate.arm('orders', 35)", "SELECT 1", 'I');
-  for (int times = 0; times < 2; ++times) {
-    rig.client(query(tagged));
-    EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
-    rig.server(armed({{"orders", "34"}}));
-    EXPECT_THAT(rig.sent(), ElementsAre("Q " + tagged));
-    rig.server(complete("INSERT 0 1") + ready('I'));
-  }
-  rig.client(query(tagged));
-  rig.forget();
-  rig.server(stale_35());
-  EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF001"));
-}
-
 TEST(PgEngineStatement, WhatCannotBeReadEndsTheConnection) {
-  for (const std::string wrong : {"Q\0\0\0\3"s, "Q\xff\xff\xff\xff"s, wire::encode_pg_message('B', "portal"),
-                                  wire::encode_pg_message('B', "portal\0statement"s)}) {
+  for (const std::string& wrong : {"Q\0\0\0\3"s, "Q\xff\xff\xff\xff"s, wire::encode_pg_message('B', "portal"),
+                                   wire::encode_pg_message('B', "portal\0statement"s)}) {
     pg_rig rig;
     rig.serve();
     rig.client(parse("s", "SELECT 1 /*fence:orders=34*/") + sync());

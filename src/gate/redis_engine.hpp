@@ -199,7 +199,7 @@ class redis_engine : private redis_engine_parts {
   void see_mark(bound_claim& one, const wire::reply_value& found, std::uint64_t listings);
   void note(std::vector<noted>& where, const claims::verdict& verdict, bool reads, std::string_view name);
   void note_bare(const claims::verdict& verdict, bool reads, std::string_view name);
-  void book(const std::vector<noted>& notes);
+  void book(const std::vector<noted>& notes, claim_mask used = 0);
   void use_up(bound_claim& one);
 
   // ── FENCE, and the wrapper script (redis_engine_fence.cpp)

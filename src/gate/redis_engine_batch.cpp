@@ -142,7 +142,7 @@ void redis_engine::finish_batch() {
     const auto applied = std::span(batch_.commands).first(batch_.merge_refused ? 1 : batch_.commands.size());
     const auto admitted = std::count_if(applied.begin(), applied.end(), [](const batched& one) { return one.counts; });
     if (admitted != 0) figures_.checks(metrics::check_outcome::admitted).add(static_cast<std::size_t>(admitted));
-    book(batch_.notes);
+    book(batch_.notes, batch_.required);
     figures_.raises_total.add(mark_used(batch_.required));
     if (!batch_.merge_refused) {
       batch_.clear();

@@ -250,7 +250,7 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, const 
       return progress::taken;
     }
   }
-  if (verdict.monitored != 0) peek_marks();
+  if (verdict.monitored != 0 && !caching_) peek_marks();  // (CLIENT CACHING is meant for the command itself)
   wrap(r.arguments, under, r);
   if (verdict.watched()) note(single_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
   return progress::taken;

@@ -106,12 +106,14 @@ void redis_engine::note_bare(const claims::verdict& verdict, bool reads, std::st
   note(peeked_, verdict, reads, name);
 }
 
-void redis_engine::book(const std::vector<noted>& notes) {
+// `used`: claims whose tokens were used up in one unit with what is noted, if they admit one use.
+void redis_engine::book(const std::vector<noted>& notes, claim_mask used) {
   claim_mask written = 0;
   for (const auto& one : notes) {
-    const auto why = one.would_be ? one.would_be
-                     : one.reads  ? claims_.refusal_to_read(one.claims)
-                                  : claims_.refusal(one.claims);
+    const claim_mask as_read = one.reads ? ~claim_mask{0} : used;
+    auto why = one.would_be;
+    if (!why) why = claims_.refusal(one.claims & ~as_read);
+    if (!why) why = claims_.refusal_to_read(one.claims & as_read);
     if (!why) figures_.checks(metrics::check_outcome::admitted).add(one.times);
     for (std::size_t i = 0; why && i < one.times; ++i) host_.report(*why, one.name, true);
     if (!why && !one.reads) written |= one.claims;

@@ -200,7 +200,7 @@ void redis_engine::finish_transaction() {
   const transaction done = std::exchange(tx_, transaction{});
   if (done.executed) {
     if (done.admitted != 0) figures_.checks(metrics::check_outcome::admitted).add(done.admitted);
-    book(done.notes);
+    book(done.notes, done.written);
     figures_.raises_total.add(mark_used(done.written));
   }
   if (!done.tailed) {

@@ -106,8 +106,9 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
     poll_since_ = now;
     poll_delay_ = std::chrono::milliseconds(0);
     poll_timeout_ = blocking_timeout(r.arguments);
-    for (const auto& one : claims_.items())
-      if (poll_timeout_ && one.rules.equal == fence::equal_token::reject) {
+    for (std::size_t i = 0; i < claims_.items().size(); ++i)
+      if (poll_timeout_ && (verdict.required >> i & 1) != 0 &&
+          claims_.items()[i].rules.equal == fence::equal_token::reject) {
         poll_since_.reset();
         reject({reason::refused, {}, {}, {}, "a blocking command is tried many times; equal_token: reject admits one"},
                spec.name);

@@ -252,14 +252,15 @@ TEST(EngineMonitorOnce, ATransactionUsesTheTokenUp) {
   EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)"));
 }
 
+settings::redis_gate with_a_monitored_once_rule() {
+  auto settings = with_a_monitored_rule();
+  settings.resources[0] = fence::key_rule::compile("report:*", "report", monitored_once().policy).value();
+  return settings;
+}
+
 // Its raise must not end the batches of its enforced neighbours.
 TEST(EngineMonitorOnce, BesideAnEnforcedClaimItIsNotWatched) {
-  auto settings = with_a_monitored_rule();
-  fence::policy rules;
-  rules.mode = monitor;
-  rules.equal = fence::equal_token::reject;
-  settings.resources[0] = fence::key_rule::compile("report:*", "report", rules).value();
-  engine_rig rig(settings);
+  engine_rig rig(with_a_monitored_once_rule());
   rig.bind("orders=34,report=34");
   rig.client("SET acct:1 v", "SET report:1 v");
   rig.backend("+OK", marks("34", "nil"), "+OK");
@@ -271,6 +272,46 @@ TEST(EngineMonitorOnce, BesideAnEnforcedClaimItIsNotWatched) {
   rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34"), "+OK");
   EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|+OK|");
   EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)"));
+}
+
+// A blocking write is tried many times, but uses up no token that it does not need.
+TEST(EngineMonitorOnce, BesideAnEnforcedClaimItStopsNoBlockingWrite) {
+  engine_rig rig(with_a_monitored_once_rule());
+  rig.bind("orders=34,report=34");
+  rig.client("BLPOP acct:1 0");
+  rig.backend("+OK", marks("34", "33"), "+OK");
+  rig.backend("+QUEUED", "*1|*-1", "+OK", marks("34", "33"), "+OK");
+  rig.fire_timer();
+  rig.backend("+QUEUED", "*1|*2|$1|k|$1|v", "+OK", marks("34", "33"), "+OK");
+  EXPECT_EQ(rig.answers(), "*2|$1|k|$1|v|");
+  EXPECT_EQ(admitted(rig), 1U);
+}
+
+// One resource under two rules, of which only one enforces it: what used the token up is what the other's writes ran with.
+TEST(EngineMonitorOnce, WhatRanWithTheUseOfATokenIsAdmitted) {
+  settings::redis_gate settings;
+  settings.policy.equal = fence::equal_token::reject;
+  settings.resources.push_back(fence::key_rule::compile("acct:*", "orders", settings.policy).value());
+  settings.resources.push_back(fence::key_rule::compile("report:*", "orders", monitored_once().policy).value());
+  for (const bool inside : {false, true}) {
+    engine_rig rig(settings);
+    rig.bind("orders=34");
+    if (inside) {
+      rig.client("MULTI", "SET acct:1 v", "SET report:1 v", "EXEC");
+      rig.backend("+OK", marks("nil"), "+OK");
+      rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|+OK|+OK", "+OK", marks("34"), "+OK");
+    } else {
+      rig.client("SET acct:1 v", "SET report:1 v");
+      rig.backend("+OK", marks("nil"), "+OK");
+      rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|+OK|+OK|+OK", "+OK", marks("34"), "+OK");
+    }
+    EXPECT_THAT(rig.host.reports, IsEmpty()) << inside;
+    EXPECT_EQ(admitted(rig), 2U) << inside;
+    rig.backend("+OK");
+    rig.client("SET report:1 v");
+    rig.backend(bulks("34"), "+OK");
+    EXPECT_THAT(rig.host.reports, ElementsAre("equal set (monitor)")) << inside;
+  }
 }
 
 // ── what else would have been rejected ──────────────────────────────────────────────────────────────────────────────
@@ -435,6 +476,24 @@ TEST(EngineMonitor, NothingComesBetweenCachingAndItsCommand) {
   rig.backend("+OK", ":1", bulks("35"));
   EXPECT_EQ(rig.answers(), "+OK|:1|");
   EXPECT_THAT(rig.host.reports, ElementsAre("stale eval (monitor)"));
+}
+
+TEST(EngineMonitor, NorBetweenWatchAndMulti) {
+  auto settings = with_a_monitored_rule();
+  for (const auto& [keys, resource, mode] :
+       {std::tuple{"report:*", "report", monitor}, std::tuple{"acct:*", "orders", fence::enforcement::enforce}}) {
+    fence::policy rules;
+    rules.mode = mode;
+    rules.read = fence::reads::fence;
+    settings.resources[mode == monitor ? 0 : 1] = fence::key_rule::compile(keys, resource, rules).value();
+  }
+  engine_rig rig(settings);
+  rig.bind("orders=34,report=34");
+  rig.client("WATCH w", "CLIENT CACHING YES", "MGET acct:1 report:1");
+  EXPECT_THAT(rig.sent(), ElementsAre("WATCH w", "CLIENT CACHING YES", StartsWith("EVAL ")));
+  rig.backend("+OK", "+OK", bulks("v", "w"));
+  EXPECT_EQ(rig.answers(), "+OK|+OK|*2|$1|v|$1|w|");
+  EXPECT_EQ(admitted(rig), 1U);
 }
 
 TEST(EngineMonitor, BetweenWatchAndMultiTheMarksAreLookedAtToo) {

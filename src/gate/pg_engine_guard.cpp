@@ -32,7 +32,7 @@ std::string pg_engine::unreadable(std::string_view sql, bool whole) const {
                         unreadable_encodings.end();
   if (!doubtful || (ascii && whole)) return "";
   return "text beyond ASCII in client_encoding " + client_encoding_ +
-         " cannot be read with guard: transaction: use UTF8";
+         " cannot be read for guard: transaction, nor for tags in comments: use UTF8";
 }
 
 // true: the message in front may go on.

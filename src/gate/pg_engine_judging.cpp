@@ -18,13 +18,6 @@ constexpr std::string_view kept =
     "behind a Sync";
 constexpr std::string_view lends = "EXECUTE could run a prepared statement that carries another tag: close it first";
 
-// Searched in any case.
-bool mentions_execute(std::string_view text) {
-  constexpr std::string_view word = "EXECUTE";
-  const auto same = [](char a, char b) { return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == b; };
-  return std::search(text.begin(), text.end(), word.begin(), word.end(), same) != text.end();
-}
-
 // What these run may be an EXECUTE that is not among their first words: EXPLAIN (ANALYZE) EXECUTE s, DO '… EXECUTE s …'.
 bool may_hide_execute(const std::vector<std::string>& words) {
   constexpr std::array<std::string_view, 3> hiders{"EXPLAIN", "CREATE", "DO"};
@@ -88,7 +81,7 @@ bool pg_engine::begins_transaction(const wire::sql_scanner::findings& found) {
 // EXECUTE runs statements of the protocol's Parse, too; which one is not read.
 bool pg_engine::may_execute(const wire::sql_scanner::findings& found, std::optional<std::string_view> text) {
   const bool hidden = std::any_of(found.statements.begin(), found.statements.end(), may_hide_execute);
-  return found.names("EXECUTE") || (hidden && (!text || mentions_execute(*text)));
+  return found.names("EXECUTE") || (hidden && (!text || wire::mentions(*text, "EXECUTE")));
 }
 
 // There is a prepared statement for whose tag this session is not armed.

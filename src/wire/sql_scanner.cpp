@@ -140,4 +140,9 @@ sql_findings scan_sql(std::string_view sql) {
   return scanner.found();
 }
 
+bool mentions(std::string_view text, std::string_view what) {
+  const auto same = [](char a, char b) { return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == b; };
+  return std::search(text.begin(), text.end(), what.begin(), what.end(), same) != text.end();
+}
+
 }  // namespace fencegate::wire

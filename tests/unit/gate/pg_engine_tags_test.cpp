@@ -108,6 +108,21 @@ TEST(PgEngineTags, WhatTheServerMayHaveKeptWithoutANameKeepsItsTag) {
   EXPECT_EQ(rig.engine.to_backend, anew);
 }
 
+// In SJIS the backslash belongs to the character in front of it, and the comment is one.
+TEST(PgEngineTags, ATagThatMayBePartOfALiteralIsRefused) {
+  const std::string hidden = "INSERT INTO t VALUES (E'\x83\x5c') /*Fence:orders=33*/";
+  for (const std::string encoding : {"SJIS", "GBK", "UTF8"}) {
+    pg_rig rig;
+    rig.serve();
+    rig.server(parameter("client_encoding", encoding));
+    rig.client(query("INSERT INTO t VALUES (E'\x83\x5c')"));
+    EXPECT_EQ(rig.sent().size(), 1U) << "nothing is asked for";
+    rig.server(complete("INSERT 0 1") + ready('I'));
+    rig.client(query(hidden));
+    EXPECT_THAT(rig.sent(), ElementsAre(encoding == "UTF8" ? "Q " + hidden : "Q FAIL ZF007")) << encoding;
+  }
+}
+
 // libpq calls functions by it, by their numbers; fencegate.arm may be one of them.
 TEST(PgEngineTags, BehindAFunctionCallEachTagIsProven) {
   pg_rig rig;

@@ -120,6 +120,7 @@ class redis_engine : private redis_engine_parts {
   progress step_write(const wire::request& r, const backend::command_spec& spec);
   progress step_fenced(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   [[nodiscard]] static bool is_native_error(std::string_view text);
+  [[nodiscard]] static std::optional<fence::rejection> refusal_behind_caching(const backend::command_spec& spec);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   progress step_unfenced(const wire::request& r, const backend::command_spec& spec);

@@ -163,6 +163,8 @@ bool redis_engine::decide_large_write() {
                          {},
                          {},
                          "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
+  if (caching_)
+    if (const auto why = refusal_behind_caching(*l.spec)) return refuse_large(*why);
   if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
   if (!arm_error_.empty()) return refuse_large({reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})});
   if (tries_ > limits::batch_attempts_max)

@@ -31,8 +31,9 @@ redis_engine::progress redis_engine::step_write(const wire::request& r, const co
 
 // What CLIENT CACHING is meant for. In front of it the proof would take its place, and the client would not hear of it when
 // what it was shown has changed. Other writes show nothing that Redis keeps in mind.
-static bool may_show_keys(const command_spec& spec) {
-  return !backend::writes(spec.role) || spec.name == "eval" || spec.name == "evalsha" || spec.name == "fcall";
+std::optional<rejection> redis_engine::refusal_behind_caching(const command_spec& spec) {
+  if (backend::writes(spec.role) && spec.name != "eval" && spec.name != "evalsha" && spec.name != "fcall") return {};
+  return rejection{reason::refused, {}, {}, {}, "CLIENT CACHING does not reach this command; put both behind MULTI"};
 }
 
 redis_engine::progress redis_engine::step_fenced(const wire::request& r, const command_spec& spec,
@@ -53,8 +54,8 @@ redis_engine::progress redis_engine::step_fenced(const wire::request& r, const c
           {reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
     return wrap_command(r, spec, verdict);
   }
-  if (caching_ && may_show_keys(spec))
-    return answer({reason::refused, {}, {}, {}, "CLIENT CACHING does not reach this command; put both behind MULTI"});
+  if (caching_)
+    if (const auto why = refusal_behind_caching(spec)) return answer(*why);
   if (tries_ > limits::batch_attempts_max) return answer(claims_.unavailable(required, "the marks move all the time"));
   if (tries_ == 0) arm_error_.clear();  // of an arm behind an earlier batch, maybe long ago: try again
   if (!arm_error_.empty()) return answer_arm_error(r, spec, required);

@@ -346,6 +346,18 @@ TEST(EngineLarge, WhatIsDroppedIsNamed) {
   EXPECT_THAT(rig.host.reports, ElementsAre("stale append", "stale MOD.WRITE"));
 }
 
+TEST(EngineLarge, AScriptBehindClientCachingIsRefused) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("CLIENT CACHING YES");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "CLIENT CACHING YES"));
+  rig.backend("+OK", "+OK");
+  rig.client_bytes(large_of("EVAL script 1 k"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.answers(), StartsWith("+OK|-FENCEDENY CLIENT CACHING does not reach this command"));
+  EXPECT_FALSE(rig.engine.closing());
+}
+
 // ── blocking writes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct polling : engine_rig {

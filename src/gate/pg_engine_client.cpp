@@ -130,8 +130,8 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   const auto key = head.type == 'P' ? std::optional(wire::pg_name_key(name)) : std::nullopt;
   if (!obey(judge(found, key, text), head, command_of(found))) return !waits_for_boundary_;
   const bool settled = head.type == 'P' || flight_.idle();  // else the encoding may be about to change
-  const bool matters = guards() || (enforces() && wire::mentions(body, "FENCE:"));
-  if (matters && settled && !doubt.empty()) {
+  const auto may_hide_a_tag = [&] { return enforces() && wire::mentions(body, "FENCE:") > found.tags.size(); };
+  if (!doubt.empty() && settled && (guards() || may_hide_a_tag())) {
     refuse_statement(head, {reason::refused, {}, {}, {}, doubt}, command_of(found));
     return !waits_for_boundary_;
   }

@@ -27,12 +27,13 @@ bool pg_engine::guards() const {
 // What is ASCII only reads the same in all of them. Asked of every statement: one that needs no guard, or has one, could
 // hold a COMMIT that only the server sees.
 std::string pg_engine::unreadable(std::string_view sql, bool whole) const {
+  if (std::find(unreadable_encodings.begin(), unreadable_encodings.end(), client_encoding_) ==
+      unreadable_encodings.end())
+    return "";
   const bool ascii = std::all_of(sql.begin(), sql.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  const bool doubtful = std::find(unreadable_encodings.begin(), unreadable_encodings.end(), client_encoding_) !=
-                        unreadable_encodings.end();
-  if (!doubtful || (ascii && whole)) return "";
+  if (ascii && whole) return "";
   return "text beyond ASCII in client_encoding " + client_encoding_ +
-         " cannot be read for guard: transaction, nor for tags in comments: use UTF8";
+         " cannot be read, by which a COMMIT or a tag could hide: use UTF8";
 }
 
 // true: the message in front may go on.

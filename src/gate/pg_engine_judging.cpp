@@ -81,7 +81,7 @@ bool pg_engine::begins_transaction(const wire::sql_scanner::findings& found) {
 // EXECUTE runs statements of the protocol's Parse, too; which one is not read.
 bool pg_engine::may_execute(const wire::sql_scanner::findings& found, std::optional<std::string_view> text) {
   const bool hidden = std::any_of(found.statements.begin(), found.statements.end(), may_hide_execute);
-  return found.names("EXECUTE") || (hidden && (!text || wire::mentions(*text, "EXECUTE")));
+  return found.names("EXECUTE") || (hidden && (!text || wire::mentions(*text, "EXECUTE") != 0));
 }
 
 // There is a prepared statement for whose tag this session is not armed.

@@ -140,9 +140,12 @@ sql_findings scan_sql(std::string_view sql) {
   return scanner.found();
 }
 
-bool mentions(std::string_view text, std::string_view what) {
+std::size_t mentions(std::string_view text, std::string_view what) {
   const auto same = [](char a, char b) { return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == b; };
-  return std::search(text.begin(), text.end(), what.begin(), what.end(), same) != text.end();
+  std::size_t times = 0;
+  for (auto at = text.begin(); (at = std::search(at, text.end(), what.begin(), what.end(), same)) != text.end(); ++at)
+    ++times;
+  return times;
 }
 
 }  // namespace fencegate::wire

@@ -53,7 +53,7 @@ class sql_scanner {
 };
 
 [[nodiscard]] sql_scanner::findings scan_sql(std::string_view sql);
-// The text has this, given in upper case, somewhere, be it in a literal, and in any case.
-[[nodiscard]] bool mentions(std::string_view text, std::string_view what);
+// How often the text has this, which is given in upper case: in any case and anywhere, be it in a literal.
+[[nodiscard]] std::size_t mentions(std::string_view text, std::string_view what);
 
 }  // namespace fencegate::wire

@@ -273,23 +273,24 @@ std::optional<redis_engine::progress> redis_engine::check_keys(const wire::reque
 
 redis_engine::progress redis_engine::step_read(const wire::request& r, const command_spec& spec) {
   if (const auto p = check_keys(r, spec)) return *p;
+  claims::verdict verdict;
   if (claims_.reads_may_be_fenced()) {
     claims_.learn_from_memory();
-    const auto verdict = claims_.judge_read(r.arguments, keys_);
+    verdict = claims_.judge_read(r.arguments, keys_);
     if (verdict.rejected) {
       if (!batch_.commands.empty()) return block();
       reject(*verdict.rejected, spec.name);
       return progress::taken;
     }
     if (verdict.required != 0) return step_fenced(r, spec, verdict);
-    if (verdict.watched()) return step_monitored(r, spec, verdict);
+    if (!peeking_ && raise_pending(verdict.monitored)) return block();
   }
   if (phase_ == phase::armed && (!batch_.commands.empty() || reads_in_a_row_ < reads_in_a_row_max)) {
     if (batch_full(r)) return block();
-    add_to_batch(r, spec, {});
+    add_to_batch(r, spec, verdict);
     return progress::taken;
   }
-  return step_unfenced(r, spec);
+  return step_monitored(r, spec, verdict);
 }
 
 // What waits for data would show them long after its check.

@@ -24,8 +24,9 @@ void redis_engine::send_batch() {
   phase_ = phase::open;
   return;
 #endif
-  const bool fenced = !batch_.notes.empty() || std::any_of(batch_.commands.begin(), batch_.commands.end(),
-                                                           [](const auto& c) { return c.counts; });
+  const bool fenced =
+      std::any_of(batch_.notes.begin(), batch_.notes.end(), [](const auto& one) { return !one.reads; }) ||
+      std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const auto& c) { return c.counts; });
   reads_in_a_row_ = fenced ? 0 : reads_in_a_row_ + 1;
 #ifdef FENCEGATE_BROKEN_ENVELOPE
   send_envelope();

@@ -188,8 +188,9 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   call_->learn_from_memory();
   const auto verdict = call_->judge(command, keys_);
   auto why = verdict.rejected;
-  // (One resource may belong to two rules: the key's enforces, whatever the token's does.)
-  const bool monitored = !why && under.rules.mode == fence::enforcement::monitor && verdict.required == 0;
+  // (One resource may belong to two rules: the key's decides, whatever the token's says.)
+  const bool monitored =
+      !why && verdict.required == 0 && (verdict.watched() || under.rules.mode == fence::enforcement::monitor);
   if (!why && (under.status != claim_status::unraised || raise_tried_)) why = call_->refusal_of(under);
   if (!why && under.rules.equal == fence::equal_token::reject)
     why = rejection{reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"};

@@ -398,6 +398,49 @@ TEST(EngineMonitor, FencedReadsAreLookedAtToo) {
   EXPECT_EQ(admitted(rig), 1U);
 }
 
+settings::redis_gate with_monitored_reads_in_a_rule() {
+  auto settings = with_a_monitored_rule();
+  settings.resources[0] = fence::key_rule::compile("report:*", "report", monitored_reads().policy).value();
+  return settings;
+}
+
+// The arm behind its batch looks at the marks. A link that only reads goes bare, as it does without these rules.
+TEST(EngineMonitor, AReadLeavesTheLinkArmedForTheNextWrite) {
+  engine_rig rig(with_monitored_reads_in_a_rule());
+  rig.bind("orders=34,report=34");
+  rig.client("SET acct:1 v");
+  rig.backend("+OK", marks("34", "34"), "+OK");
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34", "34"), "+OK");
+  rig.sent();
+  for (int i = 0; i < 8; ++i) {
+    rig.client("GET report:1");
+    EXPECT_THAT(rig.sent(), testing::AllOf(Contains("GET report:1"), testing::Not(Contains("DISCARD")))) << i;
+    rig.backend("+QUEUED", "*1|$1|v", "+OK", marks("34", i < 7 ? "34" : "35"), "+OK");
+  }
+  EXPECT_EQ(admitted(rig), 8U);
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale get (monitor)"));
+  rig.client("GET report:1");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "GET report:1"));
+}
+
+TEST(EngineMonitor, AReadWhoseClaimWasNotRaisedRaisesItOnAnArmedLink) {
+  engine_rig rig(with_monitored_reads_in_a_rule());
+  rig.bind("orders=34");
+  rig.host.control_down = "no route";
+  rig.client("FENCE SET report 34");
+  rig.backend("+PONG");
+  rig.client("SET acct:1 v");
+  rig.backend("+OK", marks("34"), "+OK");
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  rig.answers();
+  rig.host.control_down.clear();
+  rig.client("GET report:1");
+  EXPECT_EQ(rig.host.marks["report"], fence::token(34));
+  rig.backend("+QUEUED", "*1|$1|v", "+OK", marks("34", "34"), "+OK");
+  EXPECT_EQ(rig.answers(), "$1|v|");
+  EXPECT_EQ(admitted(rig), 2U);
+}
+
 TEST(EngineMonitor, AReadIsNoUseOfAToken) {
   auto settings = monitored_reads();
   settings.policy.equal = fence::equal_token::reject;
@@ -479,14 +522,10 @@ TEST(EngineMonitor, NothingComesBetweenCachingAndItsCommand) {
 }
 
 TEST(EngineMonitor, NorBetweenWatchAndMulti) {
-  auto settings = with_a_monitored_rule();
-  for (const auto& [keys, resource, mode] :
-       {std::tuple{"report:*", "report", monitor}, std::tuple{"acct:*", "orders", fence::enforcement::enforce}}) {
-    fence::policy rules;
-    rules.mode = mode;
-    rules.read = fence::reads::fence;
-    settings.resources[mode == monitor ? 0 : 1] = fence::key_rule::compile(keys, resource, rules).value();
-  }
+  auto settings = with_monitored_reads_in_a_rule();
+  fence::policy rules;
+  rules.read = fence::reads::fence;
+  settings.resources[1] = fence::key_rule::compile("acct:*", "orders", rules).value();
   engine_rig rig(settings);
   rig.bind("orders=34,report=34");
   rig.client("WATCH w", "CLIENT CACHING YES", "MGET acct:1 report:1");
@@ -555,93 +594,6 @@ TEST(EngineMonitor, WhatALookFindsWhileMarksAreListedIsLate) {
   rig.mark_memory.note_listing();
   rig.backend(bulks("35"), "+OK");
   EXPECT_TRUE(rig.mark_memory.any_late());
-}
-
-TEST(EngineMonitor, WithoutTheServersTableACallIsRefused) {
-  engine_rig rig(with_a_monitored_rule());
-  rig.host.now_picture.commands = backend::command_table::empty();
-  rig.host.now_picture.problem = "the server is away";
-  for (const std::string words : {"ACL SETUSER evil on", "EVAL x 0", "SET report:1 v"}) {
-    rig.client("FENCE CALL report 34 " + words);
-    EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN ")) << words;
-  }
-  EXPECT_THAT(rig.sent(), IsEmpty());
-}
-
-// ── FENCE CALL ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-struct calling_rig : engine_rig {
-  explicit calling_rig(const std::function<void(fence::policy&)>& change = [](auto&) {})
-      : engine_rig(with_policy([&](auto& p) {
-          p.mode = monitor;
-          change(p);
-        })) {}
-  void call(const std::string& words) {
-    client(words);
-    EXPECT_THAT(sent(), ElementsAre("PING"));
-    backend("+PONG");
-  }
-};
-
-TEST(EngineMonitor, ACallWithABadTokenIsForwardedBareAndReported) {
-  calling_rig stale;
-  stale.mark_is("orders", 35);
-  stale.call("FENCE CALL orders 34 SET k v");
-  EXPECT_THAT(stale.sent(), ElementsAre("SET k v"));
-  stale.backend("+OK");
-  EXPECT_EQ(stale.answers(), "+OK|");
-  EXPECT_THAT(stale.host.reports, ElementsAre("stale fence|call (monitor)"));
-
-  calling_rig jump([](auto& p) { p.max_step = 10; });
-  jump.mark_is("orders", 1);
-  jump.call("FENCE CALL orders 34 SET k v");
-  EXPECT_THAT(jump.sent(), ElementsAre("SET k v"));
-  EXPECT_THAT(jump.host.reports, ElementsAre("jump fence|call (monitor)"));
-
-  calling_rig used([](auto& p) { p.equal = fence::equal_token::reject; });
-  used.call("FENCE CALL orders 34 SET k v");
-  EXPECT_THAT(used.sent(), ElementsAre("SET k v"));
-  EXPECT_THAT(used.host.reports, ElementsAre("refused fence|call (monitor)"));
-
-  calling_rig down;
-  down.host.control_down = "no route";
-  down.call("FENCE CALL orders 34 SET k v");
-  EXPECT_THAT(down.sent(), ElementsAre("SET k v"));
-  EXPECT_THAT(down.host.reports, ElementsAre("unavailable fence|call (monitor)"));
-}
-
-TEST(EngineMonitor, ACallWithAGoodTokenRaisesAndIsAdmitted) {
-  calling_rig rig;
-  rig.call("FENCE CALL orders 34 SET k v");
-  EXPECT_THAT(rig.sent(), ElementsAre("SET k v"));
-  EXPECT_THAT(rig.host.seen, Contains("raise orders 34"));
-  EXPECT_THAT(rig.host.reports, IsEmpty());
-  EXPECT_EQ(admitted(rig), 1U);
-}
-
-TEST(EngineMonitor, AMalformedCallStaysAnError) {
-  calling_rig rig;
-  for (const std::string words : {"FENCE CALL orders 034 SET k v", "FENCE CALL orders 34",
-                                  "FENCE CALL orders 34 FLUSHALL", "FENCE CALL orders 34 SET fencegate:epoch x"}) {
-    rig.client(words);
-    EXPECT_THAT(rig.answers(), StartsWith("-FENCE"));
-    EXPECT_THAT(rig.sent(), IsEmpty());
-  }
-}
-
-// Two rules may name one resource: the key's own decides.
-TEST(EngineMonitor, ACallForAnEnforcedKeyIsFenced) {
-  const auto gate = with_a_monitored_rule("orders");
-  engine_rig rig(gate);
-  rig.client("FENCE CALL orders 34 SET acct:1 v");
-  rig.sent();
-  rig.backend("+PONG");
-  EXPECT_THAT(rig.sent(), ElementsAre(StartsWith("EVAL ")));
-  rig.backend("+OK");
-  rig.mark_is("orders", 35);
-  rig.client("FENCE CALL orders 34 SET acct:1 v");
-  EXPECT_THAT(rig.sent(), IsEmpty());
-  EXPECT_THAT(rig.answers(), StartsWith("+OK|-FENCED "));
 }
 
 }  // namespace

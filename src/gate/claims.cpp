@@ -168,7 +168,7 @@ void claims::need_resource(const std::string& resource, const fence::policy& rul
   reject(rules, {reason::missing, resource, {}, {}, {}}, out);
 }
 
-void claims::need_tag(bool read, verdict& out) const {
+void claims::need_tag(bool read, verdict& out, bool any_key) const {
   const fence::policy& rules = gate_.policy;
   if (read && rules.read == fence::reads::pass) return;
   if (unusable_) return reject(rules, *unusable_, out);
@@ -176,7 +176,11 @@ void claims::need_tag(bool read, verdict& out) const {
     if (read || rules.missing == fence::missing_token::allow) return;
     return reject(rules, {reason::missing, {}, {}, {}, {}}, out);
   }
-  for (const auto& one : items_) need_resource(one.cell->resource, one.rules, read, out);
+  for (const auto& one : items_) {
+    auto rules_of_one = one.rules;
+    if (any_key && one.enforced) rules_of_one.mode = fence::enforcement::enforce;
+    need_resource(one.cell->resource, rules_of_one, read, out);
+  }
 }
 
 claims::verdict claims::judge_binding(const std::vector<fence::claim>& asked) const {
@@ -206,7 +210,7 @@ claims::verdict claims::judge_all(const std::vector<std::string_view>& arguments
     }
   }
   // A script can touch keys that it does not declare: with rules, it needs all that its connection holds.
-  if (!read && !gate_.resources.empty() && named(arguments, {"EVAL", "EVALSHA", "FCALL"})) need_tag(read, out);
+  if (!read && !gate_.resources.empty() && named(arguments, {"EVAL", "EVALSHA", "FCALL"})) need_tag(read, out, true);
   if (!unmatched_keys || (read && named(arguments, {"PING", "ECHO", "TIME"}))) return out;
   switch (gate_.unmatched) {
     case fence::unmatched::tag: need_tag(read, out); break;

@@ -99,7 +99,8 @@ class claims {
 
  private:
   void need_resource(const std::string& resource, const fence::policy& rules, bool read, verdict& out) const;
-  void need_tag(bool read, verdict& out) const;
+  // `any_key`: it may touch keys that nobody has told; what some key's rules enforce is enforced.
+  void need_tag(bool read, verdict& out, bool any_key = false) const;
   void reject(const fence::policy& rules, fence::rejection why, verdict& out) const;
   [[nodiscard]] bound_claim make(const fence::claim& one, backend::mark_memory& marks) const;
   [[nodiscard]] verdict judge_all(const std::vector<std::string_view>& arguments, const std::vector<std::size_t>& keys,

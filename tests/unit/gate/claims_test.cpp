@@ -182,6 +182,22 @@ TEST(Claims, ARulesPolicyBelongsToItsResources) {
   EXPECT_EQ(b.bound.items()[1].rules.equal, fence::equal_token::accept);
 }
 
+// One resource under two rules, of which the second enforces it: a script can write to that one's keys, too.
+TEST(Claims, AScriptNeedsWhatSomeKeysRuleEnforces) {
+  bench b;
+  fence::policy watched;
+  watched.mode = fence::enforcement::monitor;
+  b.rule("report:*", "orders", watched);
+  b.rule("tally:*", "tally", watched);
+  b.rule("acct:{id}", "{id}", {});
+  b.bind("orders=1");
+  EXPECT_EQ(b.set("report:1"), "pass");
+  EXPECT_EQ(b.judge({"EVAL", "script", "1", "report:1"}, {3}), "fenced 1");
+  b.bound.items()[0].status = claim_status::stale;
+  EXPECT_EQ(b.set("report:1"), "would be stale orders");
+  EXPECT_EQ(b.judge({"EVAL", "script", "0"}, {}), "stale orders");
+}
+
 TEST(Claims, FenceSetAddsAndReplacesUpToTheLimit) {
   bench b;
   EXPECT_TRUE(b.bound.set({"orders", fence::token(1)}, b.memory));

@@ -70,35 +70,33 @@ void claims::clear() {
   unusable_.reset();
 }
 
-claim_mask claims::held() const {
+template <class Predicate>
+claim_mask claims::where(Predicate is) const {
   claim_mask mask = 0;
   for (std::size_t i = 0; i < items_.size(); ++i)
-    if (items_[i].status == claim_status::held) mask |= claim_mask{1} << i;
+    if (is(items_[i])) mask |= claim_mask{1} << i;
   return mask;
 }
 
+claim_mask claims::held() const {
+  return where([](const bound_claim& one) { return one.status == claim_status::held; });
+}
+
 claim_mask claims::armable() const {
-  claim_mask mask = held();
-  for (std::size_t i = 0; i < items_.size(); ++i)
-    if (items_[i].status == claim_status::used && items_[i].rules.read == fence::reads::fence)
-      mask |= claim_mask{1} << i;
-  return mask & enforced();
+  return where([](const bound_claim& one) {
+    const bool reads_on = one.status == claim_status::used && one.rules.read == fence::reads::fence;
+    return one.enforced && (one.status == claim_status::held || reads_on);
+  });
 }
 
 claim_mask claims::looked_at() const { return held() & ~enforced(); }
 
 claim_mask claims::enforced() const {
-  claim_mask mask = 0;
-  for (std::size_t i = 0; i < items_.size(); ++i)
-    if (items_[i].enforced) mask |= claim_mask{1} << i;
-  return mask;
+  return where([](const bound_claim& one) { return one.enforced; });
 }
 
 claim_mask claims::monitored() const {
-  claim_mask mask = 0;
-  for (std::size_t i = 0; i < items_.size(); ++i)
-    if (items_[i].rules.mode == fence::enforcement::monitor) mask |= claim_mask{1} << i;
-  return mask;
+  return where([](const bound_claim& one) { return one.rules.mode == fence::enforcement::monitor; });
 }
 
 void claims::learn_from_memory() {

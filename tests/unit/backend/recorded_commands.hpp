@@ -15,7 +15,7 @@ namespace fencegate::test {
 
 inline const std::string& command_reply() {
   static const std::string bytes = [] {
-    const auto here = std::filesystem::path(SOURCE_DIR) / "tests/unit/backend";
+    const auto here = std::filesystem::path("tests/unit/backend");
     std::ifstream in(here / "data/command_reply.resp", std::ios::binary);
     if (!in) throw std::runtime_error("command_reply.resp is missing");
     return std::string(std::istreambuf_iterator<char>(in), {});

@@ -56,14 +56,14 @@ void check_format(const std::vector<http_case>& cases) {
 }
 
 TEST(HttpCorpus, Requests) {
-  const auto cases = test::read_corpus(SOURCE_DIR "/tests/corpus/http_requests.txt");
+  const auto cases = test::read_corpus("tests/corpus/http_requests.txt");
   check_format(cases);
   EXPECT_GE(cases.size(), 150U);
   for (const http_case& c : cases) check(c, test::http_request_reader());
 }
 
 TEST(HttpCorpus, Responses) {
-  const auto cases = test::read_corpus(SOURCE_DIR "/tests/corpus/http_responses.txt");
+  const auto cases = test::read_corpus("tests/corpus/http_responses.txt");
   check_format(cases);
   EXPECT_GE(cases.size(), 40U);
   for (const http_case& c : cases) check(c, test::http_response_reader(c.method));

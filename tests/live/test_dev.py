@@ -2,15 +2,18 @@
 
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from documents import ROOT, command
+
 DEV = ROOT / "dev"
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
 COMMANDS = ("up", "test", "build", "bench", "fuzz", "format", "lint", "setup")
+TAG = "fencegate:0.1.0"
 # Loaded when they are needed, so that the program does not name them as the others.
 LOADED_LATER = r'shared_library::load\("([^"]+)"'
 # In each Debian image.
@@ -43,6 +46,12 @@ class Dev(unittest.TestCase):
             done = subprocess.run([link, "build", "--help"], cwd=folder, capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout), run("build", "--help")[:2])
 
+    def test_has_the_commands_of_the_first_page(self):
+        for start in ("./dev up", "./dev test", "./dev build"):
+            status, output, errors = run(*command("README.md", start).split()[1:], "--help")
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn(f"{start} ", output)
+
     def test_does_nothing_where_it_is_misunderstood(self):
         for arguments, why in {
             ("nonsense",): "unknown command nonsense",
@@ -73,6 +82,23 @@ def package_of(library):
 class Image(unittest.TestCase):
     def setUp(self):
         self.build, self.final = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.M)[1:]
+
+    def test_is_built_and_started_as_the_first_page_says(self):
+        build = shlex.split(command("README.md", "docker build"))
+        self.assertEqual(build, ["docker", "build", "-f", "docker/Dockerfile", "-t", TAG, "."])
+        start = shlex.split(command("README.md", "docker run"))
+        self.assertEqual(start[-1], TAG)
+        self.assertIn("--read-only", start)
+        (mounted,) = [word for word in start if word.startswith("$PWD/")]
+        config = re.search(r'^CMD \["serve", "-c", "(.*)"\]$', self.final, re.M)[1]
+        self.assertEqual(mounted, f"$PWD/fencegate.yaml:{config}:ro")
+
+    def test_has_one_tag_wherever_it_is_named(self):
+        version = re.search(r"^project\(fencegate VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)[1]
+        self.assertEqual(TAG, f"fencegate:{version}")
+        for path in [*(ROOT / "docker").rglob("*.yaml"), *(ROOT / "docker").glob("Dockerfile"), *(ROOT / "docs").glob("*.md")]:
+            named = re.findall(r"(?:image: +|-t )((?:[\w./]+/)?fencegate\b\S*)", path.read_text())
+            self.assertEqual(set(named) - {TAG}, set(), path)
 
     def test_runs_as_a_user_without_rights(self):
         users = re.findall(r"^USER (\d+):(\d+)$", self.final, re.M)

@@ -4,10 +4,9 @@ with everything that may go wrong in between."""
 import collections
 import http.client
 import json
-import re
 import threading
-from pathlib import Path
 
+from documents import gates_user
 from http_gate import HttpGate, start_services
 from postgres import PostgresServer
 from support import LOOPBACK, CutProxy, LiveTest, RedisServer, eventually, main
@@ -139,11 +138,9 @@ class Requests(OnceTest):
         self.assertEqual(self.put("/rows/broken", 34, b"x" * 200)[1]["sqlstate"], "23514")
         self.assertEqual(self.put("/rows/broken", 34)[0], 200)
 
-    def test_with_the_rights_that_the_readme_asks_for(self):
+    def test_with_the_rights_that_the_page_asks_for(self):
         redis = self.start(RedisServer())
-        readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-        user = re.search(r"^ACL SETUSER fencegate .*$", readme, re.MULTILINE)[0].split()
-        self.assertEqual(redis.cli.call(*user, "~one", "+rpush"), b"OK")
+        self.assertEqual(gates_user(redis, "~one", "+rpush"), b"OK")
         redis.cli.call("SET", "one", "no list")
         urls = {"ledger": f"postgres://gate@{LOOPBACK}:{self.server.port}/postgres",
                 "cache": f"redis://fencegate:gate-secret@{LOOPBACK}:{redis.port}"}

@@ -9,11 +9,10 @@ import unittest.mock
 import uuid
 from pathlib import Path
 
+from documents import ROOT, gates_user
 from http_gate import HttpGate, Upstream
 from postgres import PostgresServer, run_sql
 from support import LOOPBACK, GateProcess, LiveTest, RedisServer, eventually, free_port, main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class ShippedGate(HttpGate):
@@ -110,11 +109,9 @@ class Shipped(LiveTest):
 
     def test_the_example_with_redis(self):
         redis, upstream = self.start(RedisServer()), self.start(Upstream())
-        readme = (ROOT / "README.md").read_text()
         example = (ROOT / "config/examples/http-redis.yaml").read_text()
-        user = re.search(r"^ACL SETUSER fencegate .*$", readme, re.M)[0].split()
         more = re.search(r"(~settings:\* .*)\.$", example, re.M)[1].split()
-        self.assertEqual(redis.cli.call(*user, *more), b"OK")
+        self.assertEqual(gates_user(redis, *more), b"OK")
         self.assertEqual(redis.cli.call("ACL", "SETUSER", "default", "off"), b"OK")  # this connection stays
         changes = {"redis.internal:6379": f"{LOOPBACK}:{redis.port}", "127.0.0.1:9000": f"{LOOPBACK}:{upstream.port}"}
         with unittest.mock.patch.dict(os.environ, REDIS_PASSWORD="gate-secret"):

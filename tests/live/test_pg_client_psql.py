@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from postgres import PgGate, PostgresServer, binary
+from postgres import PgGate, PostgresServer, binary, skip_without_client_tools
 from support import LOOPBACK, LiveTest, die_with_parent, eventually, main
 
 MIB = 1024 * 1024
@@ -165,6 +165,7 @@ class Programs(ProgramTest):
         self.assertEqual(self.psql("SELECT count(*) FROM pgbench_history"), "600\n")
 
     def test_dump_and_restore(self):
+        skip_without_client_tools()
         self.psql("CREATE TABLE d (n int PRIMARY KEY, name text);"
                   "INSERT INTO d SELECT n, 'name ' || n FROM generate_series(1, 5000) n;"
                   "CREATE VIEW v AS SELECT count(*) FROM d")

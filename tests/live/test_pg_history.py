@@ -98,7 +98,7 @@ class Answers(unittest.TestCase):
         self.assertFalse(Failure("server closed the connection unexpectedly").bare_end)
 
 
-class RealHistory(unittest.TestCase):
+class HistoryTest(unittest.TestCase):
     def history(self, takeovers, guard):
         """→ its verdict, when there was no violation and the fence had something to do."""
         seconds = float(os.environ.get("FENCEGATE_HISTORY_SECONDS") or 0)
@@ -111,6 +111,14 @@ class RealHistory(unittest.TestCase):
             self.assertGreater(verdict.noted[f"{way} kept"], 0, way)
         return verdict
 
+
+@unittest.skipUnless(os.environ.get("FENCEGATE_POSTGRES"), "the longer one says the same")
+class ShortHistory(HistoryTest):
+    def test_no_stale_commit(self):
+        self.history(40, "session")
+
+
+class RealHistory(HistoryTest):
     def test_no_stale_commit_while_all_is_frozen_killed_and_cut(self):
         verdict = self.history(310, "session")
         self.assertGreater(verdict.noted["cut inside a transaction, applied: no"], 0, "no transaction was cut")

@@ -2,6 +2,7 @@
 
 import support
 from pg_fence import FenceTest, Rejected, within
+from pg_versions import version
 from support import eventually
 
 
@@ -20,6 +21,8 @@ class Protected(FenceTest):
                      "COPY writes FROM PROGRAM 'true'", "INSERT INTO writes SELECT 1, 'x' WHERE false",
                      "WITH w AS (DELETE FROM writes RETURNING 1) SELECT * FROM w",
                      "MERGE INTO writes w USING source s ON w.pid = s.pid WHEN NOT MATCHED THEN INSERT VALUES (s.pid, s.note)"):
+            if text.startswith("MERGE") and version() < 15:
+                continue
             client = base.owner if "PROGRAM" in text else base.writer()
             self.assert_rejected(client.run(text), "ZF002", "a write needs a fencing token (table public.writes is protected)")
         self.assertEqual(base.writer().run("SELECT count(*) FROM writes"), [(0,)])
@@ -46,9 +49,10 @@ class Protected(FenceTest):
 
     def replica_role(self, base):
         """The attack on triggers that are not ENABLE ALWAYS."""
-        base.sql("GRANT SET ON PARAMETER session_replication_role TO alice")
+        base.sql("ALTER ROLE alice SET session_replication_role = replica")  # from 15 on the right to set it can be granted
+        self.addCleanup(base.sql, "ALTER ROLE alice RESET session_replication_role")
         client = base.writer()
-        self.assertIsNone(client.run("SET session_replication_role = replica"))
+        self.assertEqual(client.run("SHOW session_replication_role"), [("replica",)])
         return client.write()
 
     def test_session_replication_role_does_not_get_around_it(self):

@@ -10,10 +10,12 @@ from collections import Counter
 
 class Chaos:
     """`gates`: each with its `back` proxy towards the backend, or None, and its `front` proxy towards writers, or None.
-    `always`: called at each step, returns what it did. `more`: further actions, chaos → done or not, with weights."""
+    `always`: called at each step, returns what it did. `more`: further actions, chaos → done or not, with weights.
+    `least`: how often an action has to happen; once where it does not say."""
 
-    def __init__(self, random, gates, writers, always=None, more=None):
+    def __init__(self, random, gates, writers, always=None, more=None, least=None):
         self.random, self.gates, self.writers, self.always = random, gates, writers, always
+        self.least = least or {}
         self.actions = {Chaos.freeze_gate: 35, Chaos.hold_back: 20, Chaos.hold_front: 8, Chaos.freeze_writer: 15,
                         Chaos.cut_back: 7, Chaos.cut_front: 7, Chaos.kill_writer: 3, Chaos.kill_gate: 3} | (more or {})
         self.done = Counter()
@@ -38,9 +40,9 @@ class Chaos:
         if action(self):
             self.done[action.__name__] += 1
 
-    def never_done(self):
-        """Names of the actions that have not happened so far."""
-        return [action.__name__ for action in self.actions if not self.done[action.__name__]]
+    def still_missing(self):
+        """Names of the actions that have not happened often enough so far."""
+        return [action.__name__ for action in self.actions if self.done[action.__name__] < self.least.get(action, 1)]
 
     def finish(self):
         """Undoes everything that is still frozen."""

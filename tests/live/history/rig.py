@@ -116,7 +116,7 @@ class Rig:
             self.writers = [stack.enter_context(self._writer(number, resource, issuer, ports))
                             for number, resource in zip(range(self.writers_count), itertools.cycle(self.resources))]
             chaos = Chaos(random.Random(self.seed), self.gates, self.writers, **self.trouble())
-            while ((issuer.takeovers < self.takeovers or chaos.never_done())
+            while ((issuer.takeovers < self.takeovers or chaos.still_missing())
                    and time.monotonic() < start + self.seconds_max):
                 chaos.step()
                 time.sleep(0.002)
@@ -129,8 +129,8 @@ class Rig:
             verdict = self.judge([history for writer in self.writers for history in writer.histories()])
             for text in complaints:
                 verdict.add("gate", text)
-            for action in chaos.never_done():
-                verdict.add("trouble", f"{action} has never happened")
+            for action in chaos.still_missing():
+                verdict.add("trouble", f"{action} has happened too rarely")
             self._report(verdict, chaos, time.monotonic() - start)
             for process in (self.server, *self.gates):  # of a binary that is broken on purpose nobody wants them
                 process.show_log = bool(verdict.violations) and self.binary is None

@@ -30,7 +30,7 @@ class Run(Rig):
     def __init__(self, binary=None, takeovers=500, seconds_max=240, script_flush=False, server_dies=False, share_from=1):
         super().__init__(binary, takeovers, seconds_max)
         self.script_flush, self.server_dies, self.share_from = script_flush, server_dies, share_from
-        self.server_freezes = self.server_deaths = 0
+        self.server_freezes = 0
 
     def make_server(self):
         # Without the sync, acknowledged writes and marks may be lost together.
@@ -44,9 +44,11 @@ class Run(Rig):
 
     def trouble(self):
         more = {self.freeze_server: 5}
+        least = {}
         if self.server_dies:
             more[self.kill_server] = 6
-        return {"more": more} | ({"always": self._flush} if self.script_flush else {})
+            least[self.kill_server] = 3
+        return {"more": more, "least": least} | ({"always": self._flush} if self.script_flush else {})
 
     def freeze_server(self, chaos):
         """Nothing else begins meanwhile: a gate that starts waits for its server."""
@@ -58,7 +60,6 @@ class Run(Rig):
 
     def kill_server(self, _):
         self.server.restart()
-        self.server_deaths += 1
         return True
 
     def _flush(self):

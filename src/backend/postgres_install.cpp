@@ -15,15 +15,16 @@ constexpr std::size_t message_bytes_max = 1'000;
 using connection = std::unique_ptr<PGconn, decltype(&PQfinish)>;
 using answer = std::unique_ptr<PGresult, decltype(&PQclear)>;
 
-// Whatever standard_conforming_strings is: all of a message is parsed before the first statement of it runs.
-std::string quoted(std::string_view text) {
+// Whatever standard_conforming_strings is: all of a message is parsed before the first statement of it runs. (An object, so
+// that nobody means std::quoted.)
+constexpr auto quoted = [](std::string_view text) {
   std::string out = text.find('\\') == std::string_view::npos ? "'" : "E'";
   for (const char c : text) {
     if (c == '\'' || c == '\\') out += c;
     out += c;
   }
   return out + "'";
-}
+};
 
 // A table's name is looked up as its user writes it, but the type is not, which could be anybody's.
 std::string table(std::string_view name) { return quoted(name) + "::pg_catalog.regclass"; }

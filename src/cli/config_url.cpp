@@ -2,8 +2,8 @@
 
 #include "cli/config_values.hpp"
 
-// Debian has no library of Boost.URL; this is the one file that holds its code.
-#include <boost/url/src.hpp>
+#include <boost/url/encoding_opts.hpp>
+#include <boost/url/parse.hpp>
 #include <boost/url/url_view.hpp>
 
 #include <algorithm>

@@ -247,6 +247,8 @@ std::string suggestion(std::string_view wrong, std::span<const std::string_view>
   return best.empty() ? "" : " (did you mean \"" + std::string(best) + "\"?)";
 }
 
-std::string quoted(std::string_view text) { return "\"" + fence::printable(text, quoted_bytes_max) + "\""; }
+std::string quotation::operator()(std::string_view text) const {
+  return "\"" + fence::printable(text, quoted_bytes_max) + "\"";
+}
 
 }  // namespace fencegate::cli

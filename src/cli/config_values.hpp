@@ -49,7 +49,10 @@ using variable_lookup = std::function<std::optional<std::string>(const std::stri
 // ` (did you mean "…"?)` with the word nearest to `wrong`, or "" when none is near.
 [[nodiscard]] std::string suggestion(std::string_view wrong, std::span<const std::string_view> words);
 
-// `text` in quotes, printable and short, for messages.
-[[nodiscard]] std::string quoted(std::string_view text);
+// `text` in double quotes, printable and short, for messages. An object: see fence::quoted.
+struct quotation {
+  [[nodiscard]] std::string operator()(std::string_view text) const;
+};
+inline constexpr quotation quoted;
 
 }  // namespace fencegate::cli

@@ -11,10 +11,6 @@ namespace fencegate::fence {
 
 namespace {
 
-constexpr std::size_t quoted_bytes_max = 80;
-
-std::string quoted(std::string_view text) { return "'" + printable(text, quoted_bytes_max) + "'"; }
-
 bool is_capture_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';

@@ -9,10 +9,7 @@ namespace fencegate::fence {
 
 namespace {
 
-constexpr std::size_t quoted_bytes_max = 80;
 constexpr std::string_view tail_dots = "...";
-
-std::string quoted(std::string_view text) { return "'" + printable(text, quoted_bytes_max) + "'"; }
 
 bool is_alphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 

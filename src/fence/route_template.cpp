@@ -12,11 +12,8 @@ namespace {
 
 using kind = route_template::part::kind;
 
-constexpr std::size_t quoted_bytes_max = 80;
 constexpr std::string_view query_prefix = "query.";
 constexpr std::string_view header_prefix = "header.";
-
-std::string quoted(std::string_view text) { return "'" + printable(text, quoted_bytes_max) + "'"; }
 
 bool is_field_name_byte(char c) {
   constexpr std::string_view marks = "!#$%&'*+-.^_`|~";

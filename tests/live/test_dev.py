@@ -61,7 +61,7 @@ class Dev(unittest.TestCase):
             ("fuzz", "--seconds", "soon"): "not 'soon'",
             ("fuzz", "tag", "rules"): "takes one target",
             ("format", "src/main.cpp"): "takes no arguments",
-            ("setup", "now"): "takes no arguments",
+            ("setup", "now"): "not 'now'",
         }.items():
             status, _, errors = run(*arguments)
             self.assertEqual(status, 2, arguments)
@@ -77,6 +77,47 @@ def package_of(library):
     """That a shared library is of, by its name."""
     owners = subprocess.run(["dpkg-query", "-S", f"*-linux-gnu/{library}"], capture_output=True, text=True, check=True).stdout
     return re.match(r"[^:]+", owners)[0]
+
+
+class Releases(unittest.TestCase):
+    """What is installed where; apt-get and dpkg-query are ours."""
+
+    def install(self, offered, installed=()):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, does in {
+                "dpkg-query": f'for n in {" ".join(installed) or "-"}; do [ "$n" = "$3" ] && echo installed; done; true',
+                "apt-cache": f'for n in {" ".join(offered)}; do [ "$n" = "$3" ] && exit 0; done; exit 1',
+                "apt-get": "echo apt-get $*",
+                "sudo": '"$@"',
+            }.items():
+                program = Path(folder) / name
+                program.write_text(f"#!/bin/sh\n{does}\n")
+                program.chmod(0o755)
+            done = subprocess.run([DEV, "setup", "--build"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                                  env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"})
+        return done.returncode, done.stdout + done.stderr
+
+    def setUp(self):
+        names = re.search(r"^build_packages=\((.*?)\)", DEV.read_text(), re.M | re.S)[1]
+        self.always = [name for name in shlex.split(names) if "|" not in name]
+
+    def test_a_release_with_a_new_boost_gives_its_own(self):
+        status, said = self.install([*self.always, "libboost-url-dev", "libboost-url1.83-dev"])
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, r"apt-get install .* libboost-url-dev\b")
+        self.assertNotIn("1.83", said)
+
+    def test_a_release_with_an_old_boost_gives_the_newer_one(self):
+        self.assertRegex(self.install([*self.always, "libboost-url1.81-dev"])[1], r"apt-get install .* libboost-url1.81-dev\b")
+
+    def test_what_is_there_is_taken(self):
+        status, said = self.install([], [*self.always, "libboost-url1.83-dev"])
+        self.assertEqual((status, said), (0, ""))
+
+    def test_a_release_without_one_is_told_so(self):
+        status, said = self.install(self.always)
+        self.assertEqual(status, 2)
+        self.assertRegex(said, r"has no package libboost-url-dev or libboost-url1.81-dev.*; known are Debian 12 and 13\n")
 
 
 class Image(unittest.TestCase):
@@ -118,8 +159,8 @@ class Image(unittest.TestCase):
         self.assertEqual(installed_in(self.final), needed - ESSENTIAL | {"ca-certificates"})
 
     def test_is_built_with_the_packages_of_dev(self):
-        names = re.search(r"^build_packages=\((.*?)\)", DEV.read_text(), re.M | re.S)[1].split()
-        self.assertEqual(installed_in(self.build), set(names))
+        self.assertIn("\nRUN ./dev setup --build", self.build)
+        self.assertNotIn("apt-get", self.build)
 
 
 if __name__ == "__main__":

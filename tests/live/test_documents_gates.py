@@ -83,6 +83,30 @@ class AccessRights(LiveTest):
             for command in (("SET", "orders:1", "x"), ("FLUSHALL",), ("CONFIG", "GET", "*")):
                 self.assert_error(gate.call(*command), "NOPERM")
 
+    def test_the_least_that_a_writer_needs(self):
+        line = block("docs/redis.md", "redis").split()
+        gate = self.through_gate()
+        self.assertEqual(self.redis.cli.call(*line[:3], "reset", *line[3:]), b"OK")
+        self.assertEqual(self.refusals(gate, 34), [])
+        for token, needed in enumerate(line[line.index("+client|setname"):], 35):
+            if needed == "+unwatch":
+                continue  # behind proofs that fail, which are rarer
+            self.assertEqual(self.redis.cli.call(*line[:3], needed.replace("+", "-")), b"OK")
+            self.assertNotEqual(self.refusals(gate, token), [], f"{needed} is not needed")
+            self.assertEqual(self.redis.cli.call(*line[:3], needed), b"OK")
+
+    def refusals(self, gate, token):
+        """Of a writer that binds by its name and by a command, and whose mark is touched meanwhile."""
+        with self.as_writer(gate.port, f"fence:orders={token}") as writer:
+            answers = [writer.named]
+            try:
+                for command_of_its in (("SET", "orders:1", "v"), ("FENCE", "SET", "orders", token), ("SET", "orders:1", "v")):
+                    answers.append(writer.call(*command_of_its))
+                    self.redis.cli.call("SET", MARK, token)
+            except OSError as error:
+                answers.append(error)
+        return [answer for answer in answers if answer != b"OK"]
+
     def test_let_nobody_in_without_a_password(self):
         with Resp(self.redis.port) as nobody:
             self.assert_error(nobody.call("GET", "orders:1"), "NOAUTH")

@@ -1,0 +1,212 @@
+"""docs/applications.md: the rows that say so are run here. Each application writes under token 34, then is refused under 33."""
+
+import contextlib
+import http.server
+import os
+import re
+import subprocess
+import tempfile
+import threading
+import unittest.mock
+from pathlib import Path
+
+import psycopg2
+
+from documents import blocks, shell_environment, text
+from http_gate import HttpGate
+from postgres import PgBouncer, PgGate, PostgresServer, run_sql
+from support import LOOPBACK, LiveTest, RedisServer, free_port, main
+
+PAGE = "docs/applications.md"
+PYTHON = "/usr/bin/python3"  # to which Debian's libraries belong
+
+
+def run(*command, folder=None, **environment):
+    """(status, all that it said)"""
+    done = subprocess.run(command, cwd=folder, env=shell_environment(**environment), stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False)
+    return done.returncode, done.stdout
+
+
+class Postgres(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(PostgresServer())
+        cls.server.install()
+        cls.server.user("orders")
+        cls.server.user("alice")  # whom PgBouncer's rig asks for
+        cls.server.sql("CREATE TABLE orders (id bigserial PRIMARY KEY, doc text)")
+        cls.server.sql("ALTER TABLE orders OWNER TO orders")
+        cls.gate = cls.enterClassContext(PgGate(cls.server, policy={"missing_token": "allow"}))
+        cls.url = f"postgres://orders@{LOOPBACK}:{cls.gate.port}/postgres"
+
+    def setUp(self):
+        self.addCleanup(self.server.sql, "TRUNCATE orders; DELETE FROM fencegate.marks")
+
+    def assert_fenced(self, write):
+        """`write(token)` → (status, what it said)."""
+        status, said = write(34)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(self.server.sql("SELECT resource, mark FROM fencegate.marks"), [("orders", 34)], said)
+        before = self.server.sql("SELECT * FROM orders")
+        self.assertGreater(len(before), 0, said)
+        status, said = write(33)
+        self.assertNotEqual(status, 0, said)
+        self.assertIn("token 33 of orders is below mark 34; not applied", " ".join(said.split()))
+        self.assertEqual(self.server.sql("SELECT * FROM orders"), before)
+
+    def python(self, source, token):
+        """Runs a block of the page, with this gate's address and token."""
+        return run(PYTHON, "-c", source.replace("6432", str(self.gate.port)).replace("orders=34", f"orders={token}"))
+
+    def test_pg_restore(self):
+        self.server.sql("INSERT INTO orders (doc) VALUES ('kept')")
+        with tempfile.TemporaryDirectory() as folder:
+            dump = os.path.join(folder, "dump")
+            status, said = run("pg_dump", "-Fc", "-a", "-t", "orders", "-f", dump, self.url, PGOPTIONS="-c fencing.tokens=orders=34")
+            self.assertEqual(status, 0, said)
+            self.server.sql("TRUNCATE orders")
+            self.assert_fenced(lambda token: run("pg_restore", "-a", "-t", "orders", "-d", self.url, dump,
+                                                 PGOPTIONS=f"-c fencing.tokens=orders={token}"))
+
+    def test_sqlalchemy_and_django(self):
+        for source in blocks(PAGE, "python"):
+            with self.subTest(source.split()[1]):
+                self.assert_fenced(lambda token: self.python(source, token))
+            self.server.sql("TRUNCATE orders; DELETE FROM fencegate.marks")
+
+    def test_a_program_with_options_of_its_own(self):
+        """The options that it gives itself take the place of PGOPTIONS."""
+        with unittest.mock.patch.dict(os.environ, PGOPTIONS="-c fencing.tokens=orders=34"):
+            with contextlib.closing(self.gate.connect(user="orders", options="-c statement_timeout=5s")) as untagged:
+                run_sql(untagged, "SELECT 1")
+            self.assertEqual(self.server.sql("SELECT * FROM fencegate.marks"), [])
+            with contextlib.closing(self.gate.connect(user="orders", application_name="fence:orders=34", options="-c work_mem=1MB")):
+                self.assertEqual(self.server.value("SELECT mark FROM fencegate.marks"), 34)
+
+    def test_pgloader(self):
+        def load(token):
+            with tempfile.TemporaryDirectory() as folder:
+                (shown,) = blocks(PAGE, "pgloader")
+                script = Path(folder) / "orders.load"
+                script.write_text(shown.replace("6432/app", f"{self.gate.port}/postgres").replace("orders=34", f"orders={token}"))
+                (Path(folder) / "orders.csv").write_text("7,seven\n8,eight\n")
+                return run("pgloader", str(script), folder=folder)
+        self.assert_fenced(load)
+
+    def test_pgbouncer_in_front(self):
+        """It passes application_name on, and drops the options."""
+        bouncer = self.start(PgBouncer(self.gate, user="orders", pool_mode="transaction", ignore_startup_parameters="options"))
+
+        def write(token, **tag):
+            with contextlib.closing(psycopg2.connect(host=LOOPBACK, port=bouncer.port, user="orders", dbname="postgres", **tag)) as client:
+                client.autocommit = True
+                run_sql(client, "INSERT INTO orders (doc) VALUES (%s)", str(token))
+
+        write(34, application_name="fence:orders=34")
+        write(32, options="-c fencing.tokens=orders=32")
+        with self.assertRaisesRegex(psycopg2.Error, "token 33 of orders is below mark 34"):
+            write(33, application_name="fence:orders=33")
+        self.assertEqual(self.server.sql("SELECT doc FROM orders"), [("34",), ("32",)], "the second has no token any more")
+
+
+class GitServer:
+    """A bare repository behind git's own http-backend."""
+
+    def __enter__(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.repository = Path(self._folder.name) / "orders.git"
+        git("init", "-q", "--bare", "-b", "main", str(self.repository))
+        git("-C", str(self.repository), "config", "http.receivepack", "true")
+        folder = self._folder.name
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def serve(self):
+                path, _, query = self.path.partition("?")
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                environment = os.environ | {
+                    "GIT_PROJECT_ROOT": folder, "GIT_HTTP_EXPORT_ALL": "1", "REQUEST_METHOD": self.command, "PATH_INFO": path,
+                    "QUERY_STRING": query, "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(len(body))}
+                answer = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=True).stdout
+                head, _, rest = answer.partition(b"\r\n\r\n")
+                self.send_response(200)
+                for line in head.decode().splitlines():
+                    self.send_header(*line.split(": ", 1))
+                self.send_header("Content-Length", str(len(rest)))
+                self.end_headers()
+                self.wfile.write(rest)
+
+            do_GET = do_POST = serve
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer((LOOPBACK, free_port()), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+        self._folder.cleanup()
+
+
+def git(*arguments):
+    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "a"), ("EMAIL", "a@b"))}
+    status, said = run("git", *arguments, GIT_CONFIG_GLOBAL="/dev/null", GIT_TERMINAL_PROMPT="0", **who)
+    if status != 0:
+        raise AssertionError(f"git {' '.join(arguments)}: {said}")
+    return said
+
+
+class Http(LiveTest):
+    def test_git(self):
+        server, redis = self.start(GitServer()), self.start(RedisServer())
+        gate = self.start(HttpGate(server, {"cache": f"redis://{LOOPBACK}:{redis.port}"}, self.routes()))
+        with tempfile.TemporaryDirectory() as folder:
+            git("init", "-q", "-b", "main", folder)
+            remote = f"http://{LOOPBACK}:{gate.port}/orders.git"
+
+            def push(token, note):
+                git("-C", folder, "commit", "-q", "--allow-empty", "-m", note)
+                option = re.search(r"`git -c (http\.extraHeader=\"Fencing-Token: 34\")", text(PAGE))[1].replace('"', "").replace("34", str(token))
+                return git("-C", folder, "-c", option, "push", "-q", remote, "main")
+
+            push(34, "by 34")
+            with self.assertRaisesRegex(AssertionError, "412"):
+                push(33, "late")
+            self.assertEqual(git("-C", str(server.repository), "log", "--format=%s", "main"), "by 34\n")
+            git("-C", folder, "fetch", "-q", remote)  # without a token
+
+    @staticmethod
+    def routes():
+        found = re.findall(r'\{ match: "(POST [^"]*)", resource: "([^"]*)"(, policy: \{ missing_token: allow \})? \}', text(PAGE))
+        return [{"match": match, "resource": resource} | ({"policy": {"missing_token": "allow"}} if policy else {})
+                for match, resource, policy in found]
+
+
+class Page(unittest.TestCase):
+    TESTS = {
+        "psql, pg_dump, pg_restore": ("test_applications.py", "test_pg_restore"),
+        "pg_restore of a backup": ("test_applications.py", "test_pg_restore"),
+        "SQLAlchemy": ("test_applications.py", "test_sqlalchemy_and_django"),
+        "Django": ("test_applications.py", "test_sqlalchemy_and_django"),
+        "pgloader": ("test_applications.py", "test_pgloader"),
+        "PgBouncer in front of the gate": ("test_applications.py", "test_pgbouncer_in_front"),
+        "PgBouncer behind the gate": ("test_pg_guard.py", "PgBouncer"),
+        "git over HTTP": ("test_applications.py", "test_git"),
+        "curl, wget": ("test_documents.py", '"curl"'),
+    }
+
+    def test_each_row_that_says_so_is_tested(self):
+        rows = re.findall(r"^\| (.*?) \| .* \| yes \|$", text(PAGE), re.M)
+        self.assertEqual(rows, list(self.TESTS))
+        for file, test in self.TESTS.values():
+            self.assertIn(test, (Path(__file__).parent / file).read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -89,6 +89,13 @@ class Pages(unittest.TestCase):
         for page, most in ((README, 150), ("src/README.md", 120)):
             self.assertLessEqual(len(documents.text(page).splitlines()), most, page)
 
+    def test_no_sentence_has_a_question_for_its_subject(self):
+        """Such as "Who is cut off is not waited for": name the actor."""
+        for page in documents.PAGES:
+            prose = re.sub(r"^```.*?^```$|^#.*?$|^\|[- |]+\|$", "", documents.text(page), flags=re.M | re.S)
+            wrong = [found for found in re.findall(r"(?:^|[.:;|] |- )(?:Who|What) [a-z][^.?]*[.?]", prose, re.M) if found[-1] != "?"]
+            self.assertEqual(wrong, [], page)
+
     def test_all_configurations_are_valid(self):
         checked = 0
         for page in documents.PAGES:

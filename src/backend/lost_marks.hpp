@@ -1,6 +1,6 @@
-// Marks that went back: a restored backup, a replica that was promoted. Whoever looks at all marks from time to time compares
-// what is found with what had been seen of them before the question; a mark that rises meanwhile has not gone back. Each
-// loss is news once, until the mark is known to be back. For one thread.
+// Marks that went back: a restored backup, a replica that was promoted. Whoever looks at all marks in turn, some at a time,
+// compares what is found with what had been seen of them before the question; a mark that rises meanwhile has not gone
+// back. Each loss is news once, until the mark is known to be back. For one thread.
 #pragma once
 
 #include "backend/mark_memory.hpp"
@@ -24,11 +24,12 @@ class lost_marks {
     bool news = false;
   };
 
-  // For compare(): to be taken before the question is sent.
-  [[nodiscard]] static seen_marks seen_of(const mark_memory& marks) {
+  // For compare(): to be taken before the question is sent. The marks that are next.
+  [[nodiscard]] static seen_marks some_of(mark_memory::walk& marks) {
+    auto some = marks.next(limits::marks_compared_at_once_max);
+    if (some.empty()) some = marks.next(limits::marks_compared_at_once_max);  // from the first on
     seen_marks out;
-    for (const auto& cell : marks.all())
-      if (const auto mark = cell->seen()) out.emplace(cell->resource, *mark);
+    for (const auto& cell : some) out.emplace(cell->resource, *cell->seen());
     return out;
   }
   [[nodiscard]] static std::vector<std::string> names_of(const seen_marks& seen) {
@@ -38,20 +39,21 @@ class lost_marks {
     return out;
   }
 
-  // All that are lost by this answer; what it does not call so is back. The marks learn what was found.
+  // Those that are lost by this answer; what it does not call so is back. The marks learn what was found.
   [[nodiscard]] std::vector<loss> compare(mark_memory& marks, const seen_marks& before,
                                           const std::vector<looked_mark>& found) {
     std::vector<loss> out;
-    std::set<std::string> still;
     for (const auto& one : found) {
       const auto cell = marks.cell(one.resource);
       if (one.mark) cell->saw(*one.mark);
       const auto seen = before.find(one.resource);
-      if (seen == before.end() || (one.mark && seen->second <= *one.mark)) continue;
-      const bool news = still.insert(one.resource).second && !known_.contains(one.resource);
+      if (seen == before.end() || (one.mark && seen->second <= *one.mark)) {
+        known_.erase(one.resource);
+        continue;
+      }
+      const bool news = known_.insert(one.resource).second;
       out.push_back({{one.resource, cell->seen().value_or(seen->second)}, one.mark, news});
     }
-    known_ = std::move(still);
     return out;
   }
 

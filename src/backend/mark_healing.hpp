@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,29 +26,38 @@ struct epoch_guard {
 
 class mark_healing {
  public:
-  mark_healing(epoch_guard guard, std::vector<std::shared_ptr<mark_cell>> remembered)
+  mark_healing(epoch_guard guard, mark_memory::cells remembered)
       : guard_(std::move(guard)), cells_(std::move(remembered)) {}
+  // Behind those, all that the walk comes to.
+  void and_all(mark_memory::walk rest) { rest_ = rest; }
 
   [[nodiscard]] const epoch_guard& guard() const { return guard_; }
 
   // The next mark to be raised, now under way; nullptr: enough are under way, none is left, or one has failed.
   [[nodiscard]] std::shared_ptr<mark_cell> begin_next() {
-    if (under_way_ == limits::marks_healed_at_once_max || next_ == cells_.size() || !problem_.empty()) return nullptr;
+    if (under_way_ == limits::marks_healed_at_once_max || !problem_.empty()) return nullptr;
+    if (next_ == cells_.size() && rest_) {
+      cells_ = rest_->next(limits::marks_healed_at_once_max);
+      next_ = 0;
+      if (cells_.empty()) rest_.reset();
+    }
+    if (next_ == cells_.size()) return nullptr;
     ++under_way_;
     return std::move(cells_[next_++]);
   }
-  // Those that have not begun; they never will.
-  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> take_rest() {
-    std::vector<std::shared_ptr<mark_cell>> rest(cells_.begin() + static_cast<std::ptrdiff_t>(next_), cells_.end());
-    next_ = cells_.size();
-    return rest;
+  // Those that have not begun never will: they come late, too.
+  void give_back_rest(mark_memory& marks) {
+    for (; next_ != cells_.size(); ++next_) marks.came_late(std::move(cells_[next_]));
+    if (std::exchange(rest_, std::nullopt)) marks.all_came_late();
   }
   // problem: why it could not be put back; "" = it was.
   void one_done(std::string problem) {
     --under_way_;
     if (problem_.empty()) problem_ = std::move(problem);
   }
-  [[nodiscard]] bool over() const { return under_way_ == 0 && (next_ == cells_.size() || !problem_.empty()); }
+  [[nodiscard]] bool over() const {
+    return under_way_ == 0 && ((next_ == cells_.size() && !rest_) || !problem_.empty());
+  }
   // The first one's; "" = all were put back.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
@@ -57,8 +67,9 @@ class mark_healing {
 
  private:
   epoch_guard guard_;
-  std::vector<std::shared_ptr<mark_cell>> cells_;
+  mark_memory::cells cells_;
   std::size_t next_ = 0;
+  std::optional<mark_memory::walk> rest_;
   std::size_t under_way_ = 0;
   std::size_t lost_ = 0;
   std::string problem_;

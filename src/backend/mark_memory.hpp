@@ -1,19 +1,25 @@
 // What this process has seen of the marks. Marks only rise, so a remembered mark is a sound reason to reject and to
 // notice a regression of the backend. It is never a reason to admit.
+//
+// What was seen is not forgotten: where Redis loses its marks, this memory is what puts them back. Nothing looks at all of
+// it under a lock: the memory is in many parts, by resource, and whoever wants all marks takes a few at a time.
 #pragma once
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "fence/token.hpp"
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -22,11 +28,14 @@ namespace fencegate::backend {
 // The highest mark seen of one resource. Shared by all sessions that are bound to it; any thread.
 class mark_cell {
  public:
-  explicit mark_cell(std::string resource_name)
-      : resource(std::move(resource_name)), key("fencegate:mark:{" + resource + "}") {}
+  explicit mark_cell(std::string_view name, bool is_kept = true) : key(key_of(name)), kept(is_kept) {}
+  mark_cell(const mark_cell&) = delete;
+  mark_cell& operator=(const mark_cell&) = delete;
 
-  const std::string resource;
   const std::string key;  // where the mark is kept in Redis
+  const std::string_view resource = std::string_view(key).substr(front.size(), key.size() - front.size() - 1);
+  // False: the memory was full. Were its mark lost, nobody would put it back: nothing is raised or proven for it.
+  const bool kept;
 
   [[nodiscard]] std::optional<fence::token> seen() const {
     const std::int64_t value = seen_.load();
@@ -40,6 +49,14 @@ class mark_cell {
   }
 
  private:
+  static constexpr std::string_view front = "fencegate:mark:{";
+  static std::string key_of(std::string_view name) {
+    std::string out;
+    out.reserve(front.size() + name.size() + 1);
+    out.append(front).append(name).append("}");
+    return out;
+  }
+
   std::atomic<std::int64_t> seen_{-1};
 };
 
@@ -51,26 +68,32 @@ inline void log_regression(log::event about, const mark_cell& cell, std::optiona
 
 class mark_memory {
  public:
-  [[nodiscard]] std::shared_ptr<mark_cell> cell(std::string_view resource) {
-    const std::lock_guard lock(mutex_);
-    auto& slot = cells_[std::string(resource)];
-    if (slot == nullptr) {
-      slot = std::make_shared<mark_cell>(std::string(resource));
-      auto mine = slot;
-      if (cells_.size() > limits::marks_remembered_max) forget_one_unused(mine);
-      return mine;
-    }
-    return slot;
-  }
+  using cells = std::vector<std::shared_ptr<mark_cell>>;
 
-  // Without remembering the name: peers choose it.
-  [[nodiscard]] std::optional<fence::token> seen(std::string_view resource) const {
-    const std::lock_guard lock(mutex_);
-    const auto at = cells_.find(std::string(resource));
-    return at == cells_.end() ? std::nullopt : at->second->seen();
-  }
+  explicit mark_memory(std::size_t most = limits::marks_remembered_max) : most_(most) {}
 
-  // Marks are compared or put back from all(), behind note_listing(). So when listings() has moved, between what was sent
+  // The resource's cell. Where no mark was seen, it is forgotten when nobody holds it any more: peers choose names.
+  [[nodiscard]] std::shared_ptr<mark_cell> cell(std::string_view resource);
+
+  // Without remembering the name.
+  [[nodiscard]] std::optional<fence::token> seen(std::string_view resource) const;
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+  // Goes through all marks that had been seen when it began, a few at a time. What is seen meanwhile may come, too, and
+  // one may come twice. REQUIRES: the memory lives longer.
+  class walk {
+   public:
+    explicit walk(const mark_memory& of) : of_(&of) {}
+    // About `most` of them. None: that was all, and the next ones are the first again.
+    [[nodiscard]] cells next(std::size_t most);
+
+   private:
+    const mark_memory* of_;
+    std::size_t part_ = 0, bucket_ = 0, buckets_ = 0;
+  };
+
+  // Marks are compared or put back by a walk, behind note_listing(). So when listings() has moved, between what was sent
   // and the time when the mark that it answered is in the cell, that may have come too late for it.
   [[nodiscard]] std::uint64_t listings() const { return listings_; }
   void note_listing() { ++listings_; }
@@ -82,51 +105,66 @@ class mark_memory {
   // Moves when marks are known to be lost: one that was raised meanwhile may be among them.
   [[nodiscard]] std::uint64_t losses() const { return losses_; }
   void note_loss() { ++losses_; }
+
+  struct late_marks {
+    bool all = false;
+    cells these;
+  };
   void came_late(std::shared_ptr<mark_cell> cell) {
-    const std::lock_guard lock(mutex_);
-    late_.push_back(std::move(cell));
+    const std::lock_guard lock(late_mutex_);
+    late_.these.push_back(std::move(cell));
+  }
+  void all_came_late() {
+    const std::lock_guard lock(late_mutex_);
+    late_.all = true;
   }
   [[nodiscard]] bool any_late() const {
-    const std::lock_guard lock(mutex_);
-    return !late_.empty();
+    const std::lock_guard lock(late_mutex_);
+    return late_.all || !late_.these.empty();
   }
-  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> take_late() {
-    const std::lock_guard lock(mutex_);
+  [[nodiscard]] late_marks take_late() {
+    const std::lock_guard lock(late_mutex_);
     return std::exchange(late_, {});
   }
 
-  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> all() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<mark_cell>> out;
-    out.reserve(cells_.size());
-    for (const auto& [name, cell] : cells_) out.push_back(cell);
-    return out;
-  }
-  // Some of them, about `most`. Whoever goes on with the same `place` (0 at first) gets all in turn.
-  [[nodiscard]] std::vector<std::shared_ptr<mark_cell>> some(std::size_t& place, std::size_t most) const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<mark_cell>> out;
-    const std::size_t buckets = cells_.bucket_count();
-    for (std::size_t looked = 0; looked < buckets && out.size() < most; ++looked, ++place) {
-      if (place >= buckets) place = 0;
-      for (auto at = cells_.begin(place); at != cells_.end(place); ++at) out.push_back(at->second);
-    }
-    return out;
-  }
-
  private:
-  // Forgetting is always safe: the backend decides.
-  void forget_one_unused(const std::shared_ptr<mark_cell>& keep) {
-    for (auto at = cells_.begin(); at != cells_.end(); ++at)
-      if (at->second != keep && at->second.use_count() == 1) {
-        cells_.erase(at);
-        return;
-      }
-  }
+  using pointer = std::shared_ptr<mark_cell>;
+  static std::string_view name_of(const pointer& cell) { return cell->resource; }
+  static std::string_view name_of(std::string_view name) { return name; }
+  // (Not noexcept: so the set keeps the hashes, and does not look at every cell when it grows.)
+  struct hash {
+    using is_transparent = void;
+    template <class Name>
+    std::size_t operator()(const Name& one) const {
+      return std::hash<std::string_view>()(name_of(one));
+    }
+  };
+  struct same {
+    using is_transparent = void;
+    template <class Left, class Right>
+    bool operator()(const Left& left, const Right& right) const {
+      return name_of(left) == name_of(right);
+    }
+  };
+  struct part {
+    mutable std::mutex mutex;
+    std::unordered_set<pointer, hash, same> all;
+    cells fresh;  // of these: no mark was seen, when they were looked at last
+    std::size_t looked_at = 0;
+  };
+  // So many that a part grows in a millisecond when there are ten million marks.
+  static constexpr std::size_t parts = 1024;
+  // (By other bits of the hash than the set's.)
+  static std::size_t index_of(std::string_view name) { return (hash()(name) >> 40) % parts; }
 
-  mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<mark_cell>> cells_;
-  std::vector<std::shared_ptr<mark_cell>> late_;
+  void forget_some(part& of);
+
+  const std::size_t most_;
+  std::atomic<std::size_t> size_{0};
+  std::atomic<bool> said_full_{false};
+  std::array<part, parts> parts_;
+  mutable std::mutex late_mutex_;
+  late_marks late_;
   std::atomic<std::uint64_t> listings_{0}, losses_{0};
 };
 

@@ -181,8 +181,9 @@ void pg_control::note_problem(looked_after& one, const std::string& problem) {
 // ── looking after a database ────────────────────────────────────────────────────────────────────────────────────────
 
 void pg_control::look_after(looked_after& one) {
-  auto seen = gate_.policy.mode == fence::enforcement::enforce ? lost_marks::seen_of(marks(one.name))
-                                                               : lost_marks::seen_marks();
+  if (!one.compared) one.compared.emplace(marks(one.name));
+  auto seen =
+      gate_.policy.mode == fence::enforcement::enforce ? lost_marks::some_of(*one.compared) : lost_marks::seen_marks();
   const auto names = lost_marks::names_of(seen);
   ++one.unanswered;
   auto on_marks = [self = shared_from_this(), &one, seen = std::move(seen)](const pg_result& rows) {

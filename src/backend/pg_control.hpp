@@ -78,7 +78,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
     clock::time_point next_sweep{};
     std::size_t unanswered = 0;  // of the last look and its raises, behind which others would wait for theirs
     lost_marks lost{};
-    std::optional<std::string> problem;  // of `own`, as it was logged last, "" = it is up
+    std::optional<mark_memory::walk> compared{};  // where the marks stand that are compared next
+    std::optional<std::string> problem;           // of `own`, as it was logged last, "" = it is up
   };
 
   mark_memory& marks(const std::string& database);

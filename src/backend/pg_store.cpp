@@ -160,7 +160,7 @@ pg_store::seal_result pg_store::sealed(const pg_pool::lent& link, const presente
 
 void pg_store::watch() {
   if (stopped_) return;
-  if (unanswered_ == 0) look_at_all();
+  if (unanswered_ == 0) look_at_marks();
   watch_timer_.expires_after(watch_interval);
   auto again = [self = shared_from_this()](const boost::system::error_code& cancelled) {
     if (!cancelled) self->watch();
@@ -168,8 +168,8 @@ void pg_store::watch() {
   watch_timer_.async_wait(again);
 }
 
-void pg_store::look_at_all() {
-  auto seen = lost_marks::seen_of(marks_);
+void pg_store::look_at_marks() {
+  auto seen = lost_marks::some_of(compared_);
   const auto names = lost_marks::names_of(seen);
   ++unanswered_;
   auto on_found = [self = shared_from_this(),

@@ -97,7 +97,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,
            std::function<void(fence::rejection)> give_up);
   void watch();
-  void look_at_all();
+  void look_at_marks();
   void compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found);
   void note_problem(const std::string& problem);
   [[nodiscard]] std::string named(const std::string& problem) const { return "store " + store_.name + ": " + problem; }
@@ -110,6 +110,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   std::shared_ptr<pg_pool> pool_;  // from start() on
   boost::asio::steady_timer watch_timer_;
   mark_memory marks_;
+  mark_memory::walk compared_{marks_};  // where the marks stand that are compared next
   lost_marks lost_;
   std::size_t unanswered_ = 0;          // of the last look at all marks and its raises, which take connections
   clock::time_point blocks_until_{};    // till then statements are sent between BEGIN and COMMIT, whatever they are

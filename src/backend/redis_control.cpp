@@ -57,7 +57,8 @@ redis_control::redis_control(asio::io_context& context, std::shared_ptr<redis_st
       socket_(context),
       resolver_(context),
       ticker_(context),
-      retry_(context) {}
+      retry_(context),
+      compared_(state_->marks) {}
 
 void redis_control::start(std::shared_ptr<void> unsettled) {
   rechecks_.emplace_back([unsettled = std::move(unsettled)] {});
@@ -119,7 +120,7 @@ void redis_control::lose(const std::string& why) {
   const bool was_up = up_;
   if (at_work_) {  // what it was about to put back, another thread may take for done
     doubted_ = true;
-    for (auto& cell : state_->marks.all()) state_->marks.came_late(std::move(cell));
+    state_->marks.all_came_late();
   }
   up_ = connected_ = inspecting_ = writing_ = at_work_ = false;
   put_back_.clear();

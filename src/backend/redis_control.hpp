@@ -108,6 +108,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void compare_all(const std::string& epoch);
   void compare_some(const std::string& epoch);
   void compare_more(const std::shared_ptr<comparison>& c);
+  void compare_asked(const std::shared_ptr<comparison>& c);
+  void compared(comparison& c);
   void heal_all(epoch_guard guard);
   void heal_late();
   void heal_more(const std::shared_ptr<mark_healing>& healing);
@@ -151,15 +153,15 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   std::string problem_ = "the backend has not answered yet";  // why it is not up
   std::string not_put_back_;                                  // why marks could not be, as said last
   bool connected_ = false;
-  bool inspecting_ = false;    // until healthy() or unfit(), be it that marks are put back first
-  bool server_empty_ = false;  // no key in any database, as INFO said last
-  std::string inspected_;      // which server it is, and which history of its data, as INFO said last
-  std::string proven_;         // and when it was healthy last
-  bool doubted_ = false;       // since then the epoch was another one, or a mark had gone back
-  std::size_t compared_ = 0;   // up to which place of the memory marks were compared
-  bool at_work_ = false;       // puts marks back while there is no epoch
-  std::string put_back_;       // on which server, and under which text, all of them were
-  std::string busy_;           // what the last look has shown of who is at work
+  bool inspecting_ = false;     // until healthy() or unfit(), be it that marks are put back first
+  bool server_empty_ = false;   // no key in any database, as INFO said last
+  std::string inspected_;       // which server it is, and which history of its data, as INFO said last
+  std::string proven_;          // and when it was healthy last
+  bool doubted_ = false;        // since then the epoch was another one, or a mark had gone back
+  mark_memory::walk compared_;  // where the marks stand that are compared next
+  bool at_work_ = false;        // puts marks back while there is no epoch
+  std::string put_back_;        // on which server, and under which text, all of them were
+  std::string busy_;            // what the last look has shown of who is at work
   std::chrono::steady_clock::time_point looked_{};
   std::chrono::steady_clock::duration quiet_{};  // for how long it has stayed the same
   std::string waits_for_;                        // another process, that puts marks back under this text

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <random>
-#include <span>
 #include <utility>
 
 namespace fencegate::backend {
@@ -146,52 +145,65 @@ void redis_control::settle_epoch(const std::string& healing, const std::string& 
 // it, with its epoch. Whatever is lower than it was is put back while others are served: what this process has seen, it
 // judges by. In all other looks some are compared: somebody may have deleted one.
 struct redis_control::comparison {
-  comparison(std::string of, const std::vector<std::shared_ptr<mark_cell>>& cells) : epoch(std::move(of)) {
-    for (const auto& cell : cells)
-      if (const auto mark = cell->seen()) seen.emplace_back(cell, *mark);
-  }
   const std::string epoch;
-  std::vector<std::pair<std::shared_ptr<mark_cell>, fence::token>> seen;
-  std::size_t next = 0;  // of these
-  std::vector<std::shared_ptr<mark_cell>> lost;
+  std::optional<mark_memory::walk> rest;  // all of which it is to be; nullopt: of some
+  struct one {
+    std::shared_ptr<mark_cell> cell;
+    fence::token seen;  // when it was asked for
+  };
+  std::vector<one> asked = {};
+  mark_memory::cells lost = {};
+
+  void ask(const mark_memory::cells& some) {
+    asked.clear();
+    for (const auto& cell : some) asked.push_back({cell, *cell->seen()});
+  }
 };
 
 void redis_control::compare_all(const std::string& epoch) {
   proven_.clear();
   if (std::exchange(doubted_, false)) state_->marks.note_loss();
   state_->marks.note_listing();
-  compare_more(std::make_shared<comparison>(epoch, state_->marks.all()));
+  compare_more(std::make_shared<comparison>(comparison{epoch, mark_memory::walk(state_->marks)}));
 }
 
 void redis_control::compare_some(const std::string& epoch) {
-  compare_more(std::make_shared<comparison>(epoch, state_->marks.some(compared_, limits::marks_healed_at_once_max)));
+  auto some = compared_.next(limits::marks_healed_at_once_max);
+  if (some.empty()) some = compared_.next(limits::marks_healed_at_once_max);  // from the first on
+  const auto c = std::make_shared<comparison>(comparison{epoch, std::nullopt});
+  c->ask(some);
+  compare_asked(c);
 }
 
 void redis_control::compare_more(const std::shared_ptr<comparison>& c) {
-  if (c->next == c->seen.size()) {
-    if (!c->lost.empty() && !proven_.empty()) return compare_all(c->epoch);  // of some: others may have gone with it
-    if (!c->lost.empty()) state_->marks.note_loss();
-    for (auto& cell : c->lost) state_->marks.came_late(std::move(cell));
-    // Another thread has renewed it meanwhile.
-    if (state_->look().epoch != c->epoch) return check_epoch();
-    return healthy(c->epoch);
-  }
-  const auto some =
-      std::span(c->seen).subspan(c->next, std::min(limits::marks_healed_at_once_max, c->seen.size() - c->next));
-  c->next += some.size();
+  c->ask(c->rest ? c->rest->next(limits::marks_healed_at_once_max) : mark_memory::cells());
+  compare_asked(c);
+}
+
+void redis_control::compared(comparison& c) {
+  if (!c.lost.empty() && !c.rest) return compare_all(c.epoch);  // others may have gone with it
+  if (!c.lost.empty()) state_->marks.note_loss();
+  for (auto& cell : c.lost) state_->marks.came_late(std::move(cell));
+  // Another thread has renewed it meanwhile.
+  if (state_->look().epoch != c.epoch) return check_epoch();
+  healthy(c.epoch);
+}
+
+void redis_control::compare_asked(const std::shared_ptr<comparison>& c) {
+  if (c->asked.empty()) return compared(*c);
   std::vector<std::string_view> words{"MGET", epoch_key};
-  for (const auto& [cell, seen] : some) words.emplace_back(cell->key);
-  send(words, [self = shared_from_this(), c, some](const wire::reply_value* reply) {
+  for (const auto& one : c->asked) words.emplace_back(one.cell->key);
+  send(words, [self = shared_from_this(), c](const wire::reply_value* reply) {
     if (reply == nullptr || self->only_busy(reply)) return;
-    if (reply->type != '*' || reply->elements.size() != some.size() + 1)
+    if (reply->type != '*' || reply->elements.size() != c->asked.size() + 1)
       return self->unfit("marks could not be read: " + words_of(reply));
     // All were lost meanwhile, and others put theirs back by now.
     if (reply->elements[0].text != c->epoch) return self->check_epoch();
-    for (std::size_t i = 0; i < some.size(); ++i) {
+    for (std::size_t i = 0; i < c->asked.size(); ++i) {
       // One that is no number closes its own resource.
       const auto& found = reply->elements[i + 1];
       const auto mark = fence::token::parse(found.null ? "0" : found.text);
-      if (!mark.has_error() && *mark < some[i].second) c->lost.push_back(some[i].first);
+      if (!mark.has_error() && *mark < c->asked[i].seen) c->lost.push_back(c->asked[i].cell);
     }
     self->compare_more(c);
   });

@@ -16,6 +16,20 @@ using detail::is_error;
 using detail::words_of;
 using clock = std::chrono::steady_clock;
 
+namespace {
+
+constexpr std::string_view too_many_resources = "this gate remembers the marks of no more resources";
+
+// In place of an answer of the server's.
+void refuse_too_many(const std::function<void(const wire::reply_value*)>& done) {
+  wire::reply_value refused;
+  refused.type = '-';
+  refused.text = too_many_resources;
+  done(&refused);
+}
+
+}  // namespace
+
 struct redis_control::attempt {
   std::shared_ptr<mark_cell> cell;
   fence::token wanted;
@@ -27,6 +41,7 @@ struct redis_control::attempt {
   fence::token target;  // what it writes: `wanted`, or what was seen before when the backend forgot it
   std::shared_ptr<mark_healing> healing;  // of which it is a part
   int tries = 0;
+  std::string full;  // what Redis, out of memory, has answered
   // When it was sent:
   std::uint64_t losses = 0, listings = 0;
   std::optional<fence::token> seen;
@@ -37,6 +52,7 @@ void redis_control::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, 
                           raise_callback done) {
   const auto seen = cell->seen();
   if (seen && *seen > wanted) return done({raise_outcome::kind::stale, false, seen, {}});
+  if (!cell->kept) return done({raise_outcome::kind::unavailable, false, {}, std::string(too_many_resources)});
   const auto backend = state_->look();
   if (!backend.ready) return done({raise_outcome::kind::unavailable, false, {}, backend.problem});
   auto a = std::make_shared<attempt>();
@@ -63,14 +79,22 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
   a->losses = state_->marks.losses();
   a->listings = state_->marks.listings();
   a->seen = a->cell->seen();
-  send({"EVAL", compare_and_set_mark, "2", a->cell->key, guard.key, expected, target, guard.value},
+  static const std::string when_full = std::string(allow_oom) + std::string(compare_and_set_mark);
+  send({"EVAL", a->full.empty() ? compare_and_set_mark : when_full, "2", a->cell->key, guard.key, expected, target,
+        guard.value},
        [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
 }
 
 void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
   const auto give_up = [&](std::string why) { a->done({raise_outcome::kind::unavailable, false, {}, std::move(why)}); };
   if (is_error(reply) && reply != nullptr && reply->text.starts_with("WRONGTYPE")) return broken(*a);
-  if (is_error(reply)) return give_up(words_of(reply));
+  if (is_error(reply) && reply != nullptr && reply->text.starts_with("OOM ") && a->full.empty() &&
+      a->expected == attempt::expects::this_mark) {
+    // One that is there takes no more room than it had: who comes to free memory has to raise it first.
+    a->full = words_of(reply);
+    return try_raise(a);
+  }
+  if (is_error(reply)) return give_up(reply == nullptr || a->full.empty() ? words_of(reply) : a->full);
   if (reply->type != '*' || reply->elements.empty()) return give_up("an unexpected reply");
   const std::string_view word = reply->elements[0].text;
   if (word == "set") {
@@ -145,6 +169,7 @@ void redis_control::note_regression(const attempt& a, std::optional<fence::token
 }
 
 void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
+  if (!cell->kept) return done({{}, std::string(too_many_resources)});
   if (!up_) return done({{}, problem_});
   send({"GET", cell->key}, [self = shared_from_this(), cell, listings = state_->marks.listings(),
                             done = std::move(done)](const wire::reply_value* reply) {
@@ -171,7 +196,9 @@ bool redis_control::run_checked(const std::vector<fence::claim>& claims, const s
   if (!up_ || epoch.empty()) return false;
   std::vector<std::string> keys, values;
   for (const auto& one : claims) {
-    keys.push_back(state_->marks.cell(one.resource)->key);
+    const auto cell = state_->marks.cell(one.resource);
+    if (!cell->kept) return refuse_too_many(done), true;
+    keys.push_back(cell->key);
     values.push_back(one.presented.to_string());
   }
   keys.emplace_back(epoch_key);
@@ -193,6 +220,7 @@ bool redis_control::run_raising(const presented_claims& wanted, const std::vecto
   for (const auto& [resource, presented] : wanted.claims) {
     const bool from_any = wanted.max_step <= 0 || presented.value() <= wanted.max_step;
     const auto cell = state_->marks.cell(resource);
+    if (!cell->kept) return refuse_too_many(done), true;
     keys.push_back(cell->key);
     tokens.push_back(presented.to_string());
     least.push_back(std::to_string(from_any ? 0 : presented.value() - wanted.max_step));
@@ -215,7 +243,8 @@ bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::func
   std::vector<std::shared_ptr<mark_cell>> cells;
   cells.reserve(claims.size());
   for (const auto& one : claims) cells.push_back(state_->marks.cell(one.resource));
-  const auto all = std::make_shared<bool>(true);
+  const auto kept = [](const auto& cell) { return cell->kept; };
+  const auto all = std::make_shared<bool>(std::all_of(cells.begin(), cells.end(), kept));
   for (std::size_t i = 0; i < claims.size(); ++i)
     send({"GETEX", cells[i]->key, "PERSIST"},
          [all, token = claims[i].presented.to_string()](const wire::reply_value* reply) {
@@ -264,9 +293,12 @@ void redis_control::keys_of(const std::vector<std::string>& arguments,
 
 void redis_control::heal_late() {
   auto late = state_->marks.take_late();
-  std::erase_if(late, [](const auto& cell) { return !cell->seen(); });
+  std::erase_if(late.these, [](const auto& cell) { return !cell->seen(); });
+  if (late.these.empty() && !late.all) return;
   const std::string epoch = state_->look().epoch;
-  if (!late.empty()) heal_more(std::make_shared<mark_healing>(epoch_guard{epoch_key, epoch, epoch}, std::move(late)));
+  const auto healing = std::make_shared<mark_healing>(epoch_guard{epoch_key, epoch, epoch}, std::move(late.these));
+  if (late.all) healing->and_all(mark_memory::walk(state_->marks));
+  heal_more(healing);
 }
 
 void redis_control::heal_all(epoch_guard guard) {
@@ -274,9 +306,9 @@ void redis_control::heal_all(epoch_guard guard) {
   state_->marks.note_loss();
   state_->marks.note_listing();
   if (guard.key == healing_key) static_cast<void>(state_->marks.take_late());  // they are among all
-  auto remembered = state_->marks.all();
-  std::erase_if(remembered, [](const auto& cell) { return !cell->seen(); });
-  heal_more(std::make_shared<mark_healing>(std::move(guard), std::move(remembered)));
+  const auto healing = std::make_shared<mark_healing>(std::move(guard), mark_memory::cells());
+  healing->and_all(mark_memory::walk(state_->marks));
+  heal_more(healing);
 }
 
 void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing) {
@@ -291,9 +323,8 @@ void redis_control::heal_more(const std::shared_ptr<mark_healing>& healing) {
       const bool failed = outcome.what == raise_outcome::kind::unavailable;
       const bool of_late = healing->guard().of_late();
       if (failed && of_late) marks.came_late(put_back);
-      healing->one_done(failed && !of_late ? put_back->resource + ": " + outcome.detail : std::string());
-      if (of_late && mine != self->connection_)
-        for (auto& one : healing->take_rest()) marks.came_late(std::move(one));
+      healing->one_done(failed && !of_late ? std::string(put_back->resource) + ": " + outcome.detail : std::string());
+      if (of_late && mine != self->connection_) healing->give_back_rest(marks);
       // A lost connection begins anew with everything.
       if (mine == self->connection_) self->heal_more(healing);
     };

@@ -21,6 +21,9 @@ inline constexpr std::string_view healing_busy_key = "fencegate:healing:busy";
 // would refuse a raise (a replica, NOREPLICAS, MISCONF, missing rights); and a mark that was about to expire stays. It
 // comes behind what Redis may refuse for want of memory: once a script has written, Redis does not look at that any more.
 
+// In front of a script: what it writes, Redis takes although it is out of memory (Redis 7; older ones do not read it).
+inline constexpr std::string_view allow_oom = "#!lua flags=allow-oom\n";
+
 // Compare-and-set of a mark. KEYS: mark, epoch (or healing_key). ARGV: the expected mark ("" = none), the new mark
 // ("" = only look at it), the expected epoch. Answers {'set'}, {'is', mark}, {'none'} or {'epoch'}; anything else changed
 // nothing.

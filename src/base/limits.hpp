@@ -32,6 +32,8 @@ inline constexpr std::chrono::milliseconds own_link_unused_max{400};
 inline constexpr std::chrono::seconds shared_link_pause_min{5}, shared_link_pause_max{300};
 // While a batch is under way for longer than this, nothing more is given to its link.
 inline constexpr std::chrono::milliseconds shared_batch_patience{500};
+// Where keys cannot be watched for clients that wait (a blocking pop under a tag), it is not tried again before this.
+inline constexpr std::chrono::seconds key_watch_pause{30};
 // Resource names (the contract: 1 to 200 bytes of [A-Za-z0-9_.:/-]).
 inline constexpr std::size_t resource_bytes_max = 200;
 // Resources in one fence tag.
@@ -40,8 +42,11 @@ inline constexpr std::size_t tag_resources_max = 32;
 inline constexpr std::size_t read_buffer_bytes_max = 64 * 1024;
 // Above this many unsent bytes towards a peer, the other side is not read any more; below half of it, it is again.
 inline constexpr std::size_t output_high_water_bytes = 256 * 1024;
-// A client that sends a long pipeline without reading is not deadlocked before this many bytes of replies wait for it.
-inline constexpr std::size_t output_hard_bytes = 64 * 1024 * 1024;
+// A client that sends a long pipeline before it reads is not deadlocked: beyond the high water, answers wait for it, too,
+// of all clients together about this many bytes. Above it, a client that lets the second number wait is told that no more is
+// done for it.
+inline constexpr std::size_t unread_of_process_bytes_max = 64 * 1024 * 1024;
+inline constexpr std::size_t unread_of_client_bytes = 512 * 1024;
 // Replies that one session waits for; above it the client is not read any more. Else answers of the gate's own would pile
 // up behind a command that blocks.
 inline constexpr std::size_t replies_awaited_max = 64 * 1024;
@@ -49,8 +54,10 @@ inline constexpr std::size_t replies_awaited_max = 64 * 1024;
 inline constexpr int batch_attempts_max = 8;
 // How often a compare-and-set of a mark is repeated when others raise the same mark at the same moment.
 inline constexpr int raise_attempts_max = 32;
-// Marks remembered by one gate (local memory; only ever a reason to reject).
-inline constexpr std::size_t marks_remembered_max = 100'000;
+// Resources whose marks one gate remembers (about 190 bytes each): above it, new ones are refused.
+inline constexpr std::size_t marks_remembered_max = 16'000'000;
+// Marks that are compared with a backend's by one question.
+inline constexpr std::size_t marks_compared_at_once_max = 10'000;
 // Of the marks that a backend lost: raises under way at once, so that neither buffers nor deadlines suffer; and marks that
 // the log names, the others are counted.
 inline constexpr std::size_t marks_healed_at_once_max = 256;

@@ -80,10 +80,26 @@ class gates_reader {
   template <class Gate>
   void place(section& gate, Gate& out) {
     out.name = read_name(gate);
+    read_tag(gate, out.tag);
     auto listen = gate.address("listen");
     if (!listen) return;
     out.listen = *listen;
     add_listener(report_, listeners_, {std::move(*listen), "gate " + quoted(out.name), gate.mark("listen")});
+  }
+
+  // What all connections of this listener are bound to.
+  static void read_tag(section& gate, fence::claims_list& out) {
+    bool from_listener = false;
+    gate.choice("tag_from", from_listener, words::tag_from);
+    if (from_listener && !gate.has("tag")) gate.complain("tag_from", "tag_from: listen needs the key tag");
+    if (!gate.has("tag")) return;
+    if (!gate.has("tag_from")) gate.complain("tag", "tag needs the key tag_from: listen");
+    const auto text = gate.text("tag");
+    if (!text) return;
+    if (auto claims = fence::parse_tag(*text))
+      out = std::move(*claims);
+    else
+      gate.complain("tag", "tag: " + claims.error().message);
   }
 
   template <class Gate>

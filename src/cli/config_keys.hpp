@@ -16,9 +16,11 @@ inline constexpr std::array<std::string_view, 7> process{"threads",       "busy_
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
-inline constexpr std::array<std::string_view, 26> gate{"name",
+inline constexpr std::array<std::string_view, 28> gate{"name",
                                                        "protocol",
                                                        "listen",
+                                                       "tag_from",
+                                                       "tag",
                                                        "upstream",
                                                        "password_file",
                                                        "policy",
@@ -97,6 +99,7 @@ inline constexpr std::array<word<fence::reads>, 2> reads{
     {{"pass", fence::reads::pass}, {"fence", fence::reads::fence}}};
 inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
+inline constexpr std::array<word<bool>, 1> tag_from{{{"listen", true}}};
 inline constexpr std::array<word<settings::http_unmatched>, 2> http_unmatched{
     {{"reject", settings::http_unmatched::reject}, {"pass", settings::http_unmatched::pass}}};
 inline constexpr std::array<word<settings::http_seal>, 3> seal{

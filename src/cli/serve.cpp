@@ -24,6 +24,7 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace fencegate::cli {
@@ -35,9 +36,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds watch_interval{100};
 
-// The first SIGTERM: not ready at once, but still accepting, because the application in this pod may be finishing its own
-// work; the process ends when its last client has left. After four fifths of the drain time, connections are ended at
-// their next boundary; at its end, the hard way. A second SIGTERM ends at once.
+// The first SIGTERM: not ready at once, and each connection ends at its next boundary; those at rest are at one. Where
+// there were any, the application in this pod may be finishing its own work: for a fifth of the drain time, new ones are
+// accepted and served. The process ends when its last client has left, at the latest when the drain time is over. A second
+// SIGTERM ends at once.
 class drain_watch {
  public:
   drain_watch(asio::io_context& io, milliseconds limit, metrics::process& figures,
@@ -54,27 +56,30 @@ class drain_watch {
                {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(limit_).count()}});
     figures_.draining.set(1);
     began_ = clock::now();
+    accepts_for_ = empty() ? watch_interval : limit_ / 5;
+    for (const auto& one : gates_) one->drain();
     watch();
   }
 
  private:
   void watch() {
     const auto passed = clock::now() - began_;
-    const bool empty = std::all_of(gates_.begin(), gates_.end(), [](const auto& g) { return g->connections() == 0; });
-    if (passed >= limit_ || (empty && passed >= std::min<clock::duration>(limit_, watch_interval))) {
-      if (!empty) log::write(log::level::warn, "drain_timeout reached; closing what is left");
+    if (passed >= limit_ || (empty() && passed >= accepts_for_)) {
+      if (!empty()) log::write(log::level::warn, "drain_timeout reached; closing what is left");
       io_.stop();
       return;
     }
-    if (!closing_ && passed >= limit_ * 4 / 5) {
-      closing_ = true;
-      for (const auto& one : gates_) one->drain();
-    }
+    if (passed >= accepts_for_ && std::exchange(accepting_, false))
+      for (const auto& one : gates_) one->stop_accepting();
     timer_.expires_after(watch_interval);
     auto again = [this](const boost::system::error_code& cancelled) {
       if (!cancelled) watch();
     };
     timer_.async_wait(again);
+  }
+
+  [[nodiscard]] bool empty() const {
+    return std::all_of(gates_.begin(), gates_.end(), [](const auto& g) { return g->connections() == 0; });
   }
 
   asio::io_context& io_;
@@ -83,7 +88,8 @@ class drain_watch {
   const std::vector<std::unique_ptr<gate::server>>& gates_;
   asio::steady_timer timer_;
   clock::time_point began_;
-  bool closing_ = false;
+  milliseconds accepts_for_{};
+  bool accepting_ = true;
 };
 
 bool needs_postgres(const settings::process& config) {

@@ -4,6 +4,7 @@
 #include "base/settings.hpp"
 #include "fence/policy.hpp"
 #include "fence/resource_rules.hpp"
+#include "fence/tag.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -45,6 +46,8 @@ struct timeouts {
 struct redis_gate {
   std::string name;
   address listen;
+  std::vector<fence::claim>
+      tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
   address upstream;
   credentials control;  // from the upstream URL
   fence::policy policy;
@@ -67,6 +70,8 @@ enum class guard : std::uint8_t {
 struct postgres_gate {
   std::string name;
   address listen;
+  std::vector<fence::claim>
+      tag;                       // tag_from: listen: what all its connections are bound to; empty: they bring their own
   address upstream;              // a unix socket's path is that of the socket itself, "/…/.s.PGSQL.5432"
   tls secured;                   // from the upstream URL: to the server, for clients' links and the gate's own
   credentials control;           // from the upstream URL: for the gate's own connections
@@ -124,6 +129,8 @@ struct mark_store {
 struct http_gate {
   std::string name;
   address listen;
+  std::vector<fence::claim>
+      tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
   std::optional<address> upstream;  // nullopt: no route forwards, and what matches none is rejected
   std::vector<mark_store> stores;   // those that its routes use; the gate's own is the first
   std::vector<http_route> routes;

@@ -100,4 +100,25 @@ std::optional<result<std::vector<claim>>> find_tag(std::string_view client_name)
   return found;
 }
 
+bool hides_tag(std::string_view client_name) {
+  return find_prefix(client_name, 0) != std::string_view::npos && !find_tag(client_name);
+}
+
+std::string write_tag(const claims_list& claims) {
+  std::string out;
+  for (const auto& one : claims) {
+    if (!out.empty()) out += ',';
+    out += one.resource + "=" + one.presented.to_string();
+  }
+  return out;
+}
+
+std::optional<std::string> disagreement(const claims_list& of_listener, const claims_list& brought) {
+  if (of_listener.empty()) return std::nullopt;
+  for (const auto& one : brought)
+    if (std::find(of_listener.begin(), of_listener.end(), one) == of_listener.end())
+      return "this listener's connections carry " + write_tag(of_listener) + " (tag_from: listen), and nothing else";
+  return std::nullopt;
+}
+
 }  // namespace fencegate::fence

@@ -30,4 +30,13 @@ using claims_list = std::vector<claim>;
 // outside [A-Za-z0-9_.]. nullopt: the name carries no tag. An error: it carries one that is malformed, or two that differ.
 [[nodiscard]] std::optional<result<std::vector<claim>>> find_tag(std::string_view client_name);
 
+// The name has `fence:` in it, but inside a longer word (`app_fence:orders=33`), and so carries no tag.
+[[nodiscard]] bool hides_tag(std::string_view client_name);
+
+// A listener may have a tag of its own, to which each of its connections is bound. What a client brings there must be of
+// that tag. nullopt: it is. Else what is wrong.
+[[nodiscard]] std::optional<std::string> disagreement(const claims_list& of_listener, const claims_list& brought);
+
+[[nodiscard]] std::string write_tag(const claims_list& claims);
+
 }  // namespace fencegate::fence

@@ -111,7 +111,7 @@ void claims::learn_from_memory() {
 
 std::optional<rejection> claims::refusal_of(const bound_claim& one) const {
   const auto because = [&](reason why, std::string detail = {}) {
-    return rejection{why, one.cell->resource, one.presented, one.mark, std::move(detail)};
+    return rejection{why, std::string(one.cell->resource), one.presented, one.mark, std::move(detail)};
   };
   switch (one.status) {
     case claim_status::held: return std::nullopt;
@@ -126,7 +126,7 @@ std::optional<rejection> claims::refusal_of(const bound_claim& one) const {
 rejection claims::unavailable(claim_mask mask, std::string detail) const {
   for (std::size_t i = 0; i < items_.size(); ++i)
     if ((mask >> i & 1) != 0)
-      return {reason::unavailable, items_[i].cell->resource, items_[i].presented, {}, std::move(detail)};
+      return {reason::unavailable, std::string(items_[i].cell->resource), items_[i].presented, {}, std::move(detail)};
   return {reason::unavailable, {}, {}, {}, std::move(detail)};
 }
 
@@ -149,9 +149,9 @@ void claims::reject(const fence::policy& rules, rejection why, verdict& out) con
   if (!place) place = std::move(why);
 }
 
-void claims::need_resource(const std::string& resource, const fence::policy& rules, bool read, verdict& out) const {
+void claims::need_resource(std::string_view resource, const fence::policy& rules, bool read, verdict& out) const {
   if (read && rules.read == fence::reads::pass) return;
-  if (unusable_) return reject(rules, {unusable_->why, resource, {}, {}, unusable_->detail}, out);
+  if (unusable_) return reject(rules, {unusable_->why, std::string(resource), {}, {}, unusable_->detail}, out);
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].cell->resource != resource) continue;
     const claim_mask mask = claim_mask{1} << i;
@@ -163,7 +163,7 @@ void claims::need_resource(const std::string& resource, const fence::policy& rul
     return;
   }
   if (read || rules.missing == fence::missing_token::allow) return;
-  reject(rules, {reason::missing, resource, {}, {}, {}}, out);
+  reject(rules, {reason::missing, std::string(resource), {}, {}, {}}, out);
 }
 
 void claims::need_tag(bool read, verdict& out, bool any_key) const {

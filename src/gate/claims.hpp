@@ -100,7 +100,7 @@ class claims {
  private:
   template <class Predicate>
   [[nodiscard]] claim_mask where(Predicate is) const;
-  void need_resource(const std::string& resource, const fence::policy& rules, bool read, verdict& out) const;
+  void need_resource(std::string_view resource, const fence::policy& rules, bool read, verdict& out) const;
   // `any_key`: it may touch keys that nobody has told; what some key's rules enforce is enforced.
   void need_tag(bool read, verdict& out, bool any_key = false) const;
   void reject(const fence::policy& rules, fence::rejection why, verdict& out) const;

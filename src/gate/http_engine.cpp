@@ -6,6 +6,7 @@
 #include "gate/http_words.hpp"
 #include "gate/rejection_log.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -21,7 +22,8 @@ http_engine::http_engine(http_host& host, const settings::http_gate& gate, const
       plan_(plan),
       figures_(figures),
       client_(std::move(client)),
-      fence_fields_{gate.token_header, fence::other_token_header} {}
+      fence_fields_{gate.token_header, fence::other_token_header},
+      tag_of_listener_(fence::write_tag(gate.tag)) {}
 
 bool http_engine::blocked() const {
   return phase_ == phase::judging || phase_ == phase::connecting || awaits_upstream();
@@ -104,12 +106,21 @@ bool http_engine::read_head(std::string_view bytes) {
   if (framing.has_error()) return wrong(framing.error());
   framing_ = *framing;
   if (auto hop = wire::read_request_hop(request_, fence_fields_, hop_); hop.has_error()) return wrong(hop.error());
+  bring_tag_of_listener();
   if (auto target = wire::parse_http_target(request_.method, request_.target, request_.host, target_);
       target.has_error())
     return wrong(target.error());
   keep_alive_ = hop_.keep_alive;
   request_body_.begin(framing_, framing_.what);
   return true;
+}
+
+// tag_from: listen: a request without a token carries the listener's, for who is behind the gate, too.
+void http_engine::bring_tag_of_listener() {
+  if (gate_.tag.empty()) return;
+  const auto carries_one = [this](const header_field& one) { return looks_like_any(one.name, fence_fields_); };
+  if (std::none_of(request_.fields.begin(), request_.fields.end(), carries_one))
+    request_.fields.push_back({gate_.token_header, tag_of_listener_});
 }
 
 bool http_engine::is_read() const {
@@ -165,6 +176,8 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
   auto [claims, why] = read_claims(request_.fields, gate_.token_header, resource,
                                    !is_read() && rules.missing != fence::missing_token::allow);
   claims_ = std::move(claims);
+  if (auto other = fence::disagreement(gate_.tag, claims_); other && !why)
+    why = rejection{reason::malformed, resource, {}, {}, std::move(*other)};
   if (!why) {
     for (const auto& one : claims_)
       if (one.resource == resource) presented_ = one.presented;

@@ -95,6 +95,7 @@ class http_engine {
   [[nodiscard]] bool step();
   [[nodiscard]] bool step_head();
   [[nodiscard]] bool read_head(std::string_view bytes);
+  void bring_tag_of_listener();
   void begin_request();
   [[nodiscard]] bool is_read() const;
   void serve_route(const fence::route_match& match);
@@ -143,6 +144,7 @@ class http_engine {
   metrics::gate& figures_;
   const std::string client_;
   const std::array<std::string_view, 2> fence_fields_;
+  const std::string tag_of_listener_;  // "" = it has none
   phase phase_ = phase::head;
   bool pumping_ = false;
   bool draining_ = false;

@@ -94,6 +94,8 @@ void http_engine::serve_marks() {
   if (asked.why) return reject(*asked.why);
   if (asked.refused != 0) return refuse(asked.refused, asked.detail);
   claims_ = asked.claims;
+  if (auto other = fence::disagreement(gate_.tag, claims_); other && asked.raises)
+    return reject({fence::reason::malformed, asked.resource, {}, {}, std::move(*other)});
   phase_ = phase::judging;
   auto on_answer = [this, asked](const fence_answer& answered) {
     if (answered.why) {

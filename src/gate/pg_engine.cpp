@@ -110,6 +110,10 @@ void pg_engine::open(const wire::pg_opening& opening) {
   };
   brought_name_ = brings_name(opening);
   auto claims = claims_of(opening);
+  if (const auto other = claims ? fence::disagreement(gate_.tag, *claims) : std::nullopt)
+    claims = error{*other};
+  else if (claims && !gate_.tag.empty())
+    claims = gate_.tag;
   if (!claims) {
     if (refuse({reason::malformed, {}, {}, {}, claims.error().message})) return;
     claims = claims_list{};

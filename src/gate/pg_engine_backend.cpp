@@ -1,5 +1,6 @@
 // What the server sends to a client that is served: messages are framed and moved; a few are read.
 #include "base/limits.hpp"
+#include "gate/hidden_tag.hpp"
 #include "gate/pg_engine.hpp"
 
 #include <algorithm>
@@ -166,7 +167,7 @@ void pg_engine::take_tag_of_name() {
   wanted_.clear();
   wanted_malformed_.clear();
   const auto tag = fence::find_tag(application_name_);
-  if (!tag) return;
+  if (!tag) return warn_of_hidden_tag(gate_.name, application_name_);
   if (!*tag)
     wanted_malformed_ = "application_name: " + tag->error().message;
   else if (application_name_.size() >= name_bytes_max && fence::is_resource_byte(application_name_.back()))

@@ -37,6 +37,7 @@ redis_engine::redis_engine(engine_host& host, const settings::redis_gate& gate, 
 void redis_engine::on_client_bytes() { resume(); }
 
 void redis_engine::on_timer() {
+  if (!std::exchange(poll_sleeps_, false)) return;
   if (phase_ == phase::waiting) phase_ = armed_mask_ != 0 ? phase::armed : phase::open;
   resume();
 }
@@ -49,23 +50,10 @@ void redis_engine::resume() {
   pump();
 }
 
-bool redis_engine::at_rest() const {
-  return from_client.empty() && to_client.empty() && expectations_.empty() && batch_.commands.empty() &&
-         large_ == nullptr && !client_watching_ && (phase_ == phase::open || phase_ == phase::armed);
-}
-
-bool redis_engine::waits_on_purpose() const {
-  return !expectations_.empty() || subscriptions_ > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
-         phase_ == phase::batch || phase_ == phase::shared;
-}
-
-bool redis_engine::may_block_in_server() const {
-  return std::any_of(expectations_.begin(), expectations_.end(), [](const expectation& e) { return e.may_block; });
-}
-
 void redis_engine::pump() {
   pumping_ = true;
   blocked_ = false;
+  turned_away_ = turned_away_ || host_.turns_away();
   while (!closing_ && !input_over_) {
     again_ = false;
     if (large_ != nullptr) {
@@ -77,7 +65,7 @@ void redis_engine::pump() {
       blocked_ = !from_client.empty();
       break;
     }
-    if (from_client.empty()) break;
+    if (from_client.empty() || (turned_away_ && !batch_.commands.empty())) break;
     const bool stranger = !signed_in_ && !serves_others_ && host_.picture().wants_auth;
     decoder_.arguments_max = stranger ? limits::resp_stranger_arguments_max : limits::resp_arguments_max;
     decoder_.bulk_bytes_max = stranger ? limits::resp_stranger_bulk_bytes_max : limits::resp_bulk_bytes_max;
@@ -98,6 +86,10 @@ void redis_engine::pump() {
       continue;
     }
     consumed_ = decoded.consumed;
+    if (turned_away_ && phase_ != phase::monitor) {
+      turn_away(request_);
+      continue;
+    }
     if (step(request_) == progress::blocked && !again_) {
       blocked_ = true;
       break;

@@ -38,9 +38,15 @@ class redis_engine : private redis_engine_parts {
   std::string to_client;
   std::string to_backend;
 
+  // Where the listener has a tag. Once, when the link to the server is there.
+  void bind_to_listener();
   void on_client_bytes();
   void on_backend_bytes();
   void on_timer();
+  // Something may have come under the keys for which it waits.
+  void on_key() { on_timer(); }
+  // It does, or is about to look again.
+  [[nodiscard]] bool waits_for_keys() const { return poll_since_.has_value(); }
   // What became of the write that the host has shared: Redis' answer, or nullopt: certainly not applied, and to be sent on
   // this link.
   void on_shared(std::optional<std::string_view> answer);
@@ -57,6 +63,15 @@ class redis_engine : private redis_engine_parts {
   // The world outside has moved (an asynchronous answer, room in a buffer): go on where it stopped.
   void resume();
 
+  // The client gets no more than rejections: it reads nothing (redis_engine_unread.cpp).
+  [[nodiscard]] bool turned_away() const { return turned_away_; }
+  // And has all of them.
+  [[nodiscard]] bool has_said_all() const {
+    return from_client.empty() && to_client.empty() && expectations_.empty() && large_ == nullptr;
+  }
+  // Has to_client been sent, there may be more. True: there was.
+  [[nodiscard]] bool say_more();
+
   // The backend has closed the connection.
   void end() { closing_ = true; }
   // Nothing more will be read or sent but to_client; then the connection ends.
@@ -67,12 +82,12 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] bool input_over() const { return input_over_; }
   // At a boundary: nothing is in flight or half-said; the connection may be closed without loss.
   [[nodiscard]] bool at_rest() const;
+  // The connection may be closed without loss: it is at rest, or waits for others and has asked for nothing else.
+  [[nodiscard]] bool may_end() const;
   // The client waits for something of its own making (a blocking command, a subscription): not idle.
   [[nodiscard]] bool waits_on_purpose() const;
-  // It waits for somebody else, and nothing was sent: there is nothing to finish for a client that has gone.
-  [[nodiscard]] bool may_block() const {
-    return phase_ == phase::waiting || phase_ == phase::monitor || subscriptions_ > 0;
-  }
+  // It waits for other clients, and nothing was sent: there is nothing to finish for a client that has gone.
+  [[nodiscard]] bool may_block() const { return polling() || phase_ == phase::monitor || subscriptions_ > 0; }
   // A bare command may be waiting in the server, whatever was sent behind it.
   [[nodiscard]] bool may_block_in_server() const;
   // A blocking write found nothing, and is to be tried again.
@@ -116,6 +131,10 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] bool quiet();
   void leave_armed();
 
+  // ── clients that do not read (redis_engine_unread.cpp)
+  void turn_away(const wire::request& r);
+  [[nodiscard]] static std::string turned_away_text();
+
   // ── writes (redis_engine_write.cpp)
   progress step_write(const wire::request& r, const backend::command_spec& spec);
   progress step_fenced(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
@@ -151,6 +170,12 @@ class redis_engine : private redis_engine_parts {
   std::size_t mark_used(claim_mask required);
   void wait_and_poll();
   void rewind_batch();
+
+  // ── the listener's tag (redis_engine_listener.cpp)
+  [[nodiscard]] const fence::claims_list& tag_of_listener() const;
+  void bind(const fence::claims_list& tag);
+  void unbind();
+  [[nodiscard]] std::optional<fence::rejection> refusal_of_tag(const fence::claims_list& brought) const;
 
   // ── raising (redis_engine_raise.cpp)
   [[nodiscard]] bool raise_pending(claim_mask mask);
@@ -256,6 +281,7 @@ class redis_engine : private redis_engine_parts {
   phase phase_ = phase::open;
   bool closing_ = false;
   bool blocked_ = false;
+  bool turned_away_ = false;
   bool pumping_ = false;
   wire::request_decoder decoder_;
   wire::request request_;
@@ -340,8 +366,10 @@ class redis_engine : private redis_engine_parts {
   std::optional<std::chrono::steady_clock::time_point> poll_since_;
   std::chrono::milliseconds poll_delay_{0};
   std::optional<std::chrono::milliseconds> poll_timeout_;  // 0 = for ever
-  bool poll_batch_ = false;                                // the batch is one blocking command
-  bool poll_again_ = false;                                // it found nothing
+  std::vector<std::string> poll_keys_;
+  bool poll_sleeps_ = false;  // until the timer, or until something comes
+  bool poll_batch_ = false;   // the batch is one blocking command
+  bool poll_again_ = false;   // it found nothing
 
   change change_;
   std::string held_reply_;

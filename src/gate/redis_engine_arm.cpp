@@ -208,7 +208,7 @@ void redis_engine::heal() {
     cell->saw(claims_.items()[i].rules.equal == fence::equal_token::reject ? cell->seen().value_or(fence::token())
                                                                            : claims_.items()[i].presented);
     host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
-      if (!reading.detail.empty()) arm_error_ = "the mark of " + cell->resource + ": " + reading.detail;
+      if (!reading.detail.empty()) arm_error_ = "the mark of " + std::string(cell->resource) + ": " + reading.detail;
       one_done();
     });
   }

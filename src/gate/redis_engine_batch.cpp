@@ -9,7 +9,9 @@ namespace fencegate::gate {
 
 namespace {
 
-constexpr std::chrono::milliseconds poll_delay_min{2}, poll_delay_max{50};
+constexpr std::chrono::milliseconds poll_delay_min{2}, poll_delay_max{250};
+// Where somebody says when something comes. So soon it is noticed that nobody has, and that the mark has risen meanwhile.
+constexpr std::chrono::milliseconds poll_delay_watched{2'000};
 // A user who may SET but not MSET has one refusal in so many batches.
 constexpr int batches_unmerged = 64;
 
@@ -182,13 +184,15 @@ void redis_engine::wait_and_poll() {
   // Healing: the command goes on behind it, or has gone on already.
   if ((phase_ != phase::armed && phase_ != phase::open) || !poll_since_) return;
   phase_ = phase::waiting;
-  poll_delay_ = std::clamp(poll_delay_ + poll_delay_ / 2, poll_delay_min, poll_delay_max);
-  auto delay = poll_delay_;
+  const bool watched = host_.wait_for_keys(database_, poll_keys_);
+  if (!watched) poll_delay_ = std::clamp(poll_delay_ + poll_delay_ / 2, poll_delay_min, poll_delay_max);
+  auto delay = watched ? poll_delay_watched : poll_delay_;
   if (poll_timeout_ && poll_timeout_->count() != 0) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(*poll_since_ + *poll_timeout_ - host_.now());
-    delay = std::clamp(left, std::chrono::milliseconds(1), poll_delay_);
+    delay = std::clamp(left, std::chrono::milliseconds(1), delay);
   }
+  poll_sleeps_ = true;
   host_.set_timer(delay);
 }
 

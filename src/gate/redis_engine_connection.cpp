@@ -1,4 +1,5 @@
 // Commands that change what the connection is: each is a barrier, sent alone, and its reply decides.
+#include "gate/hidden_tag.hpp"
 #include "gate/redis_engine.hpp"
 
 #include <charconv>
@@ -114,6 +115,7 @@ void redis_engine::on_state_reply() {
   if (!ok && change_.authenticates) private_ = true;
   if (change_.name) {
     const auto tag = fence::find_tag(*change_.name);
+    if (!tag) warn_of_hidden_tag(gate_.name, *change_.name);
     if (tag && !ok) {
       // Clients that ignore this error go on; their writes must not pass as untagged.
       claims_.bind_unusable(reason::missing,
@@ -122,8 +124,11 @@ void redis_engine::on_state_reply() {
     } else if (tag && tag->has_error()) {
       claims_.bind_unusable(reason::malformed, tag->error().message);
       return answer_binding({});
+    } else if (const auto other = tag ? refusal_of_tag(**tag) : std::nullopt) {
+      claims_.bind_unusable(reason::malformed, other->detail);
+      return answer_binding({});
     } else if (tag) {
-      claims_.bind(**tag, marks_);
+      bind(**tag);
       phase_ = phase::waiting;
       return raise_claims([this, asked = **tag] {
         phase_ = phase::open;
@@ -177,7 +182,7 @@ void redis_engine::reset_state() {
   subscribing_ = 0;
   channels_.clear();
   reply_off_ = skip_next_ = false;
-  claims_.clear();
+  unbind();
   replay_.clear();
   armed_mask_ = 0;
   arm_error_.clear();

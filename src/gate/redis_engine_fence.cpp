@@ -35,7 +35,7 @@ redis_engine::progress redis_engine::step_fence(const wire::request& r) {
   if (wire::iequals(what, "MARK")) return fence_mark(r);
   if (wire::iequals(what, "CALL")) return fence_call(r);
   if (wire::iequals(what, "CLEAR") && r.arguments.size() == 2) {
-    claims_.clear();
+    unbind();
     reply_local("+OK\r\n");
     return progress::taken;
   }
@@ -83,9 +83,15 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
     }
     wanted.push_back({std::string(a[i]), *presented});
   }
+  if (const auto other = refusal_of_tag(wanted)) {
+    claims_.bind_unusable(other->why, other->detail);
+    reject(*other, "fence|set");
+    return progress::taken;
+  }
   if (!authenticated()) return block();
+  if (!tag_of_listener().empty()) unbind();
   for (const auto& one : wanted)
-    if (!claims_.set(one, marks_)) {
+    if (tag_of_listener().empty() && !claims_.set(one, marks_)) {
       reject(malformed("too many resources on one connection"), "fence|set");
       return progress::taken;
     }
@@ -137,7 +143,7 @@ redis_engine::progress redis_engine::fence_mark(const wire::request& r) {
     muted_ = muted;
     std::string out = protocol_ == 3 ? "_\r\n" : "$-1\r\n";
     if (!reading.detail.empty()) {
-      out = fence::redis_error({reason::unavailable, cell->resource, {}, {}, reading.detail});
+      out = fence::redis_error({reason::unavailable, std::string(cell->resource), {}, {}, reading.detail});
     } else if (reading.mark) {
       out.clear();
       append_bulk(out, reading.mark->to_string());
@@ -154,6 +160,10 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   const auto presented = a.size() > 3 ? fence::token::parse(a[3]) : result<fence::token>(error{"no token"});
   if (a.size() < 5 || presented.has_error() || !fence::is_resource_name(a[2])) {
     reject(malformed("use FENCE CALL resource token command [argument ...]"), "fence|call");
+    return progress::taken;
+  }
+  if (const auto other = refusal_of_tag({{std::string(a[2]), *presented}})) {
+    reject(*other, "fence|call");
     return progress::taken;
   }
   // Without the server's table nobody knows what a command does.
@@ -243,7 +253,7 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, const 
     // Only reads come here under a used token.
     if (under.back()->rules.equal == fence::equal_token::reject && under.back()->status != claim_status::used) {
       reject({reason::refused,
-              under.back()->cell->resource,
+              std::string(under.back()->cell->resource),
               under.back()->presented,
               {},
               "with equal_token: reject this command cannot stand here; put it behind MULTI"},

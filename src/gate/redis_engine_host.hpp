@@ -37,12 +37,16 @@ class engine_host {
   virtual void keys_of(const std::vector<std::string>& arguments,
                        std::function<void(std::optional<std::vector<std::string>>)> done) = 0;
   virtual void recheck(std::function<void()> done) = 0;
+  // Nothing was found under these keys. True: on_key() comes when that may have changed, at the latest soon behind it.
+  [[nodiscard]] virtual bool wait_for_keys(int /*database*/, const std::vector<std::string>& /*keys*/) { return false; }
   // on_timer() comes once, after the delay.
   virtual void set_timer(std::chrono::milliseconds delay) = 0;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
   // One whole write, to be sent behind the same proof on a link that others use, too. True: on_shared() tells what became
   // of it, and is not called before this returns.
   [[nodiscard]] virtual bool share(const likeness& /*mine*/, std::string_view /*command*/) { return false; }
+  // So many answers wait for the client that nothing more is to be done for it.
+  [[nodiscard]] virtual bool turns_away() const { return false; }
   // One line in the log, and counted.
   virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
 };

@@ -92,6 +92,7 @@ bool redis_engine::decide_large() {
   l.name = l.spec->name.empty() ? arguments[0].head.substr(0, 64) : l.spec->name;
   private_ = private_ || l.spec->stays_with_connection;
   l.table = host_.picture().commands;
+  if (turned_away_) return swallow_large(turned_away_text(), false);
   // Its subcommand decides what it is.
   if (l.spec->role == refused) return refuse_large({reason::refused, {}, {}, {}, refusal_text(*l.spec)});
   if (l.spec->container && !has_second)

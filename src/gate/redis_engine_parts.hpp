@@ -66,7 +66,8 @@ struct redis_engine_parts {
     awaits what;
     bool muted = false;
     std::uint32_t n = 1;
-    bool may_block = false;  // a bare command that the server may answer only when somebody else has acted
+    bool may_block = false;    // a bare command that the server may answer only when somebody else has acted
+    bool turned_away = false;  // local: its text is for `n` commands
   };
   enum class sink : std::uint8_t { client, drop, capture };
   enum class progress : std::uint8_t { taken, blocked };

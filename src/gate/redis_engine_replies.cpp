@@ -337,8 +337,12 @@ void redis_engine::pop_expectation() {
 
 void redis_engine::flush_locals() {
   while (!expectations_.empty()) {
-    const auto& front = expectations_.front();
+    auto& front = expectations_.front();
     if (front.what == awaits::local) {
+      for (; front.n > 1 && !front.muted; --front.n) {
+        if (to_client.size() > limits::output_high_water_bytes) return;  // say_more() goes on
+        to_client += locals_.front();
+      }
       if (!front.muted) to_client += locals_.front();
       locals_.pop_front();
     } else if (front.what == awaits::close) {

@@ -105,7 +105,7 @@ const likeness& redis_engine::my_likeness() {
   std::string name = "fencegate-shared;fence:";
   for (const auto& one : claims_.items()) {
     if (&one != &claims_.items().front()) name += ',';
-    name += one.cell->resource + "=" + one.digits;
+    name.append(one.cell->resource).append("=").append(one.digits);
   }
   add(std::string_view("CLIENT"), std::string_view("SETNAME"), name);
   add(std::string_view("INFO"), std::string_view("server"));

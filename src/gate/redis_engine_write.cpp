@@ -107,6 +107,8 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
     poll_since_ = now;
     poll_delay_ = std::chrono::milliseconds(0);
     poll_timeout_ = blocking_timeout(r.arguments);
+    poll_keys_.clear();
+    for (const std::size_t at : keys_) poll_keys_.emplace_back(r.arguments[at]);
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
       if (poll_timeout_ && (verdict.required >> i & 1) != 0 &&
           claims_.items()[i].rules.equal == fence::equal_token::reject) {

@@ -1,6 +1,7 @@
 #include "gate/redis_server.hpp"
 
 #include "backend/redis_state.hpp"
+#include "gate/redis_key_watch.hpp"
 #include "gate/redis_session.hpp"
 
 namespace fencegate::gate {
@@ -16,7 +17,10 @@ class redis_sessions final : public protocol_shard {
   std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
     return std::make_shared<redis_session>(common_, std::move(client), std::move(client_address), std::move(ended));
   }
-  void stop() override { common_.control->stop(); }
+  void stop() override {
+    common_.control->stop();
+    if (common_.key_watch != nullptr) common_.key_watch->stop();
+  }
 
  private:
   redis_shard common_;

@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "gate/redis_key_watch.hpp"
 
 #include <boost/asio/error.hpp>
 
@@ -36,6 +37,7 @@ void redis_session::on_started() {
     if (!linked) return on_connect_failed("cannot connect to Redis: " + linked.error().message);
     connected_ = true;
     link_used_ = std::chrono::steady_clock::now();
+    engine_.bind_to_listener();
     after_event();
   };
   dial(shard_.picture.endpoints, std::move(on_connected));
@@ -56,20 +58,25 @@ bool redis_session::wants_client() const {
   if (!connected_ || client_.ended || engine_.input_over() || engine_.closing()) return false;
   if (backend_.unsent(engine_.to_backend) > limits::output_high_water_bytes) return false;
   if (engine_.blocked()) return engine_.from_client.size() < read_ahead_bytes;
-  if (client_.unsent(engine_.to_client) > limits::output_hard_bytes) return false;
-  if (engine_.replies_awaited() > limits::replies_awaited_max) return false;
+  const bool turned_away = engine_.turned_away() || turns_away();  // its rejections take no room
+  if (!turned_away && engine_.replies_awaited() > limits::replies_awaited_max) return false;
   return engine_.from_client.size() < limits::command_buffered_bytes_max + limits::resp_line_bytes_max;
 }
 
 // A client that sends a long pipeline before it reads an answer would deadlock with a gate that stopped for its answers:
-// while the client's bytes pile up, answers may, too, up to a hard limit.
+// while the client's bytes pile up, answers may, too, as long as the process has room for them.
 bool redis_session::wants_backend() const {
   if (!connected_ || backend_.ended || engine_.closing()) return false;
   const std::size_t waiting = client_.unsent(engine_.to_client);
   if (waiting <= limits::output_high_water_bytes) return true;
   const bool piles_up =
       engine_.from_client.size() >= read_ahead_bytes || engine_.replies_awaited() > limits::replies_awaited_max;
-  return piles_up && waiting <= limits::output_hard_bytes;
+  if (!piles_up) return false;
+  return waiting <= limits::unread_of_client_bytes || !unread_bytes::far_too_many();
+}
+
+bool redis_session::turns_away() const {
+  return unread_bytes::too_many() && client_.unsent(engine_.to_client) > limits::unread_of_client_bytes;
 }
 
 void redis_session::on_backend_bytes(std::string_view bytes) {
@@ -79,15 +86,16 @@ void redis_session::on_backend_bytes(std::string_view bytes) {
 }
 
 void redis_session::on_client_bytes(std::string_view bytes) {
-  const bool first_bytes = engine_.from_client.empty();
   engine_.from_client.append(bytes);
+  const std::size_t unread = engine_.from_client.size();
+  const bool first_bytes = unread == bytes.size();
   if (!connect_problem_.empty()) {
     engine_.fail_all(connect_problem_);
     return;
   }
   last_heard_ = read_at_;
   engine_.on_client_bytes();
-  if (first_bytes || !engine_.half_read()) began_ = last_heard_;
+  if (first_bytes || engine_.from_client.size() < unread) began_ = last_heard_;
 }
 
 void redis_session::on_end(peer& of, const boost::system::error_code& why) {
@@ -121,10 +129,15 @@ void redis_session::after_event() {
       backend_.socket.shutdown_send();
     }
   }
-  if (client_.send(engine_.to_client)) return close();
+  do {
+    if (client_.send(engine_.to_client)) return close();
+  } while (engine_.to_client.empty() && engine_.say_more());
+  unread_.note(client_.unsent(engine_.to_client));
   if (engine_.closing() && engine_.to_client.empty()) return close();
+  if (engine_.turned_away() && engine_.has_said_all()) return close();
+  if (waits_for_keys_ && !engine_.waits_for_keys()) stop_waiting();
   if (client_.ended && (engine_.at_rest() || engine_.polling())) return close();
-  if (draining_ && engine_.at_rest()) return close();
+  if (draining_ && engine_.may_end()) return close();
   engine_.from_client.release();
   read_on();
 }
@@ -134,24 +147,28 @@ void redis_session::after_event() {
 void redis_session::on_tick(time_point at) {
   if (closed_) return;
   if (const auto link = shared_) link->on_tick(at);
+  if (waits_for_keys_) shard_.key_watch->on_tick(at);
   if (closed_) return;
   const auto& times = shard_.state->gate.limits_time;
   if (!connected_ && connect_problem_.empty() && over(began_, times.connect, at))
     return on_connect_failed("connecting to Redis took too long");
   if (client_.stalled() && over(client_.stalled_since, times.write, at)) return close();
   if (backend_.stalled() && over(backend_.stalled_since, times.write, at)) return close();
+  if (!wants_client()) began_ = at;  // the rest of a command comes when the gate reads again
   if (engine_.half_read() && !engine_.streaming() && over(began_, times.head, at)) return close();
   if (!engine_.waits_on_purpose() && over(last_heard_, times.idle, at)) return close();
   if (client_.ended && over(client_ended_, finish_after_end, at)) return close();
+  if (turns_away()) after_event();  // others have taken the room: it is read now, to be turned away
 }
 
 void redis_session::drain() {
   draining_ = true;
-  if (!closed_ && engine_.at_rest()) close();
+  if (!closed_ && engine_.may_end()) close();
 }
 
 void redis_session::on_close() {
   cancel_timer();
+  stop_waiting();
   if (shared_ != nullptr) shared_->leave();
   shared_ = nullptr;
 }
@@ -184,6 +201,24 @@ bool redis_session::share(const likeness& mine, std::string_view command) {
   if (!shared_->send(command, self, last_heard_)) return false;
   read_at_ = {};
   return true;
+}
+
+bool redis_session::wait_for_keys(int database, const std::vector<std::string>& keys) {
+  if (shard_.key_watch == nullptr) shard_.key_watch = std::make_shared<redis_key_watch>(shard_);
+  waits_for_keys_ = true;
+  return shard_.key_watch->wait(*this, database, keys);
+}
+
+void redis_session::on_key() {
+  if (closed_) return;
+  const auto self = shared_from_this();
+  before_event();
+  engine_.on_key();
+  after_event();
+}
+
+void redis_session::stop_waiting() {
+  if (std::exchange(waits_for_keys_, false)) shard_.key_watch->leave(*this);
 }
 
 void redis_session::report(const fence::rejection& why, std::string_view command, bool monitor) {

@@ -2,11 +2,13 @@
 // in both directions. It decides nothing about commands.
 #pragma once
 
+#include "gate/key_waiters.hpp"
 #include "gate/redis_engine.hpp"
 #include "gate/redis_host.hpp"
 #include "gate/redis_shared_link.hpp"
 #include "gate/relay_session.hpp"
 #include "gate/shared_writes.hpp"
+#include "gate/unread_bytes.hpp"
 
 #include <memory>
 #include <optional>
@@ -15,7 +17,10 @@
 
 namespace fencegate::gate {
 
-class redis_session final : public relay_session, public redis_host<redis_session>, public shared_writer {
+class redis_session final : public relay_session,
+                            public redis_host<redis_session>,
+                            public shared_writer,
+                            private key_waiter {
  public:
   redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended);
 
@@ -27,8 +32,14 @@ class redis_session final : public relay_session, public redis_host<redis_sessio
 
   // engine_host
   [[nodiscard]] bool share(const likeness& mine, std::string_view command) override;
+  [[nodiscard]] bool turns_away() const override;
+  [[nodiscard]] bool wait_for_keys(int database, const std::vector<std::string>& keys) override;
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
   void on_timer() { engine_.on_timer(); }
+
+  // key_waiter
+  void on_key() override;
+  void stop_waiting();
 
   // shared_writer
   void on_shared(std::optional<std::string_view> answer) override;
@@ -50,6 +61,8 @@ class redis_session final : public relay_session, public redis_host<redis_sessio
   void on_connect_failed(const std::string& why);
 
   redis_engine engine_;
+  unread_bytes unread_;
+  bool waits_for_keys_ = false;
   std::shared_ptr<redis_shared_link> shared_;
   bool connected_ = false;
   std::string connect_problem_;

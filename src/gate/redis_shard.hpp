@@ -17,6 +17,7 @@
 namespace fencegate::gate {
 
 class redis_shared_link;
+class redis_key_watch;
 
 struct redis_shard {
   redis_shard(boost::asio::io_context& io, std::shared_ptr<backend::redis_state> backend_state, rejection_log& log)
@@ -34,6 +35,8 @@ struct redis_shard {
   poller& sockets;
   // By what opens them; each lives as long as one of its writers.
   std::map<std::string, std::weak_ptr<redis_shared_link>, std::less<>> shared_links;
+
+  std::shared_ptr<redis_key_watch> key_watch;  // once somebody has waited
 
   backend::redis_state::picture picture;
   std::uint64_t picture_version = 0;

@@ -132,6 +132,7 @@ result<void> server::listen() {
 }
 
 void server::accept() {
+  if (!accepting_) return;
   auto from = std::make_shared<stream::endpoint>();
   auto on_accepted = [this, from](const boost::system::error_code& failed, stream::socket socket) {
     if (failed == asio::error::operation_aborted) return;
@@ -190,10 +191,20 @@ void server::tick(shard& s) {
   s.ticker.async_wait(on_tick);
 }
 
+void server::stop_accepting() {
+  asio::post(workers_.context(0), [this] {
+    accepting_ = false;
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    // Behind what was accepted before.
+    for (auto& s : shards_) asio::post(s->context, [raw = s.get()] { raw->draining = true; });
+    drain();
+  });
+}
+
 void server::drain() {
   for (auto& s : shards_) {
     asio::post(s->context, [raw = s.get()] {
-      raw->draining = true;
       const auto all = raw->sessions;
       for (const auto& one : all) one->drain();
     });

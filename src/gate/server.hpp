@@ -61,8 +61,10 @@ class server {
 
   // Listens. The error says which address and why. REQUIRES: before the workers start.
   [[nodiscard]] result<void> start();
-  // Connections end at their next boundary; new ones are still accepted. Any thread.
+  // Connections end at their next boundary; new ones are still accepted, and stay. Any thread.
   void drain();
+  // No more, and those that came behind drain() end at their next boundary, too. Any thread.
+  void stop_accepting();
   // Connections of clients now. Any thread.
   [[nodiscard]] std::int64_t connections() const { return figures_.connections.value(); }
 
@@ -84,6 +86,7 @@ class server {
   std::vector<std::unique_ptr<shard>> shards_;
   acceptor acceptor_;
   boost::asio::steady_timer accept_pause_;
+  bool accepting_ = true;  // context 0's thread
   std::size_t next_ = 0;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

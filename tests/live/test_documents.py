@@ -105,7 +105,8 @@ class Pages(unittest.TestCase):
                     secret.write_text("gate-secret\n")
                     config = Path(folder) / "fencegate.yaml"
                     config.write_text(re.sub(r"/run/secrets/\w+-password", str(secret), text))
-                    done = subprocess.run([os.environ["FENCEGATE"], "check", "-c", config], capture_output=True, text=True)
+                    done = subprocess.run([os.environ["FENCEGATE"], "check", "-c", config], capture_output=True, text=True,
+                                          env=os.environ | {"FENCING_TOKEN": "34"})
                     self.assertEqual((done.returncode, done.stderr), (0, ""), page)
                 checked += 1
         self.assertGreaterEqual(checked, 3)

@@ -71,7 +71,7 @@ class Draining(OperationsTest):
         return client
 
     def test_is_not_ready_at_once_and_finishes_what_is_in_flight(self):
-        gate = self.gate("10s")  # connections end after four fifths of it
+        gate = self.gate("10s")
         client = self.write_in_flight(gate)
         self.assertEqual(gate.http("/readyz")[0], 200)
         gate.terminate()
@@ -94,6 +94,24 @@ class Draining(OperationsTest):
             self.assertEqual(late.call("SET", "late", "v"), b"OK")
         self.assertEqual(busy.reply(), b"OK")
         self.assertEqual(gate.wait(25), 0)
+
+    def test_clients_at_rest_are_closed_at_once_and_new_ones_served(self):
+        gate = self.gate("20s")
+        idle, popping, listening = (self.client(gate) for _ in range(3))
+        self.assertEqual(idle.call("SET", "k", "v"), b"OK")
+        popping.send_command("BLPOP", "queue", "0")
+        listening.call("SUBSCRIBE", "news")
+        eventually(lambda: b"cmdstat_blpop" in self.redis.cli.call("INFO", "commandstats"))
+        began = time.monotonic()
+        gate.terminate()
+        for one in (idle, popping, listening):
+            self.assertTrue(one.closed())
+        with Resp(gate.address, name="fence:orders=34") as late:
+            self.assertEqual(late.call("SET", "late", "v"), b"OK")
+            self.assertLess(time.monotonic() - began, 3.5, "a fifth of drain_timeout is not over")
+            self.assertTrue(late.closed())
+        self.assertEqual(gate.wait(10), 0)
+        self.assertLess(time.monotonic() - began, 10)
 
     def test_ends_at_the_drain_timeout_whatever_is_in_flight(self):
         gate = self.gate("1s")
@@ -347,6 +365,38 @@ class Backend(OperationsTest):
         eventually(lambda: self.attempt(gate, "SET", "k", "v") == b"OK")
 
 
+class HalfClosed(OperationsTest):
+    def test_a_client_that_says_nothing_more_hears_its_answers_while_the_mark_rises(self):
+        redis = self.start(RedisServer())
+        proxy = self.start(CutProxy(redis.port))
+        gate = self.start(Gate(proxy, threads=1))
+        proxy.delay = 0.2
+        client = self.start(Resp(gate.address))
+        client.send(encode("CLIENT", "SETNAME", "fence:orders=34") + encode("SET", "k", "v"))
+        client.sock.shutdown(socket.SHUT_WR)
+        self.assertEqual([client.reply(), client.reply()], [b"OK", b"OK"])
+        self.assertTrue(client.closed())
+        self.assertEqual(redis.cli.call("GET", "k"), b"v")
+
+
+class Full(OperationsTest):
+    def test_a_new_holder_frees_memory(self):
+        redis = self.start(RedisServer(maxmemory="4mb", maxmemory_policy="noeviction"))
+        gate = self.start(Gate(redis))
+        old = self.client(gate)
+        self.assertEqual(old.call("SET", "k", "v"), b"OK")
+        for number in range(10_000):
+            if isinstance(redis.cli.call("SET", f"fill:{number}", b"x" * 4096), RespError):
+                break
+        self.assert_error(old.call("SET", "more", "v"), "OOM")
+        self.assertEqual(old.call("DEL", "fill:0"), 1)
+        redis.cli.call("CONFIG", "SET", "maxmemory", "1mb")
+        new = self.start(Resp(gate.address, name="fence:orders=35"))
+        self.assertEqual(new.named, b"OK")
+        self.assertEqual(new.call("DEL", "fill:1"), 1)
+        self.assert_error(old.call("DEL", "fill:2"), "FENCED")
+
+
 class Secrets(OperationsTest):
     def test_neither_passwords_nor_values_are_logged(self):
         redis = self.start(RedisServer(requirepass="gate-word"))
@@ -408,6 +458,37 @@ class Limits(OperationsTest):
         self.assertTrue(client.closed())
         patient = self.client(gate)
         self.assertFalse(patient.closed(2), "between commands there is no head to wait for")
+
+    def test_the_head_timeout_stands_still_while_the_gate_does_not_read(self):
+        redis, gate = self.servers(extra={"timeouts": {"head": "700ms"}})
+        client = self.client(gate)
+        commands = 30_000
+        data = encode("SET", "k", b"x" * 1000) * commands
+        redis.stop_process()
+        try:
+            sender = threading.Thread(target=client.send, args=(data,))
+            sender.start()
+            self.assertRaises(TimeoutError, self.recv_within, client, 3)
+        finally:
+            redis.continue_process()
+        client.sock.settimeout(PATIENCE)
+        self.assertEqual({client.reply() for _ in range(commands)}, {b"OK"})
+        sender.join()
+
+    @staticmethod
+    def recv_within(client, seconds):
+        client.sock.settimeout(seconds)
+        return client.sock.recv(1)
+
+    def test_half_a_command_behind_whole_ones_is_a_new_one(self):
+        _, gate = self.servers(extra={"timeouts": {"head": "1s"}})
+        client = self.client(gate)
+        command = encode("SET", "k", "v")
+        client.send(command[:5])
+        for _ in range(6):  # each piece ends one command and begins the next
+            time.sleep(0.4)
+            client.send(command[5:] + command[:5])
+            self.assertEqual(client.reply(), b"OK")
 
     def test_a_client_that_never_reads_is_cut_after_the_write_timeout(self):
         redis, gate = self.servers(extra={"timeouts": {"write": "1s"}})
@@ -499,6 +580,34 @@ class Memory(OperationsTest):
         for _ in range(300):
             self.assertEqual(len(slow.reply()), MIB)
         self.assert_small(gate)
+
+    def test_clients_that_read_late_are_turned_away_before_the_memory_is_full(self):
+        redis, gate = self.servers()
+        value, asked = b"x" * 8192, 4000
+        redis.cli.call("SET", "value", value)
+        clients = [self.client(gate, timeout=120) for _ in range(8)]
+        other = self.client(gate)
+        senders = [threading.Thread(target=one.send, args=((encode("SET", "k", "v") + encode("GET", "value")) * asked,)) for one in clients]
+        for sender in senders:
+            sender.start()
+        for sender in senders:  # the gate takes all of it, whether or not it is read
+            sender.join()
+        self.assertEqual(other.call("SET", "k", "v"), b"OK", "whoever reads is served")
+        if "FENCEGATE_SANITIZED" not in os.environ:
+            self.assertLess(gate.rss_bytes_max(), 200 * MIB)
+        turned_away = 0
+        for one in clients:
+            replies = [one.reply() for _ in range(2 * asked)]
+            good = next((at for at, reply in enumerate(replies) if reply != (value if at % 2 else b"OK")), 2 * asked)
+            for reply in replies[good:]:
+                self.assert_error(reply, "FENCEDOWN")
+            turned_away += good < 2 * asked
+            if good < 2 * asked:
+                self.assertTrue(one.closed(), "commands behind a rejected one could mean something else")
+            else:
+                self.assertEqual(one.call("PING"), b"PONG")
+        self.assertGreater(turned_away, 0)
+        self.assertEqual(other.call("SET", "k", "v"), b"OK")
 
     def test_a_pipeline_of_100_000_writes_sent_before_any_reply_is_read(self):
         redis, gate = self.servers()

@@ -22,9 +22,10 @@ class LostMarks : public testing::Test {
                     one.to.presented.to_string() + (one.news ? " news" : ""));
     return out;
   }
-  std::vector<std::string> look(std::optional<token> found) { return compare(lost_marks::seen_of(marks_), found); }
+  std::vector<std::string> look(std::optional<token> found) { return compare(lost_marks::some_of(walk_), found); }
 
   mark_memory marks_;
+  mark_memory::walk walk_{marks_};
   lost_marks lost_;
 };
 
@@ -43,7 +44,7 @@ TEST_F(LostMarks, ALossBehindAnotherIsNewsAgain) {
 }
 
 TEST_F(LostMarks, AMarkThatRisesBehindTheQuestionIsNotLost) {
-  const auto before = lost_marks::seen_of(marks_);
+  const auto before = lost_marks::some_of(walk_);
   marks_.cell("orders")->saw(token(35));
   EXPECT_THAT(compare(before, token(34)), IsEmpty());
   EXPECT_THAT(compare(before, token(33)), ElementsAre("orders 33 -> 35 news"));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <set>
 #include <string>
 
 namespace fencegate::backend {
@@ -29,7 +30,7 @@ TEST(MarkHealing, EachMarkOnceAndNeverTooManyUnderWay) {
   while (!healing.over()) {
     while (const auto cell = healing.begin_next()) {
       EXPECT_EQ(cell->resource, "r" + std::to_string(begun++));
-      under_way.push_back(cell->resource);
+      under_way.emplace_back(cell->resource);
     }
     ASSERT_LE(under_way.size(), limits::marks_healed_at_once_max);
     ASSERT_FALSE(under_way.empty());
@@ -38,6 +39,33 @@ TEST(MarkHealing, EachMarkOnceAndNeverTooManyUnderWay) {
   }
   EXPECT_EQ(begun, count);
   EXPECT_EQ(healing.problem(), "");
+}
+
+TEST(MarkHealing, BehindTheFirstComesEverythingElse) {
+  mark_memory memory;
+  for (int i = 0; i < 1000; ++i) memory.cell("m" + std::to_string(i))->saw(fence::token(7));
+  mark_healing healing({}, cells(2));
+  healing.and_all(mark_memory::walk(memory));
+  std::set<std::string> begun;
+  while (!healing.over()) {
+    while (const auto cell = healing.begin_next()) begun.emplace(cell->resource);
+    healing.one_done({});
+  }
+  EXPECT_EQ(begun.size(), 1002u);
+}
+
+TEST(MarkHealing, WhatHasNotBegunIsGivenBack) {
+  mark_memory memory;
+  memory.cell("orders")->saw(fence::token(7));
+  mark_healing healing({}, cells(3));
+  healing.and_all(mark_memory::walk(memory));
+  ASSERT_NE(healing.begin_next(), nullptr);
+  healing.one_done({});
+  healing.give_back_rest(memory);
+  EXPECT_TRUE(healing.over());
+  const auto late = memory.take_late();
+  EXPECT_EQ(late.these.size(), 2u);
+  EXPECT_TRUE(late.all);
 }
 
 TEST(MarkHealing, OneThatFailedEndsItWhenThoseUnderWayAreDone) {

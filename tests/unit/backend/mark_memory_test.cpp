@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 namespace fencegate::backend {
 namespace {
@@ -32,31 +35,74 @@ TEST(MarkMemory, OneCellPerResource) {
   EXPECT_EQ(memory.cell("orders"), cell);
   EXPECT_NE(memory.cell("Orders"), cell);
   EXPECT_EQ(cell->key, "fencegate:mark:{orders}");
-  EXPECT_EQ(memory.all().size(), 2u);
+  EXPECT_EQ(memory.size(), 2u);
 }
 
-TEST(MarkMemory, SomeInTurnAreAll) {
-  mark_memory memory;
-  std::size_t place = 0;
-  EXPECT_TRUE(memory.some(place, 256).empty());
-  for (int i = 0; i < 1000; ++i) static_cast<void>(memory.cell("r" + std::to_string(i)));
-  std::set<std::string> found;
-  for (int looks = 0; looks < 40 && found.size() < 1000; ++looks) {
-    const auto some = memory.some(place, 50);
+std::set<std::string_view> all_of(mark_memory::walk walk) {
+  std::set<std::string_view> found;
+  for (auto some = walk.next(50); !some.empty(); some = walk.next(50)) {
     EXPECT_LT(some.size(), 100u);
     for (const auto& cell : some) found.insert(cell->resource);
   }
-  EXPECT_EQ(found.size(), 1000u);
+  return found;
+}
+
+TEST(MarkMemory, AWalkComesToAllMarksAndBeginsAnew) {
+  mark_memory memory;
+  mark_memory::walk walk(memory);
+  EXPECT_TRUE(walk.next(50).empty());
+  std::vector<std::shared_ptr<mark_cell>> held;
+  for (int i = 0; i < 5000; ++i) {
+    held.push_back(memory.cell("r" + std::to_string(i)));
+    if (i % 5 != 0) held.back()->saw(fence::token(7));
+  }
+  EXPECT_EQ(all_of(walk).size(), 4000u) << "those without a mark are none";
+  while (!walk.next(50).empty()) continue;
+  EXPECT_EQ(all_of(walk).size(), 4000u);
+}
+
+TEST(MarkMemory, AWalkMissesNothingWhileTheMemoryGrows) {
+  mark_memory memory;
+  for (int i = 0; i < 5000; ++i) memory.cell("r" + std::to_string(i))->saw(fence::token(7));
+  mark_memory::walk walk(memory);
+  std::set<std::string> found;
+  int more = 5000;
+  for (auto some = walk.next(50); !some.empty(); some = walk.next(50)) {
+    for (const auto& cell : some) found.emplace(cell->resource);
+    for (int i = 0; i < 200 && more < 40'000; ++i, ++more)
+      memory.cell("r" + std::to_string(more))->saw(fence::token(7));
+  }
+  for (int i = 0; i < 5000; ++i) EXPECT_TRUE(found.contains("r" + std::to_string(i)));
+}
+
+// When Redis loses its marks, what was forgotten is lost.
+TEST(MarkMemory, ForgetsNoMarkThatWasSeen) {
+  constexpr int count = 120'000;
+  mark_memory memory;
+  for (int i = 0; i < count; ++i) memory.cell("r" + std::to_string(i))->saw(fence::token(i));
+  EXPECT_EQ(memory.size(), static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) ASSERT_EQ(memory.seen("r" + std::to_string(i)), fence::token(i));
 }
 
 // A session's cell must not be replaced by a fresh one that knows less.
-TEST(MarkMemory, ForgetsOnlyWhatNobodyIsBoundTo) {
+TEST(MarkMemory, ForgetsNamesWithoutAMarkThatNobodyHolds) {
   mark_memory memory;
-  const auto bound = memory.cell("bound");
-  bound->saw(fence::token(7));
-  for (std::size_t i = 0; i < limits::marks_remembered_max + 100; ++i) (void)memory.cell("r" + std::to_string(i));
-  EXPECT_LE(memory.all().size(), limits::marks_remembered_max + 1);
-  EXPECT_EQ(memory.cell("bound"), bound);
+  std::vector<std::shared_ptr<mark_cell>> held;
+  for (int i = 0; i < 1000; ++i) held.push_back(memory.cell("held" + std::to_string(i)));
+  for (int i = 0; i < 100'000; ++i) static_cast<void>(memory.cell("r" + std::to_string(i)));
+  EXPECT_LT(memory.size(), 10'000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(memory.cell("held" + std::to_string(i)), held[static_cast<std::size_t>(i)]);
+}
+
+TEST(MarkMemory, WhatIsTooManyIsNotKept) {
+  mark_memory memory(2);
+  const auto first = memory.cell("a");
+  first->saw(fence::token(1));
+  memory.cell("b")->saw(fence::token(2));
+  EXPECT_FALSE(memory.cell("c")->kept);
+  EXPECT_TRUE(memory.cell("b")->kept);
+  EXPECT_EQ(memory.cell("a"), first);
+  EXPECT_EQ(memory.size(), 2u);
 }
 
 TEST(MarkMemory, TheHighestOfManyThreadsStays) {

@@ -55,6 +55,7 @@ TEST_F(ConfigTest, TheExplainedConfigurationLoads) { (void)settings_of(contents(
 
 TEST_F(ConfigTest, TheExplainedConfigurationNamesEveryKeyAndLoadsWithAllOfThem) {
   files = {{"/run/secrets/redis-password", "x"}, {"/run/secrets/postgres-password", "x"}};
+  variables = {{"FENCING_TOKEN", "34"}};
   const auto text = with_everything_on(contents(root / "config/fencegate.yaml"));
   EXPECT_THAT(errors_of(text), IsEmpty());
   std::set<std::string> named;
@@ -175,6 +176,7 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
   std::map<std::string, std::vector<std::string>> expected{{"log.level", names_of(words::level)},
                                                            {"log.format", names_of(words::format)},
                                                            {"gates[].protocol", names_of(words::protocols)},
+                                                           {"gates[].tag_from", names_of(words::tag_from)},
                                                            {"gates[].unmatched", names_of(words::unmatched)},
                                                            {"gates[].guard", names_of(words::guard)},
                                                            {"gates[].seal", names_of(words::seal)},

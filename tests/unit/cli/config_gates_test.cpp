@@ -42,6 +42,27 @@ TEST_F(ConfigTest, ReadsEveryPolicyAndTimeout) {
   EXPECT_EQ(gate.share_writes_from, 0u);
 }
 
+TEST_F(ConfigTest, AListenerMayHaveATag) {
+  variables["FENCING_TOKEN"] = "34";
+  constexpr auto tag = "tag_from: listen\n    tag: \"orders=${FENCING_TOKEN}\"";
+  const std::vector<fence::claim> expected{{"orders", fence::token(34)}};
+  EXPECT_EQ(gate_of(gate_with(tag)).tag, expected);
+  EXPECT_EQ(postgres_of(postgres_with(tag)).tag, expected);
+  EXPECT_THAT(gate_of(gate_with("")).tag, IsEmpty());
+}
+
+TEST_F(ConfigTest, ATagOfAListenerThatIsNoneIsAnError) {
+  EXPECT_THAT(errors_of(gate_with("tag_from: listen")), ElementsAre("6:15: tag_from: listen needs the key tag"));
+  EXPECT_THAT(errors_of(gate_with("tag: orders=34")), ElementsAre("6:10: tag needs the key tag_from: listen"));
+  EXPECT_THAT(errors_of(gate_with("tag_from: listn\n    tag: orders=34")), ElementsAre(HasSubstr("listen")));
+  EXPECT_THAT(errors_of(gate_with("tag_from: listen\n    tag: orders")), ElementsAre(HasSubstr("7:10: tag: ")));
+  EXPECT_THAT(errors_of(gate_with("tag_from: listen\n    tag: \"orders=${FENCING_TOKEN}\"")),
+              ElementsAre(HasSubstr("FENCING_TOKEN")));
+  variables["FENCING_TOKEN"] = "";
+  EXPECT_THAT(errors_of(gate_with("tag_from: listen\n    tag: \"orders=${FENCING_TOKEN}\"")),
+              ElementsAre(HasSubstr("7:10: tag: ")));
+}
+
 TEST_F(ConfigTest, RejectsNumbersAndTimesOutOfRange) {
   EXPECT_THAT(errors_of(gate_with("policy: { max_step: 9223372036854775808 }\n    timeouts: { connect: 0, idle: -1s }\n"
                                   "    connections_max: 0\n    share_writes_from: -1")),

@@ -175,5 +175,25 @@ TEST(FindTag, HugeNamesOfPrefixesEnd) {
   EXPECT_THAT(found(name), ElementsAre(holds("a", 1)));
 }
 
+TEST(HiddenTag, IsInsideALongerWord) {
+  EXPECT_TRUE(hides_tag("app_fence:orders=33"));
+  EXPECT_TRUE(hides_tag("app.Fence:orders=33"));
+  EXPECT_FALSE(hides_tag("app fence:orders=33"));
+  EXPECT_FALSE(hides_tag("app_fence:orders=33 fence:orders=33"));
+  EXPECT_FALSE(hides_tag("fence:nothing"));
+  EXPECT_FALSE(hides_tag("app"));
+}
+
+TEST(TagOfListener, TakesNoOther) {
+  const claims_list own{{"orders", token(34)}, {"payments", token(12)}};
+  EXPECT_EQ(disagreement(own, {}), std::nullopt);
+  EXPECT_EQ(disagreement(own, own), std::nullopt);
+  EXPECT_EQ(disagreement(own, {{"payments", token(12)}}), std::nullopt);
+  EXPECT_EQ(disagreement({}, own), std::nullopt);
+  EXPECT_NE(disagreement(own, {{"orders", token(35)}}), std::nullopt);
+  EXPECT_NE(disagreement(own, {{"orders", token(34)}, {"stock", token(34)}}), std::nullopt);
+  EXPECT_EQ(write_tag(own), "orders=34,payments=12");
+}
+
 }  // namespace
 }  // namespace fencegate::fence

@@ -33,7 +33,9 @@ class fake_host : public gate::engine_host {
   bool hold_answers = false;                            // then answer_next() lets one out after the other
   std::optional<std::vector<std::string>> server_keys;  // what COMMAND GETKEYS tells
   std::function<void()> on_recheck = [] {};
-  bool shares = false;  // takes writes for a shared link; the test answers by the engine's on_shared()
+  bool unread = false;   // the client does not read, and there is no room for more
+  bool watches = false;  // says when something comes under a key
+  bool shares = false;   // takes writes for a shared link; the test answers by the engine's on_shared()
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
 
   // ── what a test looks at
@@ -55,17 +57,17 @@ class fake_host : public gate::engine_host {
 
   void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
              backend::raise_callback done) override {
-    seen.push_back("raise " + cell->resource + " " + wanted.to_string());
+    seen.push_back("raise " + std::string(cell->resource) + " " + wanted.to_string());
     answer([this, cell, wanted, max_step, done] { done(judge_raise(*cell, wanted, max_step)); });
   }
 
   void read_mark(std::shared_ptr<backend::mark_cell> cell,
                  std::function<void(const backend::mark_reading&)> done) override {
-    seen.push_back("read " + cell->resource);
+    seen.push_back("read " + std::string(cell->resource));
     answer([this, cell, done] {
       if (!control_down.empty()) return done({{}, control_down});
       heal(*cell);
-      const auto found = marks.find(cell->resource);
+      const auto found = marks.find(std::string(cell->resource));
       if (found == marks.end()) return done({{}, {}});
       cell->saw(found->second);
       done({found->second, {}});
@@ -96,6 +98,15 @@ class fake_host : public gate::engine_host {
     return true;
   }
 
+  [[nodiscard]] bool turns_away() const override { return unread; }
+
+  [[nodiscard]] bool wait_for_keys(int database, const std::vector<std::string>& keys) override {
+    std::string line = "watch " + std::to_string(database);
+    for (const auto& one : keys) line += " " + one;
+    if (watches) seen.push_back(line);
+    return watches;
+  }
+
   void set_timer(std::chrono::milliseconds delay) override {
     seen.push_back("timer " + std::to_string(delay.count()));
     timer = delay;
@@ -120,7 +131,7 @@ class fake_host : public gate::engine_host {
   void heal(backend::mark_cell& cell) {
     const auto known = cell.seen();
     if (!known) return;
-    auto& mark = marks[cell.resource];
+    auto& mark = marks[std::string(cell.resource)];
     if (mark < *known) mark = *known;
   }
 
@@ -128,7 +139,7 @@ class fake_host : public gate::engine_host {
     using enum backend::raise_outcome::kind;
     if (!control_down.empty()) return {unavailable, false, {}, control_down};
     heal(cell);
-    const auto found = marks.find(cell.resource);
+    const auto found = marks.find(std::string(cell.resource));
     if (found != marks.end()) {
       const auto mark = found->second;
       cell.saw(mark);
@@ -136,7 +147,7 @@ class fake_host : public gate::engine_host {
       if (mark == wanted) return {held, false, mark, {}};
       if (max_step > 0 && wanted.value() - mark.value() > max_step) return {jump, false, mark, {}};
     }
-    marks[cell.resource] = wanted;
+    marks[std::string(cell.resource)] = wanted;
     cell.saw(wanted);
     return {held, true, wanted, {}};
   }

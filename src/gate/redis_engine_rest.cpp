@@ -1,0 +1,28 @@
+// Where a connection stands: at a boundary, or waiting, and for whom.
+#include "gate/redis_engine.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+bool redis_engine::at_rest() const {
+  return from_client.empty() && to_client.empty() && expectations_.empty() && batch_.commands.empty() &&
+         large_ == nullptr && !client_watching_ && (phase_ == phase::open || phase_ == phase::armed);
+}
+
+bool redis_engine::may_end() const {
+  if (at_rest()) return true;
+  const bool watches = phase_ == phase::monitor && from_client.empty() && monitor_replies_ == 0;
+  return to_client.empty() && expectations_.empty() && (polling() || watches);
+}
+
+bool redis_engine::waits_on_purpose() const {
+  return !expectations_.empty() || subscriptions_ > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
+         phase_ == phase::batch || phase_ == phase::shared;
+}
+
+bool redis_engine::may_block_in_server() const {
+  return std::any_of(expectations_.begin(), expectations_.end(), [](const expectation& e) { return e.may_block; });
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,124 @@
+// Clients that do not read, clients that wait, and listeners with a tag.
+#include "base/limits.hpp"
+#include "unit/gate/engine_rig.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace fencegate::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr std::string_view turned_away = "-FENCEDOWN ";
+
+TEST(RedisEngineUnread, WhatIsInFlightIsAnsweredFirstAndNothingMoreIsSent) {
+  engine_rig rig;
+  rig.client("GET a");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a"));
+  rig.host.unread = true;
+  rig.client("GET b", "SELECT 1", "GET c");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_TRUE(rig.engine.turned_away());
+  EXPECT_EQ(rig.answers(), "");
+  rig.backend("$1|v");
+  const std::string answers = rig.answers();
+  EXPECT_THAT(answers, StartsWith("$1|v|"));
+  std::size_t times = 0;
+  for (auto at = answers.find(turned_away); at != std::string::npos; at = answers.find(turned_away, at + 1)) ++times;
+  EXPECT_EQ(times, 3u);
+  EXPECT_TRUE(rig.engine.has_said_all());
+  rig.host.unread = false;
+  rig.client("GET d");
+  EXPECT_THAT(rig.sent(), IsEmpty()) << "behind a SELECT that was rejected it would mean something else";
+}
+
+TEST(RedisEngineUnread, ABatchIsEndedFirst) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("SET a 1");
+  static_cast<void>(rig.sent());
+  rig.host.unread = true;
+  rig.client("SET b 2");
+  EXPECT_TRUE(rig.engine.blocked());
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("+OK|-FENCEDOWN"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+TEST(RedisEngineUnread, RejectionsTakeNoRoomBeforeTheyAreRead) {
+  engine_rig rig;
+  rig.client("GET a");
+  rig.host.unread = true;
+  std::string many;
+  for (int i = 0; i < 100'000; ++i) many += command("GET a");
+  rig.client_bytes(many);
+  EXPECT_EQ(rig.engine.replies_awaited(), 2u);
+  rig.backend("$1|v");
+  EXPECT_LT(rig.engine.to_client.size(), 2 * limits::output_high_water_bytes);
+  std::size_t lines = 0;
+  do {
+    lines += static_cast<std::size_t>(std::count(rig.engine.to_client.begin(), rig.engine.to_client.end(), '\n'));
+    rig.engine.to_client.clear();
+  } while (rig.engine.say_more());
+  EXPECT_EQ(lines, 100'000u + 2);
+  EXPECT_TRUE(rig.engine.has_said_all());
+}
+
+TEST(RedisEngineWaits, LessOftenWhereSomebodyWakesIt) {
+  engine_rig rig;
+  rig.arm();
+  rig.host.watches = true;
+  rig.client("BLPOP queue 0");
+  static_cast<void>(rig.sent());
+  rig.host.seen.clear();
+  rig.backend("+QUEUED", "*1|*-1", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.host.seen, ElementsAre("watch 0 queue", "timer 2000"));
+  EXPECT_TRUE(rig.engine.may_end());
+  rig.engine.on_key();
+  EXPECT_THAT(rig.sent(), testing::Contains("BLPOP queue 0"));
+  rig.engine.on_key();
+  rig.engine.on_timer();
+  EXPECT_THAT(rig.sent(), IsEmpty()) << "it is not asleep";
+  rig.backend("+QUEUED", "*1|*2|$5|queue|$1|x", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "*2|$5|queue|$1|x|");
+  EXPECT_FALSE(rig.engine.waits_for_keys());
+}
+
+settings::redis_gate with_tag() {
+  settings::redis_gate gate;
+  gate.tag = {{"orders", fence::token(34)}};
+  return gate;
+}
+
+TEST(RedisEngineListener, BindsBeforeTheFirstCommand) {
+  engine_rig rig(with_tag());
+  rig.host.hold_answers = true;
+  rig.engine.bind_to_listener();
+  rig.client("GET a");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.host.answer_next();
+  EXPECT_THAT(rig.host.seen, ElementsAre("raise orders 34"));
+  EXPECT_THAT(rig.sent(), ElementsAre("GET a"));
+}
+
+TEST(RedisEngineListener, AnotherTagIsRefusedAndBindsAsUnusable) {
+  engine_rig rig(with_tag());
+  rig.engine.bind_to_listener();
+  rig.client("CLIENT SETNAME fence:orders=35");
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), HasSubstr("-FENCEBAD"));
+  rig.client("SET a 1");
+  EXPECT_THAT(rig.answers(), HasSubstr("-FENCEBAD"));
+  rig.client("FENCE CLEAR", "FENCE GET");
+  EXPECT_EQ(rig.answers(), "+OK|*2|$6|orders|$2|34|");
+  EXPECT_EQ(rig.host.marks["orders"], fence::token(34));
+}
+
+}  // namespace
+}  // namespace fencegate::test

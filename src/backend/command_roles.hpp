@@ -19,6 +19,9 @@ namespace fencegate::backend {
 // to see.)
 [[nodiscard]] bool answers_shortly(std::string_view lower_name);
 
+// How a write answers from within a script.
+[[nodiscard]] script_answer answer_in_script(std::string_view lower_name);
+
 // Leaves something with its connection that the gate cannot give to another one, or asks for what only this one knows.
 [[nodiscard]] bool stays_with_connection(std::string_view lower_name);
 

@@ -128,6 +128,7 @@ void command_table::add(const wire::reply_value& entry, const std::vector<std::s
   spec.arity = int_of(entry.elements[1]);
   spec.denyoom = has(flags, "denyoom");
   spec.noscript = has(flags, "noscript");
+  spec.in_script = answer_in_script(spec.name);
   spec.short_answer = answers_shortly(spec.name);
   spec.stays_with_connection = stays_with_connection(spec.name);
   spec.role = role_by_name(spec.name).value_or(role_from_flags(flags));

@@ -52,6 +52,15 @@ enum class command_role : std::uint8_t {
   return role == command_role::write || role == command_role::blocking_write;
 }
 
+// What becomes of a command's answer in backend::checked_command, whose Lua knows neither RESP3's nulls within arrays nor
+// integers beyond 2^53.
+enum class script_answer : std::uint8_t {
+  unknown,  // nobody has looked: what RESP2 says is kept, of RESP3 something could get lost
+  typed,    // all that RESP3 says is kept
+  untyped,  // RESP3 says no more than RESP2, and there may be nulls in it
+  streams,  // XREADGROUP
+};
+
 // Where the server says that a command's keys are (https://redis.io/docs/reference/key-specs/).
 struct key_spec {
   enum class begin : std::uint8_t { index, keyword } search = begin::index;
@@ -68,6 +77,7 @@ struct command_spec {
   int arity = 0;
   bool denyoom = false;
   bool noscript = false;
+  script_answer in_script = script_answer::unknown;
   bool short_answer = false;           // see answers_shortly()
   bool stays_with_connection = false;  // see stays_with_connection()
   bool ask_server = false;             // its keys can be known only by COMMAND GETKEYS
@@ -75,6 +85,12 @@ struct command_spec {
   bool container = false;         // arguments[1] names a subcommand
   std::string_view refusal = {};  // why a command without a name is refused; static storage
   std::vector<key_spec> keys;
+
+  // So many words, the name included, are what the server's table asks for.
+  [[nodiscard]] bool fits(std::size_t words) const {
+    const auto count = static_cast<std::int64_t>(words);
+    return arity >= 0 ? arity == 0 || count == arity : count >= -static_cast<std::int64_t>(arity);
+  }
 };
 
 class command_table {

@@ -63,9 +63,14 @@ return redis.call('GET', KEYS[1])
 )lua";
 
 // One command behind its check. No KEYS: Redis asks for write access to those, and clients need none to the marks. ARGV:
-// protocol version, database of the client, n, n keys (marks, then the epoch), their n expected values, then the
-// command. A mark that differs answers the error "FENCEGATEMARK"; the command did not run then. An error of the command
-// itself is "FENCEGATERAN " and its text; any other error is the script's, and the command did not run.
+// how to answer, database of the client, n, n keys (marks, then the epoch), their n expected values, then the command. A
+// mark that differs answers the error "FENCEGATEMARK"; the command did not run then. An error of the command itself is
+// "FENCEGATERAN " and its text; any other error is the script's, and the command did not run.
+//
+// How to answer: "untyped" converts the command's answer as RESP2 has it, nulls included; "typed" as RESP3 has it, but ends
+// an array at its first null; "streams" makes XREADGROUP's RESP3 map of its RESP2 array. Lua's numbers end at 2^53: a
+// larger integer, of a command that counts, is read again, and is "FENCEGATEINT " and its digits, or none where that could
+// not be done: the command did run. "2" is "untyped" without that.
 inline constexpr std::string_view checked_command = R"lua(
 if ARGV[2] ~= '0' then redis.call('SELECT', 0) end
 local n = tonumber(ARGV[3])
@@ -73,9 +78,24 @@ for i = 4, 3 + n do
   if redis.call('GET', ARGV[i]) ~= ARGV[i + n] then return redis.error_reply('FENCEGATEMARK the mark moved') end
 end
 if ARGV[2] ~= '0' then redis.call('SELECT', ARGV[2]) end
-if ARGV[1] == '3' then redis.setresp(3) end
-local r = redis.pcall(unpack(ARGV, 4 + 2 * n))
+if ARGV[1] == 'typed' then redis.setresp(3) end
+local at = 4 + 2 * n
+local r = redis.pcall(unpack(ARGV, at))
 if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' .. r.err) end
+if type(r) == 'number' and (r >= 2^53 or r <= -2^53) and ARGV[1] ~= '2' then
+  local is
+  if string.lower(ARGV[at]) == 'hincrby' then
+    is = redis.pcall('HGET', ARGV[at + 1], ARGV[at + 2])
+  else
+    is = redis.pcall('GET', ARGV[at + 1])
+  end
+  return redis.error_reply('FENCEGATEINT ' .. (type(is) == 'string' and is or ''))
+end
+if ARGV[1] == 'streams' and r then
+  local map = {}
+  for _, one in ipairs(r) do map[one[1]] = one[2] end
+  return {map = map}
+end
 return r
 )lua";
 

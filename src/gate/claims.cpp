@@ -50,24 +50,39 @@ void claims::bind_unusable(reason why, std::string detail) {
   unusable_ = rejection{why, {}, {}, {}, std::move(detail)};
 }
 
-bool claims::set(const fence::claim& one, backend::mark_memory& marks) {
+void claims::add_unusable(reason why, std::string detail, std::vector<std::string> resources) {
+  unusable_ = rejection{why, {}, {}, {}, std::move(detail)};
+  for (auto& one : resources)
+    if (std::find(unbound_.begin(), unbound_.end(), one) == unbound_.end() &&
+        unbound_.size() <= limits::tag_resources_max)
+      unbound_.push_back(std::move(one));
+}
+
+bool claims::has_room(const std::vector<fence::claim>& more) const {
+  std::vector<std::string_view> names;
+  for (const auto& one : items_) names.emplace_back(one.cell->resource);
+  for (const auto& one : more) names.emplace_back(one.resource);
+  std::sort(names.begin(), names.end());
+  return static_cast<std::size_t>(std::unique(names.begin(), names.end()) - names.begin()) <= limits::tag_resources_max;
+}
+
+void claims::set(const fence::claim& one, backend::mark_memory& marks) {
   ++generation_;
-  unusable_.reset();
+  std::erase(unbound_, one.resource);
+  if (unbound_.empty()) unusable_.reset();
   const auto same = [&](const bound_claim& c) { return c.cell->resource == one.resource; };
   const auto found = std::find_if(items_.begin(), items_.end(), same);
-  if (found != items_.end()) {
+  if (found != items_.end())
     *found = make(one, marks);
-    return true;
-  }
-  if (items_.size() >= limits::tag_resources_max) return false;
-  items_.push_back(make(one, marks));
-  return true;
+  else
+    items_.push_back(make(one, marks));
 }
 
 void claims::clear() {
   ++generation_;
   items_.clear();
   unusable_.reset();
+  unbound_.clear();
 }
 
 template <class Predicate>

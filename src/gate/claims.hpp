@@ -48,8 +48,13 @@ class claims {
   // rejected, and told why.
   void bind(const std::vector<fence::claim>& tag, backend::mark_memory& marks);
   void bind_unusable(fence::reason why, std::string detail);
-  // FENCE SET: adds or replaces one. False: too many resources.
-  [[nodiscard]] bool set(const fence::claim& one, backend::mark_memory& marks);
+  // These could not be bound beside what is: until each of them is, by set(), no write passes. (Where nobody can tell
+  // them, until anything is; "": until clear().)
+  void add_unusable(fence::reason why, std::string detail, std::vector<std::string> resources);
+  // FENCE SET: all of these may be added, or replaced.
+  [[nodiscard]] bool has_room(const std::vector<fence::claim>& more) const;
+  // REQUIRES: has_room() for it.
+  void set(const fence::claim& one, backend::mark_memory& marks);
   void clear();
 
   // Changes whenever the items do (not their status).
@@ -111,6 +116,7 @@ class claims {
   const settings::redis_gate& gate_;
   std::vector<bound_claim> items_;
   std::optional<fence::rejection> unusable_;
+  std::vector<std::string> unbound_;  // resources that lift unusable_ when they are bound
   std::uint64_t generation_ = 1;
   bool reads_fenced_ = false;
 };

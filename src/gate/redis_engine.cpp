@@ -97,6 +97,7 @@ void redis_engine::pump() {
   }
   pumping_ = false;
   if (!closing_ && phase_ == phase::armed && !batch_.commands.empty()) send_batch();
+  invariants();
 }
 
 redis_engine::progress redis_engine::block() { return progress::blocked; }
@@ -156,33 +157,13 @@ void redis_engine::command_done() {
   if (!poll_batch_) poll_since_.reset();
 }
 
-redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, const command_spec& spec) {
-  // What RESET makes of the connection is known when it is answered.
-  if (monitor_ends_) return block();
-  if (r.name().size() == 4 && wire::iequals(r.name(), "PING")) {
-    wire::append_command(to_backend, r.arguments);
-    ++monitor_replies_;
-    return progress::taken;
-  }
-  if (monitor_replies_ > 0) return block();
-  if (spec.role == command_role::quit) {
-    reply_local("+OK\r\n");
-    closing_ = true;
-  } else if (spec.role == command_role::reset && r.arguments.size() == 1) {
-    to_backend += "*1\r\n$5\r\nRESET\r\n";
-    ++monitor_replies_;
-    monitor_ends_ = true;
-  } else {
-    reply_local("-ERR only PING, RESET and QUIT are allowed while MONITOR runs\r\n");
-  }
-  return progress::taken;
-}
-
 redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
   using enum command_role;
+  if (spec.name.empty()) lose_binding(r, spec);
   if (subscribing_ > 0 && spec.role != subscribe && spec.role != unsubscribe) return block();
   if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe && spec.role != quit &&
       spec.role != reset && !wire::iequals(r.name(), "PING")) {
+    lose_binding(r, spec);
     reply_local("-ERR Can't execute '" + (spec.name.empty() ? std::string(r.name().substr(0, 64)) : spec.name) +
                 "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n");
     return progress::taken;
@@ -205,11 +186,11 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     case discard:
       // Nothing of ours may ever be ended by a client's stray EXEC or DISCARD.
       if (!batch_.commands.empty()) return block();
-      if (r.arguments.size() == 1) {
+      if (r.arguments.size() == 1)
         reply_local(spec.role == exec ? "-ERR EXEC without MULTI\r\n" : "-ERR DISCARD without MULTI\r\n");
-        return progress::taken;
-      }
-      return step_unfenced(r, spec);
+      else
+        reply_local(spec.role == exec ? std::string(exec_with_arguments) : wrong_arity(spec));
+      return progress::taken;
     case fence: return step_fence(r);
     default: return step_connection(r, spec);
   }
@@ -226,7 +207,7 @@ std::string redis_engine::refusal_text(const command_spec& spec) const {
          spec.name + "\"]";
 }
 
-// nullopt: keys_ holds the command's keys and none is reserved. Otherwise what became of the command.
+// nullopt: keys_ holds the command's keys, and it changes none that is reserved. Otherwise what became of the command.
 std::optional<redis_engine::progress> redis_engine::check_keys(const wire::request& r, const command_spec& spec) {
   const auto search = backend::find_keys(spec, r.arguments, keys_);
   bool reserved = false;
@@ -253,8 +234,13 @@ std::optional<redis_engine::progress> redis_engine::check_keys(const wire::reque
   }
   for (const std::size_t at : keys_) reserved = reserved || backend::is_reserved(r.arguments[at]);
   if (!reserved) return std::nullopt;
+  // SCAN shows them, and who scans reads what it finds.
+  if (spec.role == command_role::read || spec.role == command_role::blocking_read) {
+    reads_reserved_ = true;
+    return std::nullopt;
+  }
   if (phase_ == phase::transaction) {
-    replace_in_transaction(
+    spoil_transaction(
         fence::redis_error({reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"}));
     return progress::taken;
   }
@@ -288,7 +274,8 @@ redis_engine::progress redis_engine::step_read(const wire::request& r, const com
 // What waits for data would show them long after its check.
 redis_engine::progress redis_engine::step_blocking_read(const wire::request& r, const command_spec& spec) {
   if (const auto p = check_keys(r, spec)) return *p;
-  if (!claims_.reads_may_be_fenced()) return step_unfenced(r, spec);
+  const bool shows_no_data = spec.name == "wait" || spec.name == "waitaof";
+  if (!claims_.reads_may_be_fenced() || shows_no_data) return step_unfenced(r, spec);
   claims_.learn_from_memory();
   auto verdict = claims_.judge_read(r.arguments, keys_);
   const bool waits = blocking_timeout(r.arguments).has_value();
@@ -318,10 +305,11 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
     wire::append_command(batch_.bytes, r.arguments);
   else
     batch_.bytes.append(r.raw);
-  const bool not_wrapped =
-      fenced && (spec.noscript || (spec.name == "xreadgroup" && blocking_timeout(r.arguments).has_value()));
+  const bool not_wrapped = fenced && (refusal_in_script(r.arguments, spec) || spec.noscript ||
+                                      (spec.name == "xreadgroup" && blocking_timeout(r.arguments).has_value()));
   batch_.commands.push_back(
       {batch_.bytes.size() - before, fenced && !verdict.watched(), muted_, spec.denyoom || not_wrapped, {}});
+  batch_.needs |= verdict.required;
   if (backend::writes(spec.role)) batch_.required |= verdict.required;  // a read uses no token up
   if (verdict.watched()) note(batch_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
   batch_.muted = batch_.muted || muted_;

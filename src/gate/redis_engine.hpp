@@ -72,6 +72,9 @@ class redis_engine : private redis_engine_parts {
   // Has to_client been sent, there may be more. True: there was.
   [[nodiscard]] bool say_more();
 
+  // The process ends where they do not hold; each event asks. `thorough`: at the price of a walk through what is awaited.
+  void invariants(bool thorough = false) const;
+
   // The backend has closed the connection.
   void end() { closing_ = true; }
   // Nothing more will be read or sent but to_client; then the connection ends.
@@ -114,7 +117,6 @@ class redis_engine : private redis_engine_parts {
   progress step_plain(const wire::request& r, const backend::command_spec& spec);
   progress step_read(const wire::request& r, const backend::command_spec& spec);
   progress step_blocking_read(const wire::request& r, const backend::command_spec& spec);
-  progress step_in_monitor(const wire::request& r, const backend::command_spec& spec);
   std::optional<progress> check_keys(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] std::string refusal_text(const backend::command_spec& spec) const;
   [[nodiscard]] static std::string_view name_of(const wire::request& r, const backend::command_spec& spec);
@@ -139,6 +141,7 @@ class redis_engine : private redis_engine_parts {
   progress step_write(const wire::request& r, const backend::command_spec& spec);
   progress step_fenced(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   [[nodiscard]] static bool is_native_error(std::string_view text);
+  [[nodiscard]] static std::string link_error(std::string_view text, const fence::rejection& otherwise);
   [[nodiscard]] static std::optional<fence::rejection> refusal_behind_caching(const backend::command_spec& spec);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
@@ -197,6 +200,7 @@ class redis_engine : private redis_engine_parts {
   void push_done();
   void unexpected(std::string_view what);
   [[nodiscard]] std::string nil_text() const;
+  [[nodiscard]] bool next_is(awaits what) const;
 
   // ── sharing (redis_engine_share.cpp)
   [[nodiscard]] bool may_share(const wire::request& r, const backend::command_spec& spec, claim_mask required) const;
@@ -207,9 +211,11 @@ class redis_engine : private redis_engine_parts {
 
   // ── commands that change the connection (redis_engine_connection.cpp)
   progress step_connection(const wire::request& r, const backend::command_spec& spec);
+  progress step_in_monitor(const wire::request& r, const backend::command_spec& spec);
   progress step_barrier(const wire::request& r, const backend::command_spec& spec);
   progress step_client_reply(const wire::request& r);
   progress step_subscribe(const wire::request& r, const backend::command_spec& spec);
+  [[nodiscard]] bool read_hello(const std::vector<std::string_view>& arguments);
   void on_state_reply();
   [[nodiscard]] std::optional<fence::rejection> report_binding(const std::vector<fence::claim>& asked,
                                                                std::string_view command);
@@ -228,26 +234,38 @@ class redis_engine : private redis_engine_parts {
   void book(const std::vector<noted>& notes, claim_mask used = 0);
   void use_up(bound_claim& one);
 
-  // ── FENCE, and the wrapper script (redis_engine_fence.cpp)
+  // ── FENCE (redis_engine_fence.cpp)
   progress step_fence(const wire::request& r);
   progress fence_set(const wire::request& r);
+  void lose_claims(const wire::request& r, const fence::rejection& why);
+  void lose_tag(const std::vector<std::string_view>& arguments, fence::reason why, const std::string& detail);
+  void lose_binding(const wire::request& r, const backend::command_spec& spec);
   progress fence_get(const wire::request& r);
   progress fence_mark(const wire::request& r);
   progress fence_call(const wire::request& r);
   [[nodiscard]] bool authenticated();
   void probe_done();
+
+  // ── single commands with their check (redis_engine_wrapped.cpp)
   progress wrap_command(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
-  void wrap(const std::vector<std::string_view>& command, const std::vector<const bound_claim*>& under,
-            const wire::request& whole);
+  [[nodiscard]] std::optional<std::string_view> refusal_in_script(const std::vector<std::string_view>& command,
+                                                                  const backend::command_spec& spec) const;
+  void wrap(const std::vector<std::string_view>& command, const backend::command_spec& spec,
+            const std::vector<const bound_claim*>& under, const wire::request& whole);
+  void look_behind(const std::vector<std::string_view>& command);
+  void look_behind_done(std::string_view raw);
   void start_single(const wire::reply_head& head);
   void single_done();
 
   // ── the client's own transactions (redis_engine_transaction.cpp)
   progress step_multi(const wire::request& r);
-  void begin_transaction(bool adopted, std::string why_not);
+  void begin_transaction(bool adopted);
   progress step_in_transaction(const wire::request& r, const backend::command_spec& spec);
   void judge_in_transaction(const std::vector<std::string_view>& arguments, const backend::command_spec& spec);
-  void replace_in_transaction(std::string text);
+  void leave_server_transaction();
+  void spoil_transaction(std::string text);
+  void end_transaction(std::string text);
+  [[nodiscard]] static std::string wrong_arity(const backend::command_spec& spec);
   void leave_transaction();
   progress step_exec(const wire::request& r);
   void start_client_exec(const wire::reply_head& head);
@@ -258,6 +276,7 @@ class redis_engine : private redis_engine_parts {
   void start_large();
   [[nodiscard]] bool continue_large();
   [[nodiscard]] std::vector<std::string_view> large_arguments() const;
+  void lose_large_binding();
   [[nodiscard]] bool decide_large();
   [[nodiscard]] bool decide_large_write();
   [[nodiscard]] bool key_is_known() const;
@@ -302,6 +321,7 @@ class redis_engine : private redis_engine_parts {
   bool authenticated_ = false;
   bool signed_in_ = false;  // the server took a user, or answered a command as it answers no stranger
   bool caching_ = false;
+  bool reads_reserved_ = false;      // the client has read keys of the fence, and is told when they change
   std::size_t monitor_replies_ = 0;  // PING and RESET behind MONITOR that were not answered yet
   bool monitor_ends_ = false;        // RESET is the last of them
   std::int64_t subscriptions_ = 0;

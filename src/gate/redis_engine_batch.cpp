@@ -1,4 +1,5 @@
 // Batches: what is sent, what the replies say of it, and what their end means.
+#include "base/demand.hpp"
 #include "base/limits.hpp"
 #include "gate/redis_engine.hpp"
 
@@ -26,6 +27,7 @@ void redis_engine::send_batch() {
   phase_ = phase::open;
   return;
 #endif
+  demand((batch_.needs & ~armed_mask_) == 0, "a batch leaves when all that it needs was proven");
   const bool fenced =
       std::any_of(batch_.notes.begin(), batch_.notes.end(), [](const auto& one) { return !one.reads; }) ||
       std::any_of(batch_.commands.begin(), batch_.commands.end(), [](const auto& c) { return c.counts; });

@@ -18,12 +18,6 @@ bool to_int(std::string_view text, int& out) {
   return ec == std::errc{} && end == text.data() + text.size();
 }
 
-// "-NOPERM no\r\n" without what frames it.
-std::string_view error_text(std::string_view reply) {
-  if (reply.starts_with('-')) reply.remove_prefix(1);
-  return reply.substr(0, reply.find("\r\n"));
-}
-
 }  // namespace
 
 redis_engine::progress redis_engine::step_connection(const wire::request& r, const command_spec& spec) {
@@ -45,11 +39,6 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
       if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
       client_watching_ = true;
       return progress::taken;
-    case unwatch:
-      if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
-      client_watching_ = watch_lost_ = false;
-      link_watching_ = false;
-      return progress::taken;
     case subscribe:
     case unsubscribe: return step_subscribe(r, spec);
     default: return step_barrier(r, spec);
@@ -68,31 +57,47 @@ redis_engine::progress redis_engine::step_barrier(const wire::request& r, const 
     change_.database = database_;
   } else if (spec.role == command_role::client_setname && arguments.size() == 3) {
     change_.name = std::string(arguments[2]);
-  } else if (spec.role == command_role::hello) {
-    if (arguments.size() > 1 && !to_int(arguments[1], change_.protocol)) change_.protocol = protocol_;
-    for (std::size_t i = 2; i < arguments.size(); ++i) {
-      if (wire::iequals(arguments[i], "AUTH") && i + 2 < arguments.size()) {
-        change_.authenticates = true;
-        change_.sign_in.clear();
-        wire::append_command_of(change_.sign_in, std::string_view("AUTH"), arguments[i + 1], arguments[i + 2]);
-        i += 2;
-      } else if (wire::iequals(arguments[i], "SETNAME") && i + 1 < arguments.size()) {
-        change_.name = std::string(arguments[++i]);
-      }
-    }
+  } else if (spec.role == command_role::client_setname) {
+    change_.other_words.assign(arguments.begin() + 2, arguments.end());
+  } else if (spec.role == command_role::hello && !read_hello(arguments)) {
+    lose_tag(arguments, reason::missing, "the HELLO with the tag was refused; FENCE SET, or another name, binds it");
+    reject({reason::refused, {}, {}, {}, "an option of HELLO with a NUL in it could be taken for another"}, spec.name);
+    return progress::taken;
   }
   phase_ = phase::barrier;
   forward_raw(r, awaits::state_change);
   return progress::taken;
 }
 
+// Into change_. False: Redis compares its options up to a NUL, and would find others in it.
+bool redis_engine::read_hello(const std::vector<std::string_view>& arguments) {
+  const auto at_end = arguments.size();
+  if (at_end > 1 && !to_int(arguments[1], change_.protocol)) change_.protocol = protocol_;
+  for (std::size_t i = 1; i < at_end; ++i) {
+    if (i > 1 && wire::iequals(arguments[i], "AUTH") && i + 2 < at_end) {
+      change_.authenticates = true;
+      change_.sign_in.clear();
+      wire::append_command_of(change_.sign_in, std::string_view("AUTH"), arguments[i + 1], arguments[i + 2]);
+      i += 2;
+    } else if (i > 1 && wire::iequals(arguments[i], "SETNAME") && i + 1 < at_end) {
+      change_.name = std::string(arguments[++i]);
+    } else if (arguments[i].find('\0') != std::string_view::npos) {
+      return false;
+    } else {
+      change_.other_words.emplace_back(arguments[i]);
+    }
+  }
+  return true;
+}
+
 // The barrier's reply is in held_reply_; the client gets it now, or behind what the command means for its claims.
 void redis_engine::on_state_reply() {
   using enum command_role;
   const bool ok = !change_.error;
-  phase_ = phase::open;
-  link_watching_ = link_watching_ && change_.role != reset;
+  phase_ = change_.inside && !ok ? phase::transaction : phase::open;
   if (ok) {
+    if (change_.role == unwatch) client_watching_ = link_watching_ = watch_lost_ = false;
+    if (change_.role == discard) leave_transaction();
     if (change_.role == select) database_ = change_.database;
     if (change_.role == auth) authenticated_ = false;  // a new user: ask anew before raising
     signed_in_ = signed_in_ || change_.role == auth || change_.authenticates;
@@ -109,7 +114,7 @@ void redis_engine::on_state_reply() {
       reset_state();
     }
     if (change_.role == monitor) phase_ = phase::monitor;
-    if (change_.role == multi && held_reply_ == "+OK\r\n") begin_transaction(false, std::move(change_.why_not));
+    if (change_.role == multi && held_reply_ == "+OK\r\n") begin_transaction(false);
   }
   // HELLO signs in before it looks at what else it was given.
   if (!ok && change_.authenticates) private_ = true;
@@ -117,10 +122,7 @@ void redis_engine::on_state_reply() {
     const auto tag = fence::find_tag(*change_.name);
     if (!tag) warn_of_hidden_tag(gate_.name, *change_.name);
     if (tag && !ok) {
-      // Clients that ignore this error go on; their writes must not pass as untagged.
-      claims_.bind_unusable(reason::missing,
-                            "the server refused the client name with the tag: " + std::string(error_text(held_reply_)) +
-                                "; FENCE SET binds without a name");
+      change_.other_words.push_back(*change_.name);
     } else if (tag && tag->has_error()) {
       claims_.bind_unusable(reason::malformed, tag->error().message);
       return answer_binding({});
@@ -137,6 +139,10 @@ void redis_engine::on_state_reply() {
       });
     }
   }
+  // Clients that ignore an error go on; their writes must not pass as untagged.
+  lose_tag({change_.other_words.begin(), change_.other_words.end()}, reason::missing,
+           "the server refused the client name with the tag: " + std::string(error_text(held_reply_)) +
+               "; FENCE SET binds without a name");
   if (!change_.muted) to_client += held_reply_;
   held_reply_.clear();
 }
@@ -172,6 +178,7 @@ void redis_engine::reset_state() {
   database_ = 0;
   client_watching_ = link_watching_ = watch_lost_ = false;
   authenticated_ = signed_in_ = false;
+  tx_ = transaction{};
   shared_last_ = false;
   sign_in_.clear();
   ++sign_ins_;
@@ -222,6 +229,28 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
   forward_raw(r, awaits::subscription);
   ++subscribing_;
   expectations_.back().n = all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
+  return progress::taken;
+}
+
+redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, const command_spec& spec) {
+  // What RESET makes of the connection is known when it is answered.
+  if (monitor_ends_) return block();
+  if (r.name().size() == 4 && wire::iequals(r.name(), "PING")) {
+    wire::append_command(to_backend, r.arguments);
+    ++monitor_replies_;
+    return progress::taken;
+  }
+  if (monitor_replies_ > 0) return block();
+  if (spec.role == command_role::quit) {
+    reply_local("+OK\r\n");
+    closing_ = true;
+  } else if (spec.role == command_role::reset && r.arguments.size() == 1) {
+    to_backend += "*1\r\n$5\r\nRESET\r\n";
+    ++monitor_replies_;
+    monitor_ends_ = true;
+  } else {
+    reply_local("-ERR only PING, RESET and QUIT are allowed while MONITOR runs\r\n");
+  }
   return progress::taken;
 }
 

@@ -1,9 +1,6 @@
-// The FENCE command, and commands that run behind the wrapper script.
-#include "backend/redis_scripts.hpp"
-#include "base/limits.hpp"
+// The FENCE command.
+#include "gate/blocking.hpp"
 #include "gate/redis_engine.hpp"
-
-#include <algorithm>
 
 namespace fencegate::gate {
 
@@ -14,13 +11,16 @@ using fence::rejection;
 
 namespace {
 
-// Lua's unpack() ends at about 8,000 values, the marks included.
-constexpr std::size_t wrapped_arguments_max = 7'000;
-
 void append_bulk(std::string& out, std::string_view text) {
   out += "$" + std::to_string(text.size()) + "\r\n";
   out += text;
   out += "\r\n";
+}
+
+// FENCE SET, or what may be meant as such.
+bool binds(const wire::request& r) {
+  const auto is = [&](std::string_view word) { return wire::iequals(r.arguments[1], word); };
+  return r.arguments.size() > 2 && !is("GET") && !is("MARK") && !is("CALL") && !is("CLEAR");
 }
 
 rejection malformed(std::string detail) { return {reason::malformed, {}, {}, {}, std::move(detail)}; }
@@ -39,6 +39,7 @@ redis_engine::progress redis_engine::step_fence(const wire::request& r) {
     reply_local("+OK\r\n");
     return progress::taken;
   }
+  lose_binding(r, *spec_of(r));
   reply_local(
       "-ERR use FENCE SET resource token [resource token ...] | GET [resource] | CLEAR | MARK resource | "
       "CALL resource token command [argument ...]\r\n");
@@ -62,39 +63,39 @@ void redis_engine::probe_done() {
     authenticated_ = signed_in_ = true;
 }
 
+// FENCE SET binds, or leaves the connection with what could not be bound: its writes must not pass as untagged.
 redis_engine::progress redis_engine::fence_set(const wire::request& r) {
   const auto& a = r.arguments;
+  const auto fail = [&](rejection why) {
+    lose_claims(r, why);
+    reject(why, "fence|set");
+    return progress::taken;
+  };
   if (a.size() < 4 || a.size() % 2 != 0) {
+    lose_claims(r, malformed("FENCE SET takes resources and tokens in turns"));
     reply_local("-ERR use FENCE SET resource token [resource token ...]\r\n");
     return progress::taken;
   }
   if (!probe_error_.empty()) {
-    reply_local(std::exchange(probe_error_, {}));
+    const std::string answer = std::exchange(probe_error_, {});
+    lose_claims(r, {reason::missing, {}, {}, {}, "FENCE SET was refused: " + std::string(error_text(answer))});
+    reply_local(answer);
     return progress::taken;
   }
   std::vector<fence::claim> wanted;
   for (std::size_t i = 2; i + 1 < a.size(); i += 2) {
     const auto presented = fence::token::parse(a[i + 1]);
-    if (presented.has_error() || !fence::is_resource_name(a[i])) {
-      const std::string detail = presented.has_error() ? presented.error().message : "not a resource name";
-      claims_.bind_unusable(reason::malformed, detail);
-      reject(malformed(detail), "fence|set");
-      return progress::taken;
-    }
+    if (presented.has_error()) return fail(malformed(presented.error().message));
+    if (!fence::is_resource_name(a[i])) return fail(malformed("not a resource name"));
     wanted.push_back({std::string(a[i]), *presented});
   }
-  if (const auto other = refusal_of_tag(wanted)) {
-    claims_.bind_unusable(other->why, other->detail);
-    reject(*other, "fence|set");
-    return progress::taken;
-  }
+  if (const auto other = refusal_of_tag(wanted)) return fail(*other);
+  if (!claims_.has_room(wanted)) return fail(malformed("too many resources on one connection"));
   if (!authenticated()) return block();
-  if (!tag_of_listener().empty()) unbind();
-  for (const auto& one : wanted)
-    if (tag_of_listener().empty() && !claims_.set(one, marks_)) {
-      reject(malformed("too many resources on one connection"), "fence|set");
-      return progress::taken;
-    }
+  if (!tag_of_listener().empty())
+    unbind();
+  else
+    for (const auto& one : wanted) claims_.set(one, marks_);
   phase_ = phase::waiting;
   raise_claims([this, wanted = std::move(wanted), muted = muted_] {
     phase_ = phase::open;
@@ -104,6 +105,36 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
     resume();
   });
   return progress::taken;
+}
+
+// What reads like FENCE SET, in part, and was not bound.
+void redis_engine::lose_claims(const wire::request& r, const rejection& why) {
+  std::vector<std::string> resources;
+  for (std::size_t i = 2; i < r.arguments.size(); i += 2)
+    if (fence::is_resource_name(r.arguments[i])) resources.emplace_back(r.arguments[i]);
+  claims_.add_unusable(why.why, why.detail, std::move(resources));
+}
+
+// A tag in the arguments of a command that names the connection, and that did not do so.
+void redis_engine::lose_tag(const std::vector<std::string_view>& arguments, reason why, const std::string& detail) {
+  for (const auto argument : arguments) {
+    const auto tag = fence::find_tag(argument);
+    if (!tag) continue;
+    std::vector<std::string> resources;
+    if (!tag->has_error())
+      for (const auto& one : **tag) resources.push_back(one.resource);
+    claims_.add_unusable(why, detail, std::move(resources));
+  }
+}
+
+// A command that binds, and will not be done.
+void redis_engine::lose_binding(const wire::request& r, const command_spec& spec) {
+  const std::string detail = "a command that binds tokens was refused; FENCE SET, or another name, binds them";
+  const std::string_view name = r.name().substr(0, r.name().find('\0'));
+  if (wire::iequals(name, "CLIENT") || wire::iequals(name, "HELLO"))
+    lose_tag(r.arguments, reason::missing, detail);
+  else if (spec.role == command_role::fence && binds(r))
+    lose_claims(r, {reason::missing, {}, {}, {}, detail});
 }
 
 redis_engine::progress redis_engine::fence_get(const wire::request& r) {
@@ -173,13 +204,18 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   }
   const std::vector<std::string_view> command(a.begin() + 4, a.end());
   const auto& spec = host_.picture().commands->find(command[0], command.size() > 1 ? command[1] : std::string_view{});
-  if (spec.noscript || (spec.role != command_role::write && spec.role != command_role::read)) {
+  const bool reads_on = spec.name == "xread" && !blocking_timeout(command);
+  if (spec.noscript || (spec.role != command_role::write && spec.role != command_role::read && !reads_on)) {
     reject({reason::refused, std::string(a[2]), *presented, {}, "FENCE CALL takes commands that may run in a script"},
            "fence|call");
     return progress::taken;
   }
-  if (command.size() > wrapped_arguments_max) {
-    reject({reason::refused, std::string(a[2]), *presented, {}, "too many arguments for a script"}, "fence|call");
+  if (const auto why = refusal_in_script(command, spec)) {
+    reject({reason::refused, std::string(a[2]), *presented, {}, std::string(*why)}, "fence|call");
+    return progress::taken;
+  }
+  if (!spec.fits(command.size())) {
+    reply_local(wrong_arity(spec));
     return progress::taken;
   }
   wire::request inner;
@@ -192,7 +228,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   if (!authenticated()) return block();
   if (call_ == nullptr) {
     call_ = std::make_unique<claims>(gate_);
-    (void)call_->set({std::string(a[2]), *presented}, marks_);
+    call_->set({std::string(a[2]), *presented}, marks_);
   }
   bound_claim& under = call_->items().front();
   call_->learn_from_memory();
@@ -232,119 +268,9 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     expectations_.push_back({awaits::relay, muted_});
     return progress::taken;
   }
-  wrap(command, {&claim->items().front()}, r);
+  wrap(command, spec, {&claim->items().front()}, r);
   single_.name = "fence|call";
   return progress::taken;
-}
-
-// ── the wrapper ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-redis_engine::progress redis_engine::wrap_command(const wire::request& r, const command_spec& spec,
-                                                  const claims::verdict& verdict) {
-  if (!batch_.commands.empty()) return block();
-  if (r.arguments.size() > wrapped_arguments_max) {
-    reject({reason::refused, {}, {}, {}, "too many arguments for a script; put the command behind MULTI"}, r.name());
-    return progress::taken;
-  }
-  std::vector<const bound_claim*> under;
-  for (std::size_t i = 0; i < claims_.items().size(); ++i) {
-    if ((verdict.required >> i & 1) == 0) continue;
-    under.push_back(&claims_.items()[i]);
-    // Only reads come here under a used token.
-    if (under.back()->rules.equal == fence::equal_token::reject && under.back()->status != claim_status::used) {
-      reject({reason::refused,
-              std::string(under.back()->cell->resource),
-              under.back()->presented,
-              {},
-              "with equal_token: reject this command cannot stand here; put it behind MULTI"},
-             r.name());
-      return progress::taken;
-    }
-  }
-  if (verdict.monitored != 0 && !caching_) peek_marks();  // (CLIENT CACHING is meant for the command itself)
-  wrap(r.arguments, under, r);
-  if (verdict.watched()) note(single_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
-  return progress::taken;
-}
-
-// Sends one command behind its check in a script. REQUIRES: phase open.
-void redis_engine::wrap(const std::vector<std::string_view>& command, const std::vector<const bound_claim*>& under,
-                        const wire::request& whole) {
-  const std::string keys = std::to_string(under.size() + 1);
-  const std::string database = std::to_string(database_);
-  const std::string protocol = std::to_string(protocol_);
-  const std::string epoch = host_.picture().epoch;
-  std::vector<std::string_view> eval{"EVAL", backend::checked_command, "0", protocol, database, keys};
-  for (const auto* one : under) eval.push_back(one->cell->key);
-  eval.push_back(backend::epoch_key);
-  for (const auto* one : under) eval.push_back(one->digits);
-  eval.push_back(epoch);
-  eval.insert(eval.end(), command.begin(), command.end());
-  wire::append_command(to_backend, eval);
-  single_ = wrapped{};
-  if (whole.inlined)
-    wire::append_command(single_.raw, whole.arguments);
-  else
-    single_.raw = std::string(whole.raw);
-  single_.name = std::string(whole.name());
-  for (const auto* one : under) single_.cells.push_back(one->cell);
-  single_.muted = muted_;
-  if (!replay_.empty()) single_.how = replay_.front().how;
-  expectations_.push_back({awaits::single, muted_});
-  phase_ = phase::single;
-}
-
-// The script says which errors are the command's own; any other means that the command did not run.
-void redis_engine::start_single(const wire::reply_head& head) {
-  constexpr std::string_view ran = "FENCEGATERAN ";
-  if (!head.is_error()) return begin(head, single_.muted ? sink::drop : sink::client);
-  if (head.type == '-' && head.line.starts_with(ran)) {
-    if (!single_.muted) to_client += "-" + std::string(head.line.substr(ran.size())) + "\r\n";
-  } else if (head.type == '-' && head.line.starts_with("FENCEGATEMARK")) {
-    single_.mark_moved = true;
-  } else {
-    single_.error = head.type == '-' ? std::string(head.line) : "an unexpected reply";
-  }
-  begin(head, sink::drop);
-}
-
-void redis_engine::single_done() {
-  phase_ = phase::open;
-  if (!single_.mark_moved) {
-    const wrapped done = std::exchange(single_, wrapped{});
-    batch_attempts_ = 0;
-    if (done.error.empty()) {
-      if (done.notes.empty()) figures_.checks(metrics::check_outcome::admitted).add();
-      return book(done.notes);
-    }
-    std::string answer = "-" + done.error + "\r\n";
-    if (is_native_error(done.error)) {
-      figures_.checks(metrics::check_outcome::unavailable).add();
-    } else {
-      const rejection why{reason::unavailable, {}, {}, {}, done.error};
-      host_.report(why, done.name, false);
-      answer = fence::redis_error(why);
-    }
-    if (!done.muted) to_client += answer;
-    return;
-  }
-  // Not applied. The marks are read again (and put right), then the command is judged anew.
-  from_client.prepend(single_.raw);
-  decoder_.reset_progress();
-  const bool give_up = ++batch_attempts_ > limits::batch_attempts_max;
-  replay_.push_front(
-      {give_up ? replayed::route::give_up : single_.how, single_.muted, give_up ? "the marks move all the time" : ""});
-  if (give_up) batch_attempts_ = 0;
-  phase_ = phase::waiting;
-  auto left = std::make_shared<std::size_t>(single_.cells.size() + 1);
-  auto one_done = [this, left] {
-    if (--*left != 0) return;
-    phase_ = phase::open;
-    resume();
-  };
-  const auto cells = single_.cells;  // answers at once may begin the next one
-  for (const auto& cell : cells) host_.read_mark(cell, [one_done](const backend::mark_reading&) { one_done(); });
-  host_.recheck(one_done);
 }
 
 }  // namespace fencegate::gate

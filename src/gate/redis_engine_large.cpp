@@ -1,5 +1,6 @@
 // Commands larger than limits::command_buffered_bytes_max: streamed, never held whole. A fenced one streams into our
 // MULTI and is decided when it is complete; one that must not run is never completed.
+#include "base/demand.hpp"
 #include "base/limits.hpp"
 #include "gate/redis_engine.hpp"
 
@@ -72,6 +73,13 @@ std::vector<std::string_view> redis_engine::large_arguments() const {
   return out;
 }
 
+// What binds a connection is never as large as that. What it may have been meant to bind is not known.
+void redis_engine::lose_large_binding() {
+  claims_.add_unusable(reason::missing,
+                       "a command that binds tokens was too large; FENCE CLEAR, or a new name, mends it",
+                       {std::string()});
+}
+
 // Where a large command goes. False: not known yet, or the link is not ready for it.
 bool redis_engine::decide_large() {
   using enum command_role;
@@ -97,9 +105,27 @@ bool redis_engine::decide_large() {
   if (l.spec->role == refused) return refuse_large({reason::refused, {}, {}, {}, refusal_text(*l.spec)});
   if (l.spec->container && !has_second)
     return swallow_large("-ERR this command is too large\r\n", phase_ == phase::transaction);
+  const auto says = [&](std::string_view word) { return has_second && wire::iequals(arguments[1].head, word); };
+  if (l.spec->role == client_setname || l.spec->role == hello || (l.spec->role == fence && !says("CALL"))) {
+    if (phase_ != phase::transaction && !quiet()) {
+      blocked_ = true;
+      return false;
+    }
+    lose_large_binding();
+  }
   if (phase_ == phase::transaction) {
     const bool queued = l.spec->role == read || l.spec->role == write || l.spec->role == other;
     if (!queued) return swallow_large("-ERR this command is too large for a transaction\r\n", true);
+    if (l.spec->role == write && !tx_.left && (gate_.resources.empty() || key_is_known())) {
+      keys_ = gate_.resources.empty() ? no_keys : first_key;
+      claims_.learn_from_memory();
+      tx_.rejected = claims_.judge(large_arguments(), keys_).rejected;
+      if (tx_.rejected) {
+        tx_.last_command = l.name;
+        leave_server_transaction();
+      }
+    }
+    if (tx_.left) return swallow_large("+QUEUED\r\n", false);
     l.how = large::route::transaction;
     return true;
   }
@@ -116,8 +142,13 @@ bool redis_engine::decide_large() {
       l.how = large::route::bare;
       return true;
     case write: return decide_large_write();
+    case watch:
+      // What comes behind relies on it.
+      if (phase_ == phase::armed) leave_armed();
+      l.how = large::route::bare;
+      return true;
     case fence:
-      if (has_second && wire::iequals(arguments[1].head, "CALL")) {
+      if (says("CALL")) {
         l.name = "fence|call";
         return refuse_large(
             {reason::refused,
@@ -167,7 +198,11 @@ bool redis_engine::decide_large_write() {
   if (caching_)
     if (const auto why = refusal_behind_caching(*l.spec)) return refuse_large(*why);
   if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
-  if (!arm_error_.empty()) return refuse_large({reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})});
+  if (!arm_error_.empty()) {
+    const rejection why{reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})};
+    host_.report(why, l.name, false);
+    return swallow_large(link_error(why.detail, why), false);
+  }
   if (tries_ > limits::batch_attempts_max)
     return refuse_large({reason::unavailable, {}, {}, {}, "the marks move all the time"});
   if (phase_ == phase::armed && (verdict.required & ~armed_mask_) != 0) leave_armed();
@@ -210,9 +245,11 @@ bool redis_engine::late_check() {
     if (!gate_.resources.empty() && !l.request.arguments()[at].whole())
       why = rejection{reason::refused, {}, {}, {}, "the key is too long to be matched to a resource"};
   }
-  if (reserved) why = rejection{reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"};
   const bool writes = l.spec->role == command_role::write;
   const bool reads = l.spec->role == command_role::read || l.spec->role == command_role::blocking_read;
+  reads_reserved_ = reads_reserved_ || (reads && reserved);
+  if (reserved && !reads)
+    why = rejection{reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"};
   const bool fenced = writes || (reads && claims_.reads_may_be_fenced() && any_read_enforced(gate_));
   if (!why && search == backend::key_search::ask_server && fenced && !gate_.resources.empty())
     why = rejection{reason::refused, {}, {}, {}, "the command is too large for its keys to be asked for"};
@@ -256,19 +293,23 @@ void redis_engine::finish_large() {
   switch (done->how) {
     case large::route::undecided: break;
     case large::route::swallow:
-      if (done->replaces)
-        replace_in_transaction(done->answer);
+      if (done->replaces && done->spec->role == command_role::exec)
+        end_transaction(std::string(exec_with_arguments));
+      else if (done->replaces)
+        spoil_transaction(done->answer);
       else
         reply_local(done->answer);
       break;
     case large::route::bare:
       expectations_.push_back({awaits::relay, muted_});
       expectations_.back().may_block = backend::may_block(done->spec->role);
+      if (done->spec->role == command_role::watch) client_watching_ = true;
       note_bare(done->verdict, false, done->name);
       break;
     case large::route::transaction:
       ++tx_.commands;
       expectations_.push_back({awaits::tx_queued, muted_});
+      if (tx_.rejected) leave_server_transaction();
       break;
     case large::route::fenced:
       batch_.streamed = true;
@@ -279,6 +320,7 @@ void redis_engine::finish_large() {
 #ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
       return send_batch();
 #endif
+      demand((done->verdict.required & ~armed_mask_) == 0, "a value leaves when all that it needs was proven");
       expectations_.push_back({awaits::queued});
       reads_in_a_row_ = 0;
       send_exec();

@@ -50,11 +50,11 @@ struct redis_engine_parts {
     exec,          // the batch's EXEC
     state_change,  // barrier: the reply decides (on_state_reply)
     subscription,  // confirmations, `n` of them
-    replaced,      // an error is expected; locals_ has the text that the client gets
     tx_queued,     // a command in the client's MULTI: queued or refused, but not run
     tx_exec,       // the client's EXEC
-    tx_rejected,   // our DISCARD in place of the client's EXEC; locals_ has the text
     single,        // a wrapped command
+    held_read,     // a read that the client gets when the marks behind it are known
+    marks_behind,  // MGET of these
     probe,         // PING: is this client authenticated?
     identity,      // INFO server: where does this link lead?
     peek_select0,
@@ -69,7 +69,16 @@ struct redis_engine_parts {
     bool may_block = false;    // a bare command that the server may answer only when somebody else has acted
     bool turned_away = false;  // local: its text is for `n` commands
   };
-  enum class sink : std::uint8_t { client, drop, capture };
+  // What Redis answers to EXEC with arguments, by which it ends a transaction.
+  static constexpr std::string_view exec_with_arguments =
+      "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";
+  // "-NOPERM no\r\n" without what frames it.
+  [[nodiscard]] static std::string_view error_text(std::string_view reply) {
+    if (reply.starts_with('-')) reply.remove_prefix(1);
+    return reply.substr(0, reply.find("\r\n"));
+  }
+
+  enum class sink : std::uint8_t { client, drop, capture, hold };
   enum class progress : std::uint8_t { taken, blocked };
 
   // A command that is to be processed again, with what is known about it by now.
@@ -106,7 +115,8 @@ struct redis_engine_parts {
   struct batch {
     std::string bytes;  // the commands as received; empty when streamed
     std::vector<batched> commands;
-    claim_mask required = 0;
+    claim_mask required = 0;  // by its writes
+    claim_mask needs = 0;     // by its reads, too
     bool streamed = false;
     std::string name;  // streamed: of its command, in the log
     std::vector<noted> notes;
@@ -144,11 +154,14 @@ struct redis_engine_parts {
     std::optional<fence::rejection> rejected;
     std::size_t admitted = 0;  // commands to be counted so
     std::vector<noted> notes;
-    std::size_t suffixed = 0;  // commands of ours behind the client's (equal_token: reject)
-    claim_mask armed = 0;      // what its MULTI was armed for
-    std::string why_not;       // it is not adopted because
+    std::size_t suffixed = 0;    // commands of ours behind the client's (equal_token: reject)
+    claim_mask armed = 0;        // what its MULTI was armed for
+    std::string why_not;         // it is not adopted because
+    bool link_refused = false;   // that is what the server said
+    bool link_said_why = false;  // and the rejection is about that
     bool client_watched = false;
     bool executed = false;
+    bool left = false;  // it must not run: the server's part was discarded, the client does not know yet
     std::vector<std::pair<std::size_t, int>> selects;  // position in the transaction, database
     std::size_t commands = 0;
     std::size_t elements_left = 0, elements_seen = 0;
@@ -157,11 +170,18 @@ struct redis_engine_parts {
     bool muted = false;
     std::string last_command;
   };
-  // A command in the wrapper script.
+  // The answer of a read waits for the marks behind it, up to this size.
+  static constexpr std::size_t held_read_bytes_max = 1024 * 1024;
+  // A command in the wrapper script, or a read in front of its marks.
   struct wrapped {
     std::string raw;  // as received
     std::string name;
     std::vector<std::shared_ptr<backend::mark_cell>> cells;
+    std::vector<std::string> tokens;
+    std::string epoch;
+    std::string answer;       // of the read
+    bool too_large = false;   // it was dropped
+    bool null_array = false;  // what the script says is nil is *-1
     std::vector<noted> notes;
     replayed::route how = replayed::route::normal;
     bool muted = false;
@@ -210,10 +230,13 @@ struct redis_engine_parts {
     int protocol_before = 2;
     bool authenticates = false;
     std::optional<std::string> name;
-    std::string sign_in;  // the user and password that it carries, as AUTH
-    std::string why_not;  // multi: why the gate does not adopt it
+    std::vector<std::string> other_words;  // where a tag does not bind
+    std::string sign_in;                   // the user and password that it carries, as AUTH
+    std::string why_not;                   // multi: why the gate does not adopt it
+    bool link_refused = false;             // which the server said
     bool error = false;
     bool muted = false;
+    bool inside = false;  // the client's own MULTI, which goes on when the server refuses the command
   };
 };
 

@@ -6,6 +6,8 @@
 
 namespace fencegate::gate {
 
+using backend::command_role;
+
 namespace {
 
 // Replies that the gate reads itself: HELLO's, confirmations of subscriptions, invalidations.
@@ -166,25 +168,23 @@ void redis_engine::start_reply(const wire::reply_head& head) {
     case awaits::queued: start_queued(head); break;
     case awaits::exec: start_exec(head); break;
     case awaits::tx_exec: start_client_exec(head); break;
-    case awaits::tx_rejected:
-      if (!head.is_ok()) return unexpected("DISCARD failed");
-      begin(head, sink::drop);
-      break;
-    case awaits::replaced:
-      if (!head.is_error()) return unexpected("a command that does not exist was accepted");
-      begin(head, sink::drop);
-      break;
     case awaits::tx_queued:
       if (!head.is_error() && !(head.type == '+' && head.line == "QUEUED"))
         return unexpected("a command in a transaction was not queued");
       begin(head, front.muted ? sink::drop : sink::client);
       break;
     case awaits::single: start_single(head); break;
+    case awaits::held_read: begin(head, front.muted ? sink::drop : sink::hold); break;
+    case awaits::state_change:
+      if (!head.is_error() && !head.is_ok() &&
+          (change_.role == command_role::discard || change_.role == command_role::unwatch))
+        return unexpected("the end of a transaction was not confirmed");
+      [[fallthrough]];
     case awaits::marks:
+    case awaits::marks_behind:
     case awaits::peek:
     case awaits::probe:
     case awaits::identity:
-    case awaits::state_change:
       change_.error = head.is_error();
       begin(head, sink::capture);
       break;
@@ -258,6 +258,15 @@ void redis_engine::deliver(std::string_view bytes) {
   switch (sink_) {
     case sink::client: to_client.append(bytes); break;
     case sink::drop: break;
+    case sink::hold:
+      if (single_.answer.size() + bytes.size() <= held_read_bytes_max) {
+        single_.answer.append(bytes);
+      } else {
+        single_.too_large = true;
+        single_.answer = {};
+        sink_ = sink::drop;
+      }
+      break;
     case sink::capture:
       captured_.append(bytes);
       if (captured_.size() > captured_bytes_max) unexpected("a reply too large to be read");
@@ -287,6 +296,7 @@ void redis_engine::value_done() {
     case awaits::select_back:
     case awaits::peek_select0:
     case awaits::peek_select_back:
+    case awaits::held_read:
     case awaits::exec: return pop_expectation();
     case awaits::subscription: --subscribing_; return pop_expectation();
     case awaits::marks: {
@@ -303,16 +313,16 @@ void redis_engine::value_done() {
       if (--front.n == 0) pop_expectation();
       return;
     case awaits::tx_exec: return client_exec_done();
-    case awaits::tx_rejected:
-    case awaits::replaced:
-      if (!front.muted) to_client += locals_.front();
-      locals_.pop_front();
-      return pop_expectation();
     case awaits::single: pop_expectation(); return single_done();
     case awaits::state_change: {
       held_reply_ = std::exchange(captured_, {});
       pop_expectation();
       return on_state_reply();
+    }
+    case awaits::marks_behind: {
+      const std::string raw = std::exchange(captured_, {});
+      pop_expectation();
+      return look_behind_done(raw);
     }
     case awaits::probe: {
       probe_answer_ = std::exchange(captured_, {});
@@ -357,7 +367,7 @@ void redis_engine::flush_locals() {
 // RESP3 pushes, and RESP2's messages of a subscribed connection.
 void redis_engine::push_done() {
   if (push_kind_ == pubsub::message_kind::invalidation) {
-    to_client += pubsub::without_reserved_keys(captured_);
+    to_client += reads_reserved_ ? captured_ : pubsub::without_reserved_keys(captured_);
     return;
   }
   if (push_kind_ != pubsub::message_kind::confirmation) return;

@@ -1,4 +1,5 @@
 // The client's own transactions: its MULTI adopts ours, its EXEC is sent only while the marks are proven.
+#include "base/demand.hpp"
 #include "base/limits.hpp"
 #include "gate/redis_engine.hpp"
 
@@ -18,10 +19,12 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   claims_.learn_from_memory();
   if (raise_pending(~claim_mask{0})) return block();
   std::string why_not = caching_ ? "CLIENT CACHING stands in front of MULTI; put it behind" : host_.picture().problem;
+  bool link_refused = false;
   if (host_.picture().ready && claims_.enforced() != 0 && !caching_) {
     const claim_mask held = claims_.armable();
     if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
     why_not = std::exchange(arm_error_, {});
+    link_refused = !why_not.empty();
     if (held != 0 && why_not.empty() && tries_ <= limits::batch_attempts_max) {
       // A WAIT inside would take the server's note of before the shared write: arming anew renews it.
       if (phase_ == phase::armed && ((held & ~armed_mask_) != 0 || shared_last_)) leave_armed();
@@ -29,7 +32,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
         start_arm();
         if (phase_ != phase::armed) return block();
       }
-      begin_transaction(true, {});
+      begin_transaction(true);
 #ifdef FENCEGATE_BROKEN_ENVELOPE
       send_envelope();
 #endif
@@ -49,38 +52,58 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   change_.role = command_role::multi;
   change_.muted = muted_;
   change_.why_not = std::move(why_not);
+  change_.link_refused = link_refused;
   phase_ = phase::barrier;
   forward_raw(r, awaits::state_change);
   return progress::taken;
 }
 
-void redis_engine::begin_transaction(bool adopted, std::string why_not) {
+void redis_engine::begin_transaction(bool adopted) {
   tx_ = transaction{};
   tx_.adopted = adopted;
-  tx_.why_not = std::move(why_not);
+  if (!adopted) {
+    tx_.why_not = std::move(change_.why_not);
+    tx_.link_refused = change_.link_refused;
+  }
   phase_ = phase::transaction;
 }
 
 redis_engine::progress redis_engine::step_in_transaction(const wire::request& r, const command_spec& spec) {
   using enum command_role;
+  const bool plain = r.arguments.size() == 1;
+  if (spec.name.empty()) lose_binding(r, spec);
   switch (spec.role) {
     case exec:
-      if (r.arguments.size() == 1) return step_exec(r);
-      break;
-    case discard:
-      forward_raw(r);
-      if (r.arguments.size() == 1) leave_transaction();
+      if (plain) return step_exec(r);
+      // A server that refuses an EXEC ends the transaction by it. It never gets to see one that it would refuse.
+      end_transaction(std::string(exec_with_arguments));
       return progress::taken;
-    case multi:
-    case watch: break;
-    case quit: return step_connection(r, spec);
+    case discard:
     case reset:
-      if (r.arguments.size() != 1) break;  // an error; the transaction goes on
+      if (!plain) {
+        spoil_transaction(wrong_arity(spec));
+        return progress::taken;
+      }
+      if (tx_.left && spec.role == discard) {
+        end_transaction("+OK\r\n");
+        return progress::taken;
+      }
+      // A server that refuses it goes on with the transaction: nothing follows before its answer was read.
       change_ = change{};
-      change_.role = reset;
+      change_.role = spec.role;
       change_.muted = muted_;
+      change_.inside = true;
       phase_ = phase::barrier;
       forward_raw(r, awaits::state_change);
+      return progress::taken;
+    case quit: return step_connection(r, spec);
+    case multi:
+      if (!tx_.left) break;
+      reply_local(plain ? "-ERR MULTI calls can not be nested\r\n" : wrong_arity(spec));
+      return progress::taken;
+    case watch:
+      if (!tx_.left) break;
+      reply_local(plain ? wrong_arity(spec) : "-ERR WATCH inside MULTI is not allowed\r\n");
       return progress::taken;
     case select: {
       int database = -1;
@@ -93,40 +116,53 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
     case refused: {
       const rejection why{reason::refused, {}, {}, {}, refusal_text(spec)};
       host_.report(why, spec.name.empty() ? r.name() : std::string_view(spec.name), false);
-      replace_in_transaction(fence::redis_error(why));
+      spoil_transaction(fence::redis_error(why));
       return progress::taken;
     }
     case client_setname:
     case fence:
-    case hello:
+    case hello: lose_binding(r, spec); [[fallthrough]];
     case auth:
     case subscribe:
     case unsubscribe:
     case monitor:
     case client_reply:
-      replace_in_transaction("-ERR " + std::string(spec.name) + " is not allowed inside MULTI behind fencegate\r\n");
+      spoil_transaction("-ERR " + std::string(spec.name) + " is not allowed inside MULTI behind fencegate\r\n");
       return progress::taken;
     default:
       // Until the server's table is known, a command may be one that is never queued, under another name.
       if (spec.name.empty() && host_.picture().commands == backend::command_table::empty()) {
-        replace_in_transaction(fence::redis_error({reason::unavailable, {}, {}, {}, host_.picture().problem}));
+        spoil_transaction(fence::redis_error({reason::unavailable, {}, {}, {}, host_.picture().problem}));
         return progress::taken;
       }
+      if (tx_.left) break;
       if (const auto p = check_keys(r, spec)) return *p;
       judge_in_transaction(r.arguments, spec);
+      if (tx_.rejected) leave_server_transaction();
       ++tx_.commands;
   }
-  forward_raw(r, awaits::tx_queued);
+  if (tx_.left)
+    reply_local(spec.fits(r.arguments.size()) ? "+QUEUED\r\n" : wrong_arity(spec));
+  else
+    forward_raw(r, awaits::tx_queued);
   return progress::taken;
 }
 
-// What would be rejected outside spoils the transaction: it is queued natively, and EXEC answers with the rejection.
+std::string redis_engine::wrong_arity(const command_spec& spec) {
+  return "-ERR wrong number of arguments for '" + spec.name + "' command\r\n";
+}
+
+// What would be rejected outside ends the transaction at the server: the client is told that its commands are queued, and
+// its EXEC is answered with the rejection.
 void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arguments, const command_spec& spec) {
   const bool writes = backend::writes(spec.role);
   if (!writes && !claims_.reads_may_be_fenced()) return;
+  tx_.last_command = spec.name;
   // Without the server's table nobody knows which keys a command touches.
-  if (writes && host_.picture().commands == backend::command_table::empty() && !tx_.rejected)
+  if (writes && host_.picture().commands == backend::command_table::empty()) {
     tx_.rejected = rejection{reason::unavailable, {}, {}, {}, host_.picture().problem};
+    return;
+  }
   const auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
   if (verdict.watched())
     note(tx_.notes, verdict, !writes, spec.name.empty() ? arguments[0].substr(0, 64) : std::string_view(spec.name));
@@ -134,24 +170,42 @@ void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arg
     ++tx_.admitted;
   tx_.required |= verdict.required;
   if (writes) tx_.written |= verdict.required;
-  if (tx_.rejected) return;
   tx_.rejected = verdict.rejected;
-  if (!tx_.rejected && (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) != 0) {
-    tx_.rejected = writes ? claims_.refusal(verdict.required) : claims_.refusal_to_read(verdict.required);
-    if (!tx_.rejected) tx_.rejected = claims_.unavailable(verdict.required, tx_.why_not);
-  }
-  tx_.last_command = spec.name;
+  if (tx_.rejected || (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) == 0) return;
+  tx_.rejected = writes ? claims_.refusal(verdict.required) : claims_.refusal_to_read(verdict.required);
+  if (tx_.rejected) return;
+  tx_.rejected = claims_.unavailable(verdict.required, tx_.why_not);
+  tx_.link_said_why = tx_.link_refused;
 }
 
-// A command that must not run spoils the transaction natively: the server refuses one that does not exist, and answers
-// EXECABORT to EXEC.
-void redis_engine::replace_in_transaction(std::string text) {
-  to_backend += "*1\r\n$17\r\nFENCEGATE.REFUSED\r\n";
-  locals_.push_back(std::move(text));
-  expectations_.push_back({awaits::replaced, muted_});
+// The server's part of a transaction that must not run is over at once; the client's goes on, and nothing of it leaves the
+// gate any more.
+void redis_engine::leave_server_transaction() {
+  if (tx_.left) return;
+  tx_.left = true;
+  to_backend += "*1\r\n$7\r\nDISCARD\r\n";
+  expectations_.push_back({awaits::ours_ok});
+  armed_mask_ = 0;
+  link_watching_ = client_watching_ = watch_lost_ = false;
 }
 
+// A command that must not run, as Redis does with one that it refuses to queue: EXEC answers EXECABORT.
+void redis_engine::spoil_transaction(std::string text) {
+  leave_server_transaction();
+  reply_local(std::move(text));
+}
+
+// The client's EXEC or DISCARD, where nothing of it may run.
+void redis_engine::end_transaction(std::string text) {
+  leave_server_transaction();
+  reply_local(std::move(text));
+  tx_ = transaction{};
+  phase_ = phase::open;
+}
+
+// The server has taken its DISCARD.
 void redis_engine::leave_transaction() {
+  tx_ = transaction{};
   phase_ = phase::open;
   armed_mask_ = 0;
   link_watching_ = client_watching_ = watch_lost_ = false;
@@ -168,14 +222,16 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
       if ((tx_.written >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
         tx_.rejected =
             rejection{reason::refused, {}, {}, {}, "SELECT inside MULTI does not go with equal_token: reject"};
-  if (tx_.rejected || watch_lost_) {
-    if (tx_.rejected) host_.report(*tx_.rejected, tx_.last_command, false);
-    to_backend += "*1\r\n$7\r\nDISCARD\r\n";
-    locals_.push_back(tx_.rejected ? fence::redis_error(*tx_.rejected) : nil_text());
-    expectations_.push_back({awaits::tx_rejected, muted_});
-    leave_transaction();
+  if (tx_.rejected) {
+    host_.report(*tx_.rejected, tx_.last_command, false);
+    end_transaction(tx_.link_said_why ? link_error(tx_.why_not, *tx_.rejected) : fence::redis_error(*tx_.rejected));
     return progress::taken;
   }
+  if (tx_.left || watch_lost_) {
+    end_transaction(tx_.left ? "-EXECABORT Transaction discarded because of previous errors.\r\n" : nil_text());
+    return progress::taken;
+  }
+  demand((tx_.required & ~(tx_.adopted ? armed_mask_ : 0)) == 0, "EXEC leaves when all that it needs was proven");
   if (tx_.adopted) {
     append_uses(tx_.written, tx_.suffixed);
     for (std::size_t i = 0; i < tx_.suffixed; ++i) expectations_.push_back({awaits::relay, true});

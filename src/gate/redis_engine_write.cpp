@@ -84,16 +84,26 @@ bool redis_engine::is_native_error(std::string_view text) {
   return std::find(std::begin(native), std::end(native), text.substr(0, text.find(' '))) != std::end(native);
 }
 
+// What the server said on the client's own link in place of a proof, for the client: errors of the server's own as they
+// are, and a right that its user lacks as such.
+std::string redis_engine::link_error(std::string_view text, const rejection& otherwise) {
+  if (is_native_error(text)) return "-" + std::string(text) + "\r\n";
+  constexpr std::string_view of_scripts = "ERR The user executing the script";
+  if (!text.starts_with("NOPERM") && !text.starts_with(of_scripts)) return fence::redis_error(otherwise);
+  const auto said = text.substr(text.find(' ') + 1);
+  return "-NOPERM " + std::string(said) + " (fencegate checks marks with the rights of this user); not applied\r\n";
+}
+
 redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, const command_spec& spec,
                                                       claim_mask required) {
   if (!batch_.commands.empty()) return block();
   const std::string text = std::exchange(arm_error_, {});
-  if (is_native_error(text)) {
+  const auto why = claims_.unavailable(required, text);
+  if (is_native_error(text))
     figures_.checks(metrics::check_outcome::unavailable).add();
-    reply_local("-" + text + "\r\n");
-    return progress::taken;
-  }
-  reject(claims_.unavailable(required, text), name_of(r, spec));
+  else
+    host_.report(why, name_of(r, spec), false);
+  reply_local(link_error(text, why));
   return progress::taken;
 }
 

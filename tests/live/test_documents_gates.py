@@ -55,6 +55,30 @@ class AccessRights(LiveTest):
         self.assertEqual(writer.call("FENCE", "CALL", "orders", "35", "SET", "orders:1", "x"), b"OK")
         self.assertIn("35", str(writer.call("FENCE", "MARK", "orders")))
 
+    def least_rights(self, *more):
+        words = block("docs/redis.md", "redis").split()
+        self.assertEqual(self.redis.cli.call(*words[:3], "reset", *words[3:], *more), b"OK")
+
+    def test_a_right_that_a_writer_lacks_is_named(self):
+        self.least_rights("-watch")
+        writer = self.as_writer(self.through_gate().port, "fence:orders=34")
+        for commands in ([("SET", "orders:1", "x")], [("MULTI",), ("SET", "orders:1", "x"), ("EXEC",)]):
+            reply = writer.pipeline(commands)[-1]
+            self.assert_error(reply, "NOPERM")
+            self.assertIn("'watch'", str(reply))
+            self.assertIn("not applied", str(reply))
+        self.assertIsNone(writer.call("GET", "orders:1"))
+
+    def test_what_some_writers_need_besides(self):
+        self.least_rights("+select", "+info", "+eval")
+        gate = self.start(Gate(self.redis, user="fencegate", password="gate-secret", extra={"share_writes_from": 2}))
+        writers = [self.as_writer(gate.port) for _ in range(3)]
+        for writer in writers:
+            for command in (("FENCE", "SET", "orders", "34"), ("SET", "orders:1", "a"), ("SELECT", "3"), ("SET", "orders:1", "b"),
+                            ("WATCH", "orders:1"), ("SET", "orders:1", "c"), ("UNWATCH",),
+                            ("FENCE", "CALL", "orders", "34", "SET", "orders:1", "d"), ("FENCE", "MARK", "orders")):
+                self.assertNotIsInstance(reply := writer.call(*command), RespError, (command, reply))
+
     def test_put_marks_back_that_were_lost(self):
         gate = self.through_gate()
         self.as_writer(gate.port, "fence:orders=34")

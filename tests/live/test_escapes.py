@@ -33,7 +33,7 @@ MARK_KEYS = """
     GETEX {M} EX 1|APPEND {M} 0|SETRANGE {M} 0 9|SETBIT {M} 0 1
     INCR {M}|DECR {M}|INCRBY {M} 10|DECRBY {M} 10|INCRBYFLOAT {M} 1|BITFIELD {M} SET u8 0 49
     DEL {M}|UNLINK {M}|DEL a b c {M}|UNLINK a {M} b|del a {M}
-    EXPIRE {M} 1|PEXPIRE {M} 1|EXPIREAT {M} 1|PEXPIREAT {M} 1|PERSIST {M}|TOUCH a {M}
+    EXPIRE {M} 1|PEXPIRE {M} 1|EXPIREAT {M} 1|PEXPIREAT {M} 1|PERSIST {M}
     MSET a 1 b 2 {M} 1|MSETNX new1 1 {M} 1|MSET {M} 1 a 1
     RENAME {M} other|RENAME a {M}|RENAMENX a {M}|RENAMENX {M} other|COPY a {M} REPLACE|COPY {M} b REPLACE
     COPY {M} b DB 1 REPLACE|MOVE {M} 1|RESTORE {M} 0 x REPLACE
@@ -48,7 +48,7 @@ MARK_KEYS = """
     XGROUP CREATE {M} g $ MKSTREAM
     XREADGROUP GROUP g c STREAMS st {M} > >|XREADGROUP GROUP g c BLOCK 0 STREAMS {M} >|XSETID {M} 1-1
     XTRIM {M} MAXLEN 0|XDEL {M} 1-1|GEOADD {M} 1 1 m
-    EVAL return 1 {M}|FCALL f 1 {M}|EVAL_RO return 1 {M}
+    EVAL return 1 {M}|FCALL f 1 {M}
 """
 
 MALFORMED = {
@@ -213,12 +213,23 @@ class Escapes(LiveTest):
     def test_a_mark_as_a_key_of_any_command(self):
         commands = list(words(MARK_KEYS, M=MARK))
         for command in commands:
-            if command[0] in ("EVAL", "EVAL_RO"):  # the blank in the script was split
+            if command[0] == "EVAL":  # the blank in the script was split
                 command[1:4] = ["return 1", "1", MARK]
             if command[0] == "FCALL":
                 command[1:] = ["f", "1", MARK]
         self.assertGreater(len(commands), 80)
         self.each_refused(self.writer(), commands)
+
+    def test_who_scans_may_read_what_is_there(self):
+        client = self.writer()
+        keys = client.call("SCAN", "0", "COUNT", "1000")[1]
+        self.assertIn(MARK.encode(), keys)
+        for key in keys:
+            for command in (("TYPE", key), ("TTL", key), ("DUMP", key), ("TOUCH", key), ("MEMORY", "USAGE", key),
+                            ("OBJECT", "ENCODING", key), ("EVAL_RO", "return redis.call('TYPE', KEYS[1])", "1", key)):
+                self.assertNotIsInstance(client.call(*command), RespError, command)
+        self.assertEqual(client.call("GET", MARK), b"34")
+        self.assertEqual(client.pipeline([("MULTI",), ("GET", MARK), ("EXEC",)])[2], [b"34"])
 
     def test_other_keys_with_the_prefix(self):
         client = self.writer()

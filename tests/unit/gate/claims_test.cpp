@@ -200,14 +200,32 @@ TEST(Claims, AScriptNeedsWhatSomeKeysRuleEnforces) {
 
 TEST(Claims, FenceSetAddsAndReplacesUpToTheLimit) {
   bench b;
-  EXPECT_TRUE(b.bound.set({"orders", fence::token(1)}, b.memory));
-  EXPECT_TRUE(b.bound.set({"orders", fence::token(2)}, b.memory));
+  b.bound.set({"orders", fence::token(1)}, b.memory);
+  b.bound.set({"orders", fence::token(2)}, b.memory);
   ASSERT_EQ(b.bound.items().size(), 1u);
   EXPECT_EQ(b.bound.items()[0].digits, "2");
   for (std::size_t i = 1; i < limits::tag_resources_max; ++i)
-    EXPECT_TRUE(b.bound.set({"r" + std::to_string(i), fence::token(1)}, b.memory));
-  EXPECT_FALSE(b.bound.set({"one-more", fence::token(1)}, b.memory));
-  EXPECT_TRUE(b.bound.set({"orders", fence::token(3)}, b.memory));
+    b.bound.set({"r" + std::to_string(i), fence::token(1)}, b.memory);
+  EXPECT_FALSE(b.bound.has_room({{"one-more", fence::token(1)}}));
+  EXPECT_FALSE(b.bound.has_room({{"orders", fence::token(3)}, {"one-more", fence::token(1)}}));
+  EXPECT_TRUE(b.bound.has_room({{"orders", fence::token(3)}}));
+}
+
+TEST(Claims, WhatCouldNotBeBoundRejectsUntilAllOfItIsBound) {
+  bench b;
+  b.bind("orders=1");
+  b.bound.add_unusable(reason::malformed, "no", {"a", "b"});
+  b.bound.add_unusable(reason::malformed, "no", {});
+  EXPECT_EQ(b.set("k"), "malformed");
+  b.bound.set({"a", fence::token(1)}, b.memory);
+  EXPECT_EQ(b.set("k"), "malformed");
+  b.bound.set({"b", fence::token(1)}, b.memory);
+  EXPECT_EQ(b.set("k"), "fenced 7");
+  b.bound.add_unusable(reason::malformed, "no", {""});
+  b.bound.set({"b", fence::token(1)}, b.memory);
+  EXPECT_EQ(b.set("k"), "malformed");
+  b.bound.clear();
+  EXPECT_EQ(b.set("k"), "missing");
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ class engine_rig {
   void client_bytes(std::string_view bytes) {
     engine.from_client.append(bytes);
     engine.on_client_bytes();
+    engine.invariants(true);
   }
   // Several commands arrive in one piece.
   template <class... Commands>
@@ -104,6 +105,7 @@ class engine_rig {
   void backend_bytes(std::string_view bytes) {
     engine.from_backend.append(bytes);
     engine.on_backend_bytes();
+    engine.invariants(true);
   }
   template <class... Lines>
   void backend(const Lines&... lines) {
@@ -155,6 +157,7 @@ class engine_rig {
     host.clock += *host.timer;
     host.timer.reset();
     engine.on_timer();
+    engine.invariants(true);
   }
   // Somebody else's raise, as this gate's own link to Redis will see it.
   void mark_is(const std::string& resource, std::int64_t value) { host.marks[resource] = fence::token(value); }

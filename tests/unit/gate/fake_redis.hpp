@@ -107,10 +107,6 @@ class fake_redis {
       aborted_ = true;
       return "-ERR WATCH inside MULTI is not allowed\r\n";
     }
-    if (name == "FENCEGATE.REFUSED") {
-      aborted_ = true;
-      return "-ERR unknown command\r\n";
-    }
     queue_.push_back(command);
     return "+QUEUED\r\n";
   }

@@ -273,8 +273,8 @@ TEST(EngineBatch, WhatFreesMemoryGoesThroughTheWrapper) {
   const auto sent = rig.sent();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_EQ(sent[0], "DISCARD");
-  EXPECT_THAT(sent[1],
-              AllOf(StartsWith("EVAL"), HasSubstr("0 2 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 DEL a")));
+  EXPECT_THAT(sent[1], AllOf(StartsWith("EVAL"),
+                             HasSubstr("0 untyped 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 DEL a")));
   rig.backend("+OK", ":1");
   EXPECT_EQ(rig.answers(), ":1|");
 }

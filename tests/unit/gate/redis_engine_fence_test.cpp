@@ -22,13 +22,28 @@ TEST(EngineFence, ReplicationIsRefusedWithoutAdvice) {
 
 TEST(EngineFence, RejectedCommandsNeverReachTheBackend) {
   engine_rig rig;
-  rig.client("SET k v", "FLUSHALL", "SET fencegate:epoch x", "GET fencegate:epoch", "NOSUCH a");
+  rig.client("SET k v", "FLUSHALL", "SET fencegate:epoch x", "NOSUCH a");
   EXPECT_THAT(rig.sent(), IsEmpty());
   const auto answers = rig.answers();
   EXPECT_THAT(answers, StartsWith("-FENCEMISSING "));
-  EXPECT_EQ(std::count(answers.begin(), answers.end(), '|'), 5);
-  EXPECT_THAT(rig.host.reports, ElementsAre("missing set", "refused flushall", "refused set", "refused get",
-                                            testing::StartsWith("missing")));
+  EXPECT_EQ(std::count(answers.begin(), answers.end(), '|'), 4);
+  EXPECT_THAT(rig.host.reports,
+              ElementsAre("missing set", "refused flushall", "refused set", testing::StartsWith("missing")));
+}
+
+TEST(EngineFence, WhatOnlyReadsKeysOfTheFencePasses) {
+  engine_rig rig;
+  rig.client("GET fencegate:epoch", "TYPE fencegate:mark:{orders}", "EXISTS fencegate:epoch a");
+  EXPECT_THAT(rig.sent(),
+              ElementsAre("GET fencegate:epoch", "TYPE fencegate:mark:{orders}", "EXISTS fencegate:epoch a"));
+  rig.backend("$2|e1", "+string", ":1");
+  rig.answers();
+  for (const std::string line :
+       {"GETEX fencegate:epoch PERSIST", "RENAME fencegate:epoch a", "COPY fencegate:epoch a"}) {
+    rig.client(line);
+    EXPECT_THAT(rig.sent(), IsEmpty());
+    EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY ")) << line;
+  }
 }
 
 TEST(EngineFence, RejectionsKeepTheirPlaceAmongReplies) {
@@ -52,6 +67,89 @@ TEST(EngineFence, AStaleTagIsRefusedAndBindsAllTheSame) {
   rig.client("SET k v");
   EXPECT_THAT(rig.sent(), IsEmpty());
   EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
+}
+
+// Whatever reads like a tag and was not bound: the writes behind it must not pass as untagged.
+TEST(EngineFence, WhatCouldNotBeBoundBindsAsUnusable) {
+  std::string many;
+  for (int i = 0; i < 33; ++i) many += " r" + std::to_string(i) + " 1";
+  const std::string nul(1, '\0');
+  const std::vector<std::pair<std::string, std::string>> ways{
+      // what the client says, and what Redis answers ("": it is not asked)
+      {"FENCE SET orders 034", ""},
+      {"FENCE SET orders", ""},
+      {"FENCE SET orders 33 payments", ""},
+      {"FENCE SET orders=33 34", ""},
+      {"FENCE SETT orders 33", ""},
+      {"FENCE SET" + many, ""},
+      {"FENCE SET orders 33", "-BUSY a script runs"},
+      {"FENCE SET orders 33", "-NOPERM no"},
+      {"FENCE SET orders 33", "-NOAUTH first"},
+      {"CLIENT SETNAME fence:orders=33", "-NOPERM no"},
+      {"CLIENT SETNAME fence:orders=33 x", "-ERR wrong number of arguments"},
+      {"CLIENT SETNAME x fence:orders=33", "-ERR wrong number of arguments"},
+      {"CLIENT SETNAME" + nul + " fence:orders=33", ""},
+      {"CLIENT SETNAMES fence:orders=33", ""},
+      {"HELLO 2 SETNAME" + nul + " fence:orders=33", ""},
+      {"HELLO SETNAME fence:orders=33", "-ERR Protocol version is not an integer"},
+      {"HELLO 9 SETNAME fence:orders=33", "-NOPROTO no"},
+      {"HELLO 2 SETNAMES fence:orders=33", "-ERR Syntax error"},
+  };
+  for (const auto& [said, answered] : ways) {
+    SCOPED_TRACE(readable(said));
+    engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+    rig.client(said);
+    EXPECT_EQ(rig.sent().empty(), answered.empty());
+    if (!answered.empty()) rig.backend(answered);
+    EXPECT_THAT(rig.answers(), StartsWith("-"));
+    rig.sent();
+    rig.client("SET k v", "MULTI");
+    rig.backend("+OK");
+    rig.client("SET k v", "EXEC");
+    rig.backend("+OK");
+    EXPECT_THAT(rig.sent(), testing::Not(testing::Contains(HasSubstr("SET k v"))));
+    EXPECT_THAT(rig.answers(), testing::ContainsRegex("^-FENCE.*-FENCE"));
+  }
+}
+
+TEST(EngineFence, ATagInsideMultiBindsAsUnusable) {
+  for (const std::string said :
+       {"CLIENT SETNAME fence:orders=33", "HELLO 2 SETNAME fence:orders=33", "FENCE SET orders 33"}) {
+    SCOPED_TRACE(said);
+    engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+    rig.client("MULTI");
+    rig.backend("+OK");
+    rig.client(said, "DISCARD", "SET k v");
+    rig.backend("+OK");
+    EXPECT_THAT(rig.sent(), ElementsAre("MULTI", "DISCARD"));
+    EXPECT_THAT(rig.answers(), HasSubstr("|-FENCEMISSING "));
+  }
+}
+
+TEST(EngineFence, WhatCouldNotBeBoundIsMendedByBindingAllOfIt) {
+  engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+  rig.client("FENCE SET a 1");
+  rig.backend("+PONG");
+  rig.client("FENCE SET b 1 c 01", "FENCE SET b 1", "SET k v");
+  EXPECT_THAT(rig.answers(), AllOf(StartsWith("+OK|-FENCEBAD "), testing::Not(HasSubstr("|+OK|"))));
+  rig.client("FENCE SET c 1");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  rig.sent();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre(StartsWith("WATCH fencegate:mark:{a} fencegate:mark:{b} fencegate:mark:{c}"),
+                                      StartsWith("MGET"), "MULTI"));
+}
+
+TEST(EngineFence, FenceClearAndAnotherNameMendIt) {
+  for (const std::string mends : {"FENCE CLEAR", "CLIENT SETNAME fence:orders=34", "RESET"}) {
+    SCOPED_TRACE(mends);
+    engine_rig rig(with_policy([](auto& p) { p.missing = fence::missing_token::allow; }));
+    rig.client("FENCE SET a", mends);
+    if (mends != "FENCE CLEAR") rig.backend(mends == "RESET" ? "+RESET" : "+OK");
+    rig.sent();
+    rig.client("SET k v");
+    EXPECT_THAT(rig.sent(), testing::Not(IsEmpty()));
+  }
 }
 
 TEST(EngineFence, AMalformedTagIsRefusedAndBindsAllTheSame) {
@@ -181,7 +279,8 @@ TEST(EngineFence, CallRaisesThenRunsBehindItsCheck) {
   EXPECT_THAT(rig.sent(), ElementsAre("PING"));
   rig.backend("+PONG");
   EXPECT_THAT(rig.host.seen, ElementsAre("raise orders 34"));
-  EXPECT_THAT(rig.sent(), ElementsAre(HasSubstr("0 2 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 SET k v")));
+  EXPECT_THAT(rig.sent(),
+              ElementsAre(HasSubstr("0 untyped 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 SET k v")));
   rig.backend("+OK");
   EXPECT_EQ(rig.answers(), "+OK|");
   rig.client("SET k v");
@@ -230,7 +329,9 @@ TEST(EngineFence, AnErrorOfTheWrapperIsUnavailable) {
   for (const std::string line :
        {"-NOPERM no permissions to run 'eval'", "-WRONGTYPE Operation against script: 1234", "-FENCEGATERANX"}) {
     rig.backend(line);
-    EXPECT_EQ(rig.answers(), "-FENCEDOWN the mark could not be checked: " + line.substr(1) + "; not applied|");
+    EXPECT_EQ(rig.answers(), line.starts_with("-NOPERM ")
+                                 ? line + " (fencegate checks marks with the rights of this user); not applied|"
+                                 : "-FENCEDOWN the mark could not be checked: " + line.substr(1) + "; not applied|");
     rig.client("FENCE CALL orders 34 INCR k");
   }
   EXPECT_EQ(rig.host.reports, std::vector<std::string>(3, "unavailable fence|call"));

@@ -8,19 +8,25 @@ namespace fencegate::fence {
 
 namespace {
 
-std::string without_blanks_behind_commas(std::string_view text) {
+// A list may have blanks on both sides of its commas (RFC 9110 section 5.6.1), a tag has none.
+std::string without_blanks_at_commas(std::string_view text) {
   std::string out;
-  bool behind_comma = false;
+  std::string blanks;  // since the last byte that is none
   for (const char c : text) {
-    if (behind_comma && (c == ' ' || c == '\t')) continue;
-    behind_comma = c == ',';
+    if (c == ' ' || c == '\t') {
+      blanks += c;
+      continue;
+    }
+    const bool at_comma = c == ',' || out.ends_with(',');
+    if (!at_comma) out += blanks;
+    blanks.clear();
     out += c;
   }
-  return out;
+  return out + blanks;
 }
 
 result<std::vector<claim>> read_value(std::string_view value, std::span<const std::string> resources) {
-  if (value.find('=') != std::string_view::npos) return parse_tag(without_blanks_behind_commas(value));
+  if (value.find('=') != std::string_view::npos) return parse_tag(without_blanks_at_commas(value));
   const auto presented = token::parse(value);
   if (!presented) return presented.error();
   if (resources.size() != 1) {

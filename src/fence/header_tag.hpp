@@ -1,5 +1,5 @@
 // How a token travels in HTTP: `Fencing-Token: 34`, for the resource that the route names, or a fence tag in which blanks
-// may follow the commas, `Fencing-Token: orders=34, payments=12`. X-Fencing-Token is read as well.
+// may stand at the commas, `Fencing-Token: orders=34, payments=12`. X-Fencing-Token is read as well.
 #pragma once
 
 #include "base/header_field.hpp"

@@ -35,9 +35,26 @@ constexpr std::array<std::string_view, 6> overriding_fields{"X-HTTP-Method",    
                                                             "X-Method-Override", "X-Original-URL",
                                                             "X-Rewrite-URL",     "X-Original-Method"};
 
-constexpr std::array<std::string_view, 9> neighbour_fields{
-    "Connection", "Keep-Alive",     "Proxy-Connection",  "TE",    "Trailer",
-    "Upgrade",    "Content-Length", "Transfer-Encoding", "Expect"};
+constexpr std::array<std::string_view, 10> neighbour_fields{
+    "Connection",     "Keep-Alive",     "Proxy-Connection",  "TE",    "Trailer", "Upgrade",
+    "HTTP2-Settings", "Content-Length", "Transfer-Encoding", "Expect"};
+
+// What a client offers that goes on in HTTP/1.1 when nobody takes it up (RFC 9110 section 7.8): Java's and curl's h2c on
+// a first request, TLS of RFC 2817. Who asks for anything else, for websocket, waits for the switch.
+bool is_mere_offer(std::string_view protocol) {
+  constexpr std::string_view tls = "TLS/";
+  return same_field_name(protocol, "h2c") ||
+         (protocol.size() > tls.size() && same_field_name(protocol.substr(0, tls.size()), tls) &&
+          is_http_token(protocol.substr(tls.size())));
+}
+
+bool only_offers(std::string_view upgrade) {
+  auto protocol = take_element(upgrade);
+  if (protocol.empty()) return false;
+  for (; !protocol.empty(); protocol = take_element(upgrade))
+    if (!is_mere_offer(protocol)) return false;
+  return true;
+}
 
 // Reads all Connection fields.
 http_result<void> read_connection(std::span<const header_field> fields, int minor, http_hop& out) {
@@ -71,8 +88,8 @@ http_result<void> check_field(const header_field& field, int minor, http_hop& ou
   if (looks_like_any(field.name, framing_fields) && field.name.find('_') != std::string_view::npos) {
     return http_error{400, "a field of framing with '_' for '-'"};
   }
-  if (same_field_name(field.name, "upgrade") || same_field_name(field.name, "http2-settings")) {
-    return http_error{400, "Upgrade is not supported"};
+  if (same_field_name(field.name, "upgrade") && !only_offers(field.value)) {
+    return http_error{400, "Upgrade is not supported: neither websocket nor another protocol goes through this gate"};
   }
   if (same_field_name(field.name, "expect") && minor == 1) {
     if (!same_field_name(field.value, "100-continue")) return http_error{417, "only 100-continue can be expected"};

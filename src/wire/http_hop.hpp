@@ -19,7 +19,7 @@ struct http_hop {
 
 // `fence_fields` are names by which tokens travel. `out` is overwritten; its vector keeps its memory.
 // Errors: 501 for CONNECT, 405 for TRACE, 417 for an expectation other than 100-continue; 400 for
-// - Upgrade, and HTTP2-Settings, which comes with it;
+// - Upgrade to anything but h2c and TLS, which are not taken up: they are dropped, with HTTP2-Settings;
 // - Connection that is no list of names, has more than limits::http_connection_options_max of them, or names one of
 //   `fence_fields` or a field of authentication, framing or routing (Fabio CVE-2025-48865);
 // - a field of framing with '_' for '-' (`Transfer_Encoding`): behind CGI both are one;
@@ -30,7 +30,7 @@ struct http_hop {
 [[nodiscard]] http_result<void> read_response_hop(const http_response_head& head, http_hop& out);
 
 // Whether a field of the head is copied into the one that goes out. Not: what the hop lists, what is between neighbours
-// (Keep-Alive, Proxy-Connection, TE, Trailer, Upgrade), and what the gate writes itself (Connection, Content-Length,
+// (Keep-Alive, Proxy-Connection, TE, Trailer, Upgrade, HTTP2-Settings), and what the gate writes itself (Connection, Content-Length,
 // Transfer-Encoding, Expect).
 [[nodiscard]] bool travels_on(std::string_view name, const http_hop& hop);
 

@@ -1,11 +1,9 @@
 #include "wire/sql_json.hpp"
 
+#include "base/json_check.hpp"
 #include "base/json_text.hpp"
 
-#include <boost/json/basic_parser_impl.hpp>
-
 #include <algorithm>
-#include <limits>
 #include <set>
 
 namespace fencegate::wire {
@@ -25,46 +23,6 @@ enum type_oid : std::uint32_t {
   oid_numeric = 1700,
   oid_jsonb = 3802
 };
-
-constexpr std::size_t json_depth_max = 256;
-
-// Takes note of nothing: only whether a text is JSON is asked.
-struct json_listener {
-  using code = boost::json::error_code;
-  using text = boost::json::string_view;
-  static constexpr std::size_t max_object_size = std::numeric_limits<std::size_t>::max();
-  static constexpr std::size_t max_array_size = std::numeric_limits<std::size_t>::max();
-  static constexpr std::size_t max_key_size = std::numeric_limits<std::size_t>::max();
-  static constexpr std::size_t max_string_size = std::numeric_limits<std::size_t>::max();
-
-  static bool on_document_begin(code&) { return true; }
-  static bool on_document_end(code&) { return true; }
-  static bool on_object_begin(code&) { return true; }
-  static bool on_object_end(std::size_t, code&) { return true; }
-  static bool on_array_begin(code&) { return true; }
-  static bool on_array_end(std::size_t, code&) { return true; }
-  static bool on_key_part(text, std::size_t, code&) { return true; }
-  static bool on_key(text, std::size_t, code&) { return true; }
-  static bool on_string_part(text, std::size_t, code&) { return true; }
-  static bool on_string(text, std::size_t, code&) { return true; }
-  static bool on_number_part(text, code&) { return true; }
-  static bool on_int64(std::int64_t, text, code&) { return true; }
-  static bool on_uint64(std::uint64_t, text, code&) { return true; }
-  static bool on_double(double, text, code&) { return true; }
-  static bool on_bool(bool, code&) { return true; }
-  static bool on_null(code&) { return true; }
-  static bool on_comment_part(text, code&) { return true; }
-  static bool on_comment(text, code&) { return true; }
-};
-
-bool is_json(std::string_view text) {
-  boost::json::parse_options options;
-  options.max_depth = json_depth_max;
-  boost::json::basic_parser<json_listener> parser(options);
-  boost::json::error_code wrong;
-  const auto read = parser.write_some(false, text.data(), text.size(), wrong);
-  return !wrong && read == text.size() && parser.done();
-}
 
 }  // namespace
 

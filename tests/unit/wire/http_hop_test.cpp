@@ -54,8 +54,8 @@ TEST(HttpHop, WhatConnectionListsStaysBehind) {
 
 TEST(HttpHop, WhatIsBetweenNeighboursStaysBehind) {
   const http_hop none;
-  for (const auto* name : {"connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade", "Content-Length",
-                           "Transfer-Encoding", "Expect"}) {
+  for (const auto* name : {"connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade", "HTTP2-Settings",
+                           "Content-Length", "Transfer-Encoding", "Expect"}) {
     EXPECT_FALSE(travels_on(name, none)) << name;
   }
   for (const auto* name : {"Authorization", "Fencing-Token", "Content-Type", "Host"}) {
@@ -97,10 +97,23 @@ TEST(HttpHop, RefusesOtherProtocolsAndDisguises) {
   EXPECT_EQ(request("", "CONNECT a:80 HTTP/1.1").status, 501);
   EXPECT_EQ(request("", "TRACE / HTTP/1.1").status, 501);
   for (const auto* field :
-       {"Upgrade: h2c", "Upgrade: websocket", "HTTP2-Settings: AAMA", "Transfer_Encoding: chunked", "content_length: 5",
-        "Content_Length: 5", "X-HTTP-Method-Override: DELETE", "x_http_method_override: DELETE", "X-HTTP-Method: PUT",
-        "X-Method-Override: PUT", "X-Original-URL: /admin", "X-Rewrite-Url: /admin"}) {
+       {"Upgrade: websocket", "Upgrade: h2c, websocket", "Upgrade: h2c\r\nUpgrade: foo/1", "Upgrade: h2",
+        "Upgrade: TLS/", "Upgrade: TLS", "Upgrade: TLS/1 0", "Upgrade:", "Transfer_Encoding: chunked",
+        "content_length: 5", "Content_Length: 5", "X-HTTP-Method-Override: DELETE", "x_http_method_override: DELETE",
+        "X-HTTP-Method: PUT", "X-Method-Override: PUT", "X-Original-URL: /admin", "X-Rewrite-Url: /admin"}) {
     EXPECT_EQ(status_of(std::string(field) + "\r\n"), 400) << field;
+  }
+}
+
+TEST(HttpHop, OffersThatNobodyTakesUpAreDropped) {
+  for (const auto* fields : {"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n",
+                             "Connection: Upgrade\r\nUpgrade: TLS/1.2\r\n", "Upgrade: H2C, tls/1.0\r\nUpgrade: h2c\r\n",
+                             "HTTP2-Settings: AAMA\r\n"}) {
+    request got(fields);
+    EXPECT_EQ(got.status, 0) << fields;
+    EXPECT_TRUE(got.hop.keep_alive) << fields;
+    for (const auto* name : {"Upgrade", "HTTP2-Settings", "Connection"})
+      EXPECT_FALSE(travels_on(name, got.hop)) << name;
   }
 }
 

@@ -65,7 +65,9 @@ TEST(SqlJson, WhatIsNoDocumentIsAString) {
     EXPECT_EQ(boost::json::parse(json(114, value)).as_string(), value);
   }
   const std::string deep = std::string(300, '[') + std::string(300, ']');
-  EXPECT_EQ(json(114, deep), '"' + deep + '"') << "readers have limits, too";
+  std::string out;
+  append_sql_value(out, 114, deep);
+  EXPECT_EQ(out, deep) << "however deep";
   EXPECT_EQ(json(114, "\"\xff\""), R"({"base64":"Iv8i"})");
 }
 

@@ -16,6 +16,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <sys/resource.h>
 
 #include <malloc.h>
 
@@ -92,6 +93,14 @@ class drain_watch {
   bool accepting_ = true;
 };
 
+// Each client takes two file descriptors, one of them to its backend: as many as the system lets the process have.
+void raise_file_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &files));
+}
+
 bool needs_postgres(const settings::process& config) {
   const auto in_postgres = [](const settings::mark_store& one) {
     return one.speaks == settings::mark_store::kind::postgres;
@@ -124,6 +133,9 @@ admin::marks_service marks_service_of(std::unique_ptr<gate::http_marks_desk> mad
 int serve(const settings::process& config) {
   admin::install_log_sink(config.level, config.format);
   std::signal(SIGPIPE, SIG_IGN);
+  // What reloads or reopens other programs must not end this one without a drain.
+  for (const int meant_for_others : {SIGHUP, SIGUSR1, SIGUSR2}) std::signal(meant_for_others, SIG_IGN);
+  raise_file_limit();
   // Buffers of large values go back to the system when they are freed.
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);

@@ -5,6 +5,8 @@
 #include "wire/reply_json.hpp"
 #include "wire/sql_json.hpp"
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -105,6 +107,14 @@ atomic_answer answer_of(const backend::run_outcome& ran, const claims_list& want
   return out;
 }
 
+// Whether Redis may run the same command later. It is the first word that says so: BUSYKEY and BUSYGROUP are about the data.
+bool may_succeed_later(std::string_view reply) {
+  static constexpr std::array<std::string_view, 8> codes{"OOM",      "LOADING",    "BUSY",     "MISCONF",
+                                                         "READONLY", "NOREPLICAS", "TRYAGAIN", "MASTERDOWN"};
+  const auto code = reply.substr(0, reply.find(' '));
+  return std::find(codes.begin(), codes.end(), code) != codes.end();
+}
+
 // Redis's own error, on which the command was not applied (a script that failed half-way is Redis's to explain).
 atomic_answer answer_of(const backend::command_outcome& ran, const claims_list& wanted) {
   using kind = backend::command_outcome::kind;
@@ -121,10 +131,7 @@ atomic_answer answer_of(const backend::command_outcome& ran, const claims_list& 
       break;
     case kind::failed: {
       fence::problem what;
-      const bool later = ran.reply.text.starts_with("OOM") || ran.reply.text.starts_with("LOADING") ||
-                         ran.reply.text.starts_with("BUSY") || ran.reply.text.starts_with("MISCONF") ||
-                         ran.reply.text.starts_with("READONLY") || ran.reply.text.starts_with("NOREPLICAS");
-      what.status = later ? 503 : 400;
+      what.status = may_succeed_later(ran.reply.text) ? 503 : 400;
       what.name = "command";
       what.title = "Redis refused the command";
       what.detail = ran.reply.text;

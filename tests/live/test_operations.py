@@ -147,6 +147,14 @@ class Draining(OperationsTest):
         self.assertEqual(gate.wait(10), 0)
         self.assertTrue(client.closed())
 
+    def test_signals_that_mean_reload_elsewhere_are_ignored(self):
+        gate = self.gate("10s")
+        client = self.client(gate)
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(gate.pid, number)
+            self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        self.assertEqual(gate.http("/readyz")[0], 200)
+
     def test_quit_by_http_drains_too(self):
         gate = self.gate("20s")
         self.assertEqual(gate.http("/quit", method="GET")[0], 405)

@@ -174,10 +174,17 @@ class PostgresServer(Process):
 
     def dump_schema(self, database, schema="fencegate"):
         """All that is in the schema, but for rows, in lines as pg_dump has them. Skips the test where pg_dump is too old."""
+        text = self.client_tool("pg_dump", "-s", "-n", schema, database)
+        return [line for line in text.splitlines() if not line.startswith("\\")]  # \restrict has a new key each time
+
+    def client_tool(self, name, *arguments, user=SUPERUSER):
+        """pg_dump and the like, which skip the test where they are older than the server."""
         skip_without_client_tools()
-        done = subprocess.run([binary("pg_dump"), "-s", "-n", schema, "-h", self.host, "-p", str(self.port), "-U", SUPERUSER, database],
-                              capture_output=True, text=True, check=True)
-        return [line for line in done.stdout.splitlines() if not line.startswith("\\")]  # \restrict has a new key each time
+        done = subprocess.run([binary(name), "-h", self.host, "-p", str(self.port), "-U", user, *arguments],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"{name}: {done.stderr}")
+        return done.stdout
 
     def freeze(self, pid):
         """Freezes one backend."""

@@ -1,12 +1,15 @@
 """fencegate install: new, again, older, newer; what is refused; who may do what afterwards."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 
 import support
 from pg_fence import FenceTest, Rejected
 from postgres import PostgresServer, run_sql, schema_text
+from pg_versions import version
 from support import LiveTest
 
 
@@ -43,7 +46,7 @@ class Command(LiveTest):
         alice = self.server.connect("alice")
         run_sql(alice, "SELECT fencegate.arm('orders', 34)")
         state = "SELECT (SELECT array_agg(m) FROM fencegate.marks m), (SELECT array_agg(s) FROM fencegate.sessions s), " \
-                "(SELECT secret FROM fencegate.settings)"
+                "(SELECT secret FROM fencegate.secret)"
         before = self.server.sql(state)
         self.assert_installed(self.run_install())
         self.assertEqual(self.server.sql(state), before)
@@ -107,18 +110,39 @@ class Command(LiveTest):
         self.server.user("plain")
         self.assert_failed(self.run_install(user="plain", database="app"), "may not create the roles", "GRANT fencegate_owner TO plain")
         self.server.user("maker", "CREATEROLE")
+        if version() >= 16:  # where CREATEROLE gives no role that it does not administer
+            self.server.sql("GRANT pg_signal_backend, pg_read_all_stats TO maker WITH ADMIN OPTION")
         self.assert_failed(self.run_install(user="maker", database="app"), "GRANT CREATE ON DATABASE app TO maker")
         self.server.sql("GRANT CREATE ON DATABASE app TO maker")
         self.assert_installed(self.run_install(user="maker", database="app"), "app")
         self.assert_installed(self.run_install(user="maker", database="app"), "app")
         self.assert_failed(self.run_install(user="plain", database="app"), "GRANT fencegate_owner TO plain")
-        members = self.server.sql("SELECT roleid::regrole::text FROM pg_auth_members WHERE member = 'maker'::regrole")
-        self.assertEqual(members, [("fencegate_gate",)])  # it left fencegate_owner again
+        # It left fencegate_owner again. (From 16 on, who made a role may grant it.)
+        uses = self.server.sql("SELECT r FROM unnest('{fencegate_owner,fencegate_gate}'::text[]) r WHERE pg_has_role('maker', r, 'USAGE')")
+        self.assertEqual(uses, [("fencegate_gate",)])
         gate = self.server.connect("maker", "app")
         self.assertEqual(run_sql(gate, "SELECT fencegate.raise('orders', 34)"), [(34,)])
         with self.assertRaisesRegex(Exception, "permission denied"):
             run_sql(gate, "UPDATE fencegate.marks SET mark = 1")
         gate.close()
+
+    def test_what_the_hint_says_is_enough(self):
+        self.server.sql("CREATE DATABASE app")
+        self.server.sql("GRANT CREATE ON DATABASE app TO PUBLIC")
+        for user, options in (("plain", []), ("maker", ["CREATEROLE"])):
+            self.server.user(user, *options)
+            done = self.run_install(user=user, database="app")
+            if user == "maker" and version() < 16:
+                self.assert_installed(done, "app")
+            else:
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.server.sql(re.search(r"As a superuser: (.*;)", done.stderr).group(1))
+                self.assert_installed(self.run_install(user=user, database="app"), "app")
+            self.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'")
+            self.server.sql("DROP DATABASE app")
+            self.server.sql("DROP ROLE fencegate_owner, fencegate_gate")
+            self.server.sql("CREATE DATABASE app")
+            self.server.sql("GRANT CREATE ON DATABASE app TO PUBLIC")
 
     def test_grants_that_a_superuser_made_before_are_enough(self):
         self.server.sql("CREATE DATABASE app")
@@ -139,11 +163,18 @@ class Command(LiveTest):
         self.assert_failed(self.run_install(), "cannot connect")
 
 
+NEWEST = 5
 RAISED = "TABLE (resource text, mark bigint, raised boolean, cut integer)"
 STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 
 # What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
 OLDER = {
+    4: """DROP FUNCTION fencegate.is_copy, fencegate.accept_copy, fencegate.locks_of;
+          CREATE FUNCTION fencegate.locks_of(key bigint) RETURNS TABLE (pid integer, mode text) LANGUAGE sql AS 'SELECT 1, $$$$';
+          DROP MATERIALIZED VIEW fencegate.secret;
+          DROP SCHEMA fencegate_private CASCADE;
+          ALTER TABLE fencegate.settings DROP COLUMN secret_hash, ADD COLUMN secret text NOT NULL DEFAULT gen_random_uuid()::text;
+          REVOKE ALL ON ALL TABLES IN SCHEMA fencegate FROM PUBLIC""",
     3: f"""DROP FUNCTION fencegate.guard(text[], bigint[], integer);
            CREATE FUNCTION fencegate.guard(resources text[], tokens bigint[]) RETURNS void {STUB} SECURITY DEFINER;
            GRANT EXECUTE ON FUNCTION fencegate.guard(text[], bigint[]) TO PUBLIC""",
@@ -174,15 +205,15 @@ class Schema(FenceTest):
         return name, lambda text, *values: run_sql(connection, text, *values)
 
     def test_an_older_version_is_upgraded_with_its_marks(self):
-        base = self.base(lambda schema: schema.replace("this_version constant integer := 4", "this_version constant integer := 0")
-                         .replace("PARALLEL SAFE RETURN 4;", "PARALLEL SAFE RETURN 0;")
+        base = self.base(lambda schema: schema.replace(f"this_version constant integer := {NEWEST}", "this_version constant integer := 0")
+                         .replace(f"PARALLEL SAFE RETURN {NEWEST};", "PARALLEL SAFE RETURN 0;")
                          .replace("FUNCTION fencegate.sweep() RETURNS", "FUNCTION fencegate.sweep(patience integer) RETURNS")
                          .replace("fencegate.sweep() TO", "fencegate.sweep(integer) TO"))
         self.assertEqual(base.value("SELECT fencegate.version()"), 0)
         base.sql("SELECT fencegate.protect('writes')")
         old = base.armed(33)
         self.server.install(base.name)
-        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
+        self.assertEqual(base.value("SELECT fencegate.version()"), NEWEST)
         self.assertEqual(base.sql("SELECT oid::regprocedure::text FROM pg_proc WHERE proname = 'sweep'"),
                          [("fencegate.sweep()",)])
         self.assertEqual(base.mark(), 33)
@@ -193,31 +224,84 @@ class Schema(FenceTest):
 
     def test_each_older_version_is_upgraded_and_again(self):
         newest = self.server.dump_schema(self.base().name)
-        for version in OLDER:
+        for found in OLDER:
             base = self.base()
             base.sql("SELECT fencegate.protect('writes', 'orders')")
             armed = base.armed(33)
             base.sql("SET ROLE fencegate_owner")
-            for step in range(max(OLDER), version - 1, -1):
+            for step in range(max(OLDER), found - 1, -1):
                 base.sql(OLDER[step])
             base.sql("CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE "
-                     f"RETURN {version}")
+                     f"RETURN {found}")
             base.sql("RESET ROLE")
-            before = base.sql("SELECT secret, max_step, cut_ms FROM fencegate.settings")
+            before = base.sql("SELECT max_step, cut_ms FROM fencegate.settings")
             self.assertNotEqual(self.server.dump_schema(base.name), newest)
             for _ in range(2):
                 self.server.install(base.name)
-                self.assertEqual(self.server.dump_schema(base.name), newest, version)
-                self.assertEqual((base.value("SELECT fencegate.version()"), base.mark()), (4, 33))
-                self.assertEqual(base.sql("SELECT secret, max_step, cut_ms FROM fencegate.settings"), before)
+                self.assertEqual(self.server.dump_schema(base.name), newest, found)
+                self.assertEqual((base.value("SELECT fencegate.version()"), base.mark()), (NEWEST, 33))
+                self.assertEqual(base.sql("SELECT max_step, cut_ms FROM fencegate.settings"), before)
+                self.assertFalse(base.value("SELECT fencegate.is_copy()"))
                 self.assertTrue(armed.write("still armed"))
                 self.assert_rejected(base.writer().run("INSERT INTO writes VALUES (1, 'x')"), "ZF002")
             base.armed(34)
             self.assertFalse(armed.alive())
 
+    def test_version_4_as_it_was_is_upgraded(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "older/schema_4.sql")) as file:
+            text = file.read()
+        base = self.base(lambda _: text)
+        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
+        base.sql("SELECT fencegate.protect('writes', 'orders')")
+        armed = base.armed(33)
+        newer = base.writer("bob")
+        self.server.install(base.name)
+        self.assertEqual((base.value("SELECT fencegate.version()"), base.mark()), (NEWEST, 33))
+        self.assertTrue(armed.write("still armed"))
+        self.assert_rejected(base.writer().run("INSERT INTO writes VALUES (1, 'x')"), "ZF002")
+        self.assertEqual(newer.arm(34), [(34,)])
+        self.assertFalse(armed.alive())
+        self.assertEqual(self.server.dump_schema(base.name), self.server.dump_schema(self.base().name))
+
+    def test_everybody_may_read_the_tables_as_pg_dump_does(self):
+        base = self.base()
+        base.armed(34)
+        tables = base.sql("SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                          "WHERE n.nspname LIKE 'fencegate%' AND c.relkind IN ('r', 'p', 'S', 'f')")
+        self.assertEqual(len(tables), 3)
+        client = base.writer("bob")
+        client.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        for (table,) in tables:
+            self.assertIsNone(client.run(f"LOCK TABLE {table} IN ACCESS SHARE MODE"))
+            self.assertEqual(len(client.run(f"SELECT * FROM {table}")), 1)
+
+    def test_a_dump_by_any_role_and_what_is_restored_from_it(self):
+        base = self.base()
+        base.sql("SELECT fencegate.protect('writes', 'orders')")
+        base.armed(34)
+        base.sql(f"ALTER DATABASE {base.name} OWNER TO bob")
+        secrets = {base.value("SELECT secret FROM fencegate.secret")}
+        for user in ("alice", "bob", "postgres"):
+            with self.subTest(user):
+                self.server.sql(f"CREATE DATABASE copy_by_{user}")
+                path = os.path.join(self.server.folder, user)
+                self.server.client_tool("pg_dump", "-Fc", "-f", path, base.name, user=user)
+                self.server.client_tool("pg_restore", "--exit-on-error", "-d", f"copy_by_{user}", path)
+                with contextlib.closing(self.server.connect(database=f"copy_by_{user}")) as connection:
+                    def run(text, copy=connection):
+                        return run_sql(copy, text)
+                    self.assertEqual(run("SELECT mark, fencegate.is_copy() FROM fencegate.marks"), [(34, True)])
+                    secrets.add(run("SELECT secret FROM fencegate.secret")[0][0])
+                    self.server.install(f"copy_by_{user}")
+                    self.assertEqual(run("SELECT fencegate.raise('orders', 40), fencegate.is_copy()"), [(40, True)])
+                    run("SELECT fencegate.accept_copy()")
+                    self.assertEqual(run("SELECT fencegate.is_copy()"), [(False,)])
+        self.assertEqual(len(secrets), 4)
+        self.assertFalse(base.value("SELECT fencegate.is_copy()"))
+
     def older(self):
-        return self.base(lambda schema: schema.replace("this_version constant integer := 4", "this_version constant integer := 0")
-                         .replace("PARALLEL SAFE RETURN 4;", "PARALLEL SAFE RETURN 0;"))
+        return self.base(lambda schema: schema.replace(f"this_version constant integer := {NEWEST}", "this_version constant integer := 0")
+                         .replace(f"PARALLEL SAFE RETURN {NEWEST};", "PARALLEL SAFE RETURN 0;"))
 
     def test_an_upgrade_keeps_what_users_have_built_on_it(self):
         base = self.older()
@@ -226,7 +310,7 @@ class Schema(FenceTest):
         base.sql("CREATE POLICY own ON writes AS RESTRICTIVE USING (fencegate.version() >= 0)")
         base.sql("GRANT EXECUTE ON FUNCTION fencegate.list() TO bob")
         self.server.install(base.name)
-        self.assertEqual(base.value("SELECT fencegate.version()"), 4)
+        self.assertEqual(base.value("SELECT fencegate.version()"), NEWEST)
         self.assertEqual(base.sql("SELECT pg_get_viewdef('own'::regclass) LIKE '%%fencegate.arm(%%', "
                                   "(SELECT count(*) FROM pg_policy WHERE polname = 'own'), "
                                   "has_function_privilege('bob', 'fencegate.list()', 'EXECUTE')"), [(True, 1, True)])
@@ -263,10 +347,11 @@ class Schema(FenceTest):
         self.assertIsNone(arming.run("COMMIT"))
 
     def test_a_newer_version_is_left_alone(self):
-        newer = lambda schema: schema.replace("constant integer := 4;", "constant integer := 5;").replace("RETURN 4;", "RETURN 5;")
+        newer = lambda schema: schema.replace(
+            f"constant integer := {NEWEST};", "constant integer := 99;").replace(f"RETURN {NEWEST};", "RETURN 99;")
         base = self.base(newer)
         self.assertEqual(base.value("SELECT fencegate.version()"), 5)
-        self.assert_refused(base.name, "has version 5 of the fence, this fencegate knows version 4")
+        self.assert_refused(base.name, f"has version 99 of the fence, this fencegate knows version {NEWEST}")
         self.assertEqual(base.value("SELECT fencegate.version()"), 5)
 
     def test_a_schema_of_somebody_else_is_refused(self):
@@ -308,17 +393,21 @@ class Schema(FenceTest):
         run("CREATE FUNCTION evil.format(text, VARIADIC text[]) RETURNS text LANGUAGE sql AS $$ SELECT 'forged' $$")
         run(f"ALTER DATABASE {name} SET search_path = evil, pg_catalog")
         self.server.install(name)
-        self.assertEqual(run("SELECT fencegate.version()"), [(4,)])
+        self.assertEqual(run("SELECT fencegate.version()"), [(NEWEST,)])
 
     def test_rights(self):
         base = self.base()
         client = base.writer()
-        for text in ("SELECT * FROM fencegate.marks", "UPDATE fencegate.marks SET mark = 1", "DELETE FROM fencegate.sessions",
-                     "INSERT INTO fencegate.marks VALUES ('a', 1)", "TRUNCATE fencegate.sessions", "SELECT * FROM fencegate.settings",
+        for text in ("SELECT * FROM fencegate.secret", "UPDATE fencegate.marks SET mark = 1", "DELETE FROM fencegate.sessions",
+                     "INSERT INTO fencegate.marks VALUES ('a', 1)", "TRUNCATE fencegate.sessions",
+                     "REFRESH MATERIALIZED VIEW fencegate.secret", "SELECT fencegate.accept_copy()",
+                     "UPDATE fencegate.settings SET cut_ms = 1", "SELECT * FROM fencegate.marks FOR KEY SHARE",
+                     "SELECT fencegate.show_raise()", "PREPARE p AS SELECT * FROM fencegate_private.raising",
+                     "DO $$ BEGIN LOCK TABLE fencegate_private.raising IN ROW EXCLUSIVE MODE; END $$",
                      "DO $$ BEGIN LOCK TABLE fencegate.marks; END $$", "SELECT fencegate.sweep()", "SELECT * FROM fencegate.list()",
                      "SELECT * FROM fencegate.look('{orders}')", "SELECT * FROM fencegate.ended(1)",
                      "SELECT fencegate.raise('orders', 34)", "SELECT fencegate.cut_once('orders', 34, true)",
-                     "SELECT fencegate.end_idle_holders(1)", "SELECT * FROM fencegate.take('{orders}', '{34}', 1, 0, false)",
+                     "SELECT fencegate.end_idle_holders(1)", "SELECT fencegate.end_intruders(1, true)", "SELECT * FROM fencegate.take('{orders}', '{34}', 1, 0, false)",
                      "SELECT fencegate.seal_of('orders')", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",
                      "DROP SCHEMA fencegate CASCADE"):
             outcome = client.run(text)

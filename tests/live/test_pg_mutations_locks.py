@@ -2,6 +2,7 @@
 and what a lock tells of a session's end."""
 
 import contextlib
+import threading
 import time
 
 import psycopg2
@@ -11,6 +12,9 @@ from pg_fence import FenceTest, Rejected, add_mutations, within
 from pg_wire import FLUSH, SYNC, Wire, extended
 from postgres import run_sql
 from support import eventually
+
+
+KEY = "SELECT fencegate.lock_key('orders')"
 
 
 def arm_behind_a_write(base):
@@ -23,7 +27,8 @@ def arm_behind_a_write(base):
 def sit_on_the_lock(base):
     """An older session that stays in its arming transaction, or just takes the lock, keeps the successor out."""
     for token, how in ((34, "SELECT fencegate.arm('orders', 33)"),
-                       (35, "SELECT pg_advisory_lock(fencegate_key)"), (36, "SELECT pg_advisory_lock_shared(fencegate_key)")):
+                       (35, "SELECT pg_advisory_lock(fencegate_key)"), (36, "SELECT pg_advisory_lock_shared(fencegate_key)"),
+                       (38, "SELECT fencegate.arm('orders', 37)")):
         key = base.value("SELECT fencegate.lock_key('orders')")
         old = base.writer()
         if "arm" in how:
@@ -84,13 +89,95 @@ def sit_on_the_lock_behind_an_old_list_of_sessions(base):
 
 def sit_on_the_lock_at_work(base):
     """A statement that takes for ever; raises are allowed half a second, and five more are for their ends."""
-    key = base.value("SELECT fencegate.lock_key('orders')")
     old = base.writer()
-    old.in_background(f"SELECT pg_advisory_lock({key}), pg_sleep(600)")
+    old.in_background("SELECT fencegate.arm('orders', 34), pg_sleep(600)")
     eventually(lambda: base.value("SELECT query_start < clock_timestamp() - interval '5.6 s' FROM pg_stat_activity "
                                   "WHERE pid = %s AND wait_event = 'PgSleep'", old.pid))
     # The first may have no time left for more than ending it.
-    return all(isinstance(base.writer("bob").arm(34), Rejected) for _ in range(3))
+    return all(isinstance(base.writer("bob").arm(35), Rejected) for _ in range(3))
+
+
+class InTurns:
+    """Three sessions that take the key, whose text anybody can compute, one behind the other; who is ended comes back."""
+
+    def __init__(self, base, count=3):
+        self.statement = f"SELECT pg_advisory_lock({base.value(KEY)}), pg_sleep(600)"
+        self.base, self.leaving = base, threading.Event()
+        self.threads = [threading.Thread(target=self._sit) for _ in range(count)]
+
+    def _sit(self):
+        while not self.leaving.is_set():
+            with contextlib.suppress(psycopg2.Error), contextlib.closing(self.base.server.connect("alice", self.base.name)) as one:
+                run_sql(one, self.statement)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        eventually(lambda: len(self.sessions()) == len(self.threads))
+        return self
+
+    def sessions(self):
+        return self.base.sql("SELECT pid FROM pg_stat_activity WHERE query = %s AND datname = current_database() AND "
+                             "wait_event IN ('advisory', 'PgSleep')", self.statement)
+
+    def __exit__(self, *_):
+        self.leaving.set()
+        while any(thread.is_alive() for thread in self.threads):
+            self.base.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s", self.statement)
+            time.sleep(0.02)
+
+
+def raise_against_sessions_in_turns(base):
+    with InTurns(base):
+        return any(isinstance(base.writer("bob").arm(token), Rejected) for token in (34, 35, 36))
+
+
+def waiting_intruder(base):
+    """While one raise is at work, it waits for the key, and a second raise behind it."""
+    old = base.armed(33)
+    base.server.freeze(old.pid)
+    waiting = base.writer()
+    try:
+        raising = base.writer("bob").in_background("SELECT fencegate.arm('orders', 34)")
+        assert raising.wait_until_blocked("Timeout")
+        waiting.in_background(f"SELECT pg_advisory_lock({base.value(KEY)}), pg_sleep(600)")
+        eventually(lambda: base.waits_for(waiting.pid) == "Lock")
+        behind = base.writer("bob").in_background("SELECT fencegate.arm('orders', 35)")
+        assert behind.wait_until_blocked()
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: base.gone(waiting.pid), 5)
+        return not base.gone(waiting.pid)
+    finally:
+        base.server.thaw(old.pid)
+        raising.outcome()
+        behind.outcome()
+
+
+def guard_against_sessions_in_turns(base):
+    with InTurns(base):
+        return isinstance(base.writer("bob").run("SELECT fencegate.guard('{orders}', '{33}')"), Rejected)
+
+
+def bystander_of_an_intruder(base):
+    """The intruder does not end. Others of its role might be about to take its place, and could end it themselves."""
+    intruder, bystander, other = base.writer(), base.writer(), base.writer("bob")
+    intruder.run("SELECT pg_advisory_lock(%s)", base.value(KEY))
+    base.server.freeze(intruder.pid)
+    try:
+        assert isinstance(base.writer("bob").arm(34), Rejected)
+    finally:
+        base.server.thaw(intruder.pid)
+    assert other.alive()
+    return bystander.alive()
+
+
+def sit_on_the_lock_and_say_nothing(base):
+    """The raise of a session that does not say whether it is at work."""
+    base.sql(f"ALTER ROLE alice IN DATABASE {base.name} SET track_activities = off")
+    old = base.writer()
+    old.begin()
+    assert old.arm(34) == [(34,)]
+    return isinstance(base.writer("bob").arm(35), Rejected)
 
 
 def end_a_pipeline_whose_rest_is_on_its_way(base):
@@ -226,6 +313,7 @@ def ask_while_the_raise_commits(base):
     return asking.outcome() == [(33, False)]
 
 
+INTRUDERS = "intruded := fencegate.end_intruders(k, intruded);"
 STOP = "PERFORM pg_advisory_xact_lock_shared(4242);"  # for as long as the test holds it
 GUARD_LOCK = "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
 IN_ORDER = "ORDER BY fencegate.lock_key(x.r), x.r COLLATE \"C\""
@@ -238,6 +326,23 @@ TABLE = {
         within("lock_exclusive", "PERFORM fencegate.end_idle_holders(k);"), sit_on_the_lock, {"cut_ms": 3000}),
     "ending who holds the lock of a raise and does nothing": (
         within("idle_holders", "OR a.state LIKE 'idle%'"), sit_on_the_lock, {"cut_ms": 3000}),
+    "ending who takes the key and is no raise": (
+        within("lock_exclusive", INTRUDERS), raise_against_sessions_in_turns, {"cut_ms": 2500}),
+    "ending who waits for the key and is no raise": (
+        within("intruders", "fencegate.locks_of(key, true) l\n                  WHERE l.mode = 'ExclusiveLock' AND l.pid <>",
+               "fencegate.locks_of(key) l\n                  WHERE l.mode = 'ExclusiveLock' AND l.pid <>"),
+        waiting_intruder, {"cut_ms": 8000}),
+    "guard: ending who takes the key and is no raise": (
+        within("lock_shared", INTRUDERS), guard_against_sessions_in_turns, {"cut_ms": 2500}),
+    "ending others of the role": (
+        within("lock_exclusive", INTRUDERS, INTRUDERS.replace("k, intruded", "k, false")), bystander_of_an_intruder,
+        {"cut_ms": 1000}),
+    "a raise shows that it is one": (
+        within("show_raise", "LOCK TABLE fencegate_private.raising IN ROW EXCLUSIVE MODE;", "NULL;"),
+        raise_behind_a_raise_at_work, {}),
+    "ending who does not say what it does": (
+        within("idle_holders", " OR a.state IS NULL OR a.state = 'disabled'"), sit_on_the_lock_and_say_nothing,
+        {"cut_ms": 1500, "grace_ms": 0}),
     "never ending a raise at work": (
         within("idle_holders", "AND (l.mode = 'ShareLock'", "AND (true OR l.mode = 'ShareLock'"),
         raise_behind_a_raise_at_work, {}),
@@ -287,7 +392,37 @@ TABLE = {
 
 
 class Mutations(FenceTest):
-    pass
+    def test_under_load_sessions_in_turns_stop_no_raise(self):
+        """32 clients whose transactions are guarded, and three that take the key."""
+        base = self.base()
+        base.sql("GRANT fencegate_gate TO bob")
+        leaving, guarded = threading.Event(), []
+
+        def work(client):
+            token, count = 33, 0
+            while not leaving.is_set():
+                client.begin()
+                if isinstance(client.run("SELECT fencegate.guard('{orders}', %s)", [token]), Rejected):
+                    token += 1
+                elif client.write("under load") is True:
+                    count += 1
+                client.run("ROLLBACK")
+                if client.connection.closed:  # it held the mark when that rose
+                    client = base.writer("bob")
+            guarded.append(count)
+
+        threads = [threading.Thread(target=work, args=(base.writer("bob"),)) for _ in range(32)]
+        for thread in threads:
+            thread.start()
+        try:
+            with InTurns(base):
+                for token in range(34, 39):
+                    self.assertEqual(base.writer("bob").run("SELECT fencegate.raise('orders', %s)", token), [(token,)])
+        finally:
+            leaving.set()
+            for thread in threads:
+                thread.join()
+        self.assertGreater(sum(guarded), 32)
 
 
 add_mutations(Mutations, TABLE)

@@ -57,7 +57,7 @@ class Protected(FenceTest):
 
     def test_session_replication_role_does_not_get_around_it(self):
         self.assertFalse(self.replica_role(self.protected()))
-        self.assertTrue(self.replica_role(self.protected(mutate=within("protect", "ENABLE ALWAYS", "ENABLE"))))
+        self.assertTrue(self.replica_role(self.protected(mutate=within("protect", "ALWAYS TRIGGER fencegate_protect'", "TRIGGER fencegate_protect'"))))
 
     def pid_of_a_dead_session(self, base):
         client = base.writer()
@@ -88,6 +88,37 @@ class Protected(FenceTest):
             base.sql(f"SELECT fencegate.unprotect('{table}')")
         for table in tables:
             self.assertIsNone(base.writer().run(f"INSERT INTO {table} VALUES (1)"))
+
+    def through_a_parent(self, mutate=None):
+        """What was written to a partition and a child that alone are protected, by the names of those above them."""
+        base = self.base(mutate)
+        for text in ("CREATE TABLE events (id integer, note text) PARTITION BY RANGE (id)",
+                     "CREATE TABLE low PARTITION OF events FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (id)",
+                     "CREATE TABLE lowest PARTITION OF low FOR VALUES FROM (0) TO (5)",
+                     "CREATE TABLE high PARTITION OF events FOR VALUES FROM (10) TO (20)",
+                     "CREATE TABLE parent (id integer)", "CREATE TABLE child () INHERITS (parent)",
+                     "INSERT INTO events VALUES (1), (11)", "INSERT INTO child VALUES (1)",
+                     "GRANT ALL ON events, low, lowest, high, parent, child TO PUBLIC",
+                     "SELECT fencegate.protect('low', 'orders')", "SELECT fencegate.protect('child', 'orders')",
+                     "SELECT fencegate.protect('low', 'orders')"):
+            base.sql(text)
+        self.assertIsNone(base.writer().run("INSERT INTO events VALUES (12)"), "not protected")
+        texts = ["INSERT INTO events VALUES (2)", "UPDATE events SET note = 'x'", "DELETE FROM events", "TRUNCATE events",
+                 "UPDATE events SET id = 3 WHERE id = 11", "UPDATE parent SET id = 2", "DELETE FROM parent", "TRUNCATE parent"]
+        outcomes = {text: base.writer().run(text) for text in texts}
+        if mutate is None:
+            for text in texts:
+                self.assertIsNone(base.armed(33).run(text))
+                self.assertIsNone(base.armed(33).run("INSERT INTO child VALUES (1)"))
+            for table in ("low", "child"):
+                base.sql(f"SELECT fencegate.unprotect('{table}')")
+            self.assertIsNone(base.writer().run("INSERT INTO events VALUES (2)"))
+        return [text for text, outcome in outcomes.items() if not isinstance(outcome, Rejected) or outcome.state != "ZF002"]
+
+    def test_partitions_and_children_that_alone_are_protected(self):
+        self.assertEqual(self.through_a_parent(), [])
+        self.assertIn("INSERT INTO events VALUES (2)",
+                      self.through_a_parent(within("protect", "CONTINUE WHEN NOT one.has_other_parent;", "CONTINUE;")))
 
     def test_partitions_that_are_made_later(self):
         """The documented gap: those by their own names. Behind their parent's name they are covered."""

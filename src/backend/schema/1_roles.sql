@@ -28,10 +28,11 @@ SET LOCAL lock_timeout = '10s';  -- whoever waits for a lock has all others wait
 
 DO $$
 DECLARE
-  this_version constant integer := 4;  -- as in fencegate.version()
+  this_version constant integer := 5;  -- as in fencegate.version()
   found_version integer;
-  schema_owner name;
+  one record;
   me constant name := current_user;
+  by_superuser text;
   foreign_object text;
 BEGIN
   IF current_setting('server_version_num')::integer < 140000 THEN
@@ -40,13 +41,19 @@ BEGIN
   END IF;
   PERFORM pg_advisory_xact_lock(7379554720400);  -- one installation at a time
 
-  SELECT r.rolname INTO schema_owner FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
-   WHERE n.nspname = 'fencegate';
-  IF schema_owner <> 'fencegate_owner' THEN
-    RAISE EXCEPTION 'schema fencegate exists and belongs to %, not to fencegate_owner', schema_owner
+  FOR one IN SELECT n.nspname, r.rolname FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+              WHERE n.nspname IN ('fencegate', 'fencegate_private') AND r.rolname <> 'fencegate_owner' LOOP
+    RAISE EXCEPTION 'schema % exists and belongs to %, not to fencegate_owner', one.nspname, one.rolname
       USING ERRCODE = 'duplicate_schema', HINT = 'Find out who made it; rename or drop it, then install again.';
-  END IF;
+  END LOOP;
 
+  -- What a superuser runs beforehand, where this role's rights are not enough. Nothing of this script stays when it fails,
+  -- so the roles that it made are not there then.
+  by_superuser := 'As a superuser: '
+    || CASE WHEN to_regrole('fencegate_owner') IS NULL THEN 'CREATE ROLE fencegate_owner NOLOGIN; ' ELSE '' END
+    || CASE WHEN to_regrole('fencegate_gate') IS NULL THEN 'CREATE ROLE fencegate_gate NOLOGIN; ' ELSE '' END
+    || format('GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner; '
+              'GRANT fencegate_owner TO %I; GRANT fencegate_gate TO %I WITH ADMIN OPTION;', me, me);
   BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fencegate_owner') THEN
       CREATE ROLE fencegate_owner NOLOGIN;
@@ -56,9 +63,7 @@ BEGIN
     END IF;
   EXCEPTION WHEN insufficient_privilege THEN
     RAISE EXCEPTION 'role % may not create the roles fencegate_owner and fencegate_gate', me
-      USING ERRCODE = 'insufficient_privilege', HINT = format('As a superuser: CREATE ROLE fencegate_owner NOLOGIN; '
-        'CREATE ROLE fencegate_gate NOLOGIN; GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner; '
-        'GRANT fencegate_owner TO %I; GRANT fencegate_gate TO %I WITH ADMIN OPTION;', me, me);
+      USING ERRCODE = 'insufficient_privilege', HINT = by_superuser;
   END;
   IF (SELECT r.rolcanlogin FROM pg_roles r WHERE r.rolname = 'fencegate_owner') THEN
     RAISE EXCEPTION 'role fencegate_owner may log in, and could change marks'
@@ -72,8 +77,7 @@ BEGIN
       GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner;
     EXCEPTION WHEN insufficient_privilege THEN
       RAISE EXCEPTION 'role % may not grant pg_signal_backend and pg_read_all_stats', me
-        USING ERRCODE = 'insufficient_privilege',
-        HINT = 'As a superuser: GRANT pg_signal_backend, pg_read_all_stats TO fencegate_owner;';
+        USING ERRCODE = 'insufficient_privilege', HINT = by_superuser;
     END;
   END IF;
 
@@ -90,12 +94,15 @@ BEGIN
     RESET ROLE;
   EXCEPTION WHEN insufficient_privilege THEN
     RAISE EXCEPTION 'role % is no member of fencegate_owner', me USING ERRCODE = 'insufficient_privilege',
-      HINT = format('As a superuser: GRANT fencegate_owner TO %I;', me);
+      HINT = by_superuser;
   END;
 
-  IF schema_owner IS NULL THEN
+  IF to_regnamespace('fencegate') IS NULL OR to_regnamespace('fencegate_private') IS NULL THEN
     BEGIN
-      CREATE SCHEMA fencegate AUTHORIZATION fencegate_owner;
+      -- Not IF NOT EXISTS: that asks for the right to create one in any case.
+      IF to_regnamespace('fencegate') IS NULL THEN CREATE SCHEMA fencegate AUTHORIZATION fencegate_owner; END IF;
+      IF to_regnamespace('fencegate_private') IS NULL THEN
+        CREATE SCHEMA fencegate_private AUTHORIZATION fencegate_owner; END IF;
     EXCEPTION WHEN insufficient_privilege THEN
       RAISE EXCEPTION 'role % may not create a schema in database %', me, current_database()
         USING ERRCODE = 'insufficient_privilege',
@@ -108,7 +115,7 @@ BEGIN
           UNION ALL SELECT 'function', p.proname, p.pronamespace, p.proowner FROM pg_proc p
           UNION ALL SELECT 'type', t.typname, t.typnamespace, t.typowner FROM pg_type t
           UNION ALL SELECT 'operator', o.oprname, o.oprnamespace, o.oprowner FROM pg_operator o) x
-   WHERE x.schema = 'fencegate'::regnamespace AND x.owner <> 'fencegate_owner'::regrole LIMIT 1;
+   WHERE x.schema IN ('fencegate'::regnamespace, 'fencegate_private'::regnamespace) AND x.owner <> 'fencegate_owner'::regrole LIMIT 1;
   IF foreign_object IS NOT NULL THEN
     RAISE EXCEPTION 'schema fencegate holds a foreign object: %', foreign_object
       USING ERRCODE = 'duplicate_object', HINT = 'Find out who made it; drop it, then install again.';

@@ -29,8 +29,7 @@ END $$;
 CREATE TABLE IF NOT EXISTS fencegate.settings (
   one      boolean PRIMARY KEY DEFAULT true CHECK (one),
   max_step bigint NOT NULL DEFAULT 0 CHECK (max_step >= 0),                        -- largest allowed rise; 0 = any
-  cut_ms   integer NOT NULL DEFAULT 5000 CHECK (cut_ms BETWEEN 1 AND 600000),      -- longest wait of a raise
-  secret   text NOT NULL DEFAULT gen_random_uuid()::text || gen_random_uuid()      -- seals what fencegate.guard leaves
+  cut_ms   integer NOT NULL DEFAULT 5000 CHECK (cut_ms BETWEEN 1 AND 600000)       -- longest wait of a raise
 );
 -- The longest time for which a raise may spare what holds a mark; on top of cut_ms. New in version 2.
 DO $$
@@ -41,6 +40,33 @@ BEGIN
   END IF;
 END $$;
 INSERT INTO fencegate.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+-- Everybody may read the tables, so that everybody's pg_dump works: no table holds a secret. This is no table, nobody but
+-- its owner may read it, and pg_dump does not try. What is restored from a dump is filled anew, hence another one: its hash
+-- in settings tells such a copy, whose marks may be old (fencegate.is_copy). New in version 5, as the hash.
+DO $$
+BEGIN
+  IF to_regclass('fencegate.secret') IS NULL THEN
+    CREATE MATERIALIZED VIEW fencegate.secret AS SELECT gen_random_uuid()::text || gen_random_uuid() AS secret;
+  END IF;
+  IF NOT (SELECT c.relispopulated FROM pg_class c WHERE c.oid = 'fencegate.secret'::regclass) THEN
+    REFRESH MATERIALIZED VIEW fencegate.secret; END IF;
+  IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.settings'::regclass AND a.attname = 'secret') THEN
+    ALTER TABLE fencegate.settings DROP COLUMN secret; END IF;
+  IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.settings'::regclass AND a.attname = 'secret_hash') THEN
+    ALTER TABLE fencegate.settings ADD COLUMN secret_hash text; END IF;
+END $$;
+UPDATE fencegate.settings s SET secret_hash = encode(sha256(x.secret::bytea), 'hex') FROM fencegate.secret x
+ WHERE s.secret_hash IS NULL;
+
+-- What a raise locks to show that it is one (fencegate.intruders). In a schema that nobody else may use: PREPARE locks
+-- tables before it asks for rights, so that everybody could lock, or block, what stands in a schema that he may use. A view,
+-- since pg_dump locks tables. New in version 5.
+DO $$
+BEGIN
+  IF to_regclass('fencegate_private.raising') IS NULL THEN
+    CREATE VIEW fencegate_private.raising AS SELECT true AS one; END IF;
+END $$;
 -- fencegate.new_max_step, new_cut_ms, new_grace_ms: what `fencegate install` sets before this script, from the
 -- configuration.
 UPDATE fencegate.settings s SET grace_ms = nullif(current_setting('fencegate.new_grace_ms', true), '')::integer
@@ -53,7 +79,7 @@ UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
 
 -- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
-CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 4;
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5;
 
 -- A resource as it may stand in a sentence: a caller's name may hold anything.
 CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text

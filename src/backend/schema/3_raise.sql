@@ -4,11 +4,13 @@
 CREATE OR REPLACE FUNCTION fencegate.lock_key(resource text) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN hashtextextended(resource COLLATE "C", 7379554720401);
 
--- The locks of a key that are held, in this database.
-CREATE OR REPLACE FUNCTION fencegate.locks_of(key bigint) RETURNS TABLE (pid integer, mode text)
+-- The locks of a key that are held, in this database; or also those that are waited for.
+DROP FUNCTION IF EXISTS fencegate.locks_of(bigint);  -- that of version 4
+CREATE OR REPLACE FUNCTION fencegate.locks_of(key bigint, waiting boolean DEFAULT false)
+RETURNS TABLE (pid integer, mode text)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT l.pid, l.mode FROM pg_locks l
-   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+   WHERE l.locktype = 'advisory' AND (l.granted OR waiting) AND l.objsubid = 1
      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
      AND l.classid::bigint = (key >> 32) & 4294967295 AND l.objid::bigint = key & 4294967295
 $$;
@@ -16,13 +18,14 @@ $$;
 -- Who may be ended for sitting on a lock: shared holders (arms of the old token that froze half-way, guarded
 -- transactions, holds), whoever holds it without doing anything (in the middle of a pipeline, too, whose rest does not
 -- come), and whose statement takes longer than any raise may.
--- Never a raise at work: it may carry a higher token, and ends by itself. Nor the statement behind a fencegate.spend.
+-- Never a raise at work: it may carry a higher token, and ends by itself. Nor the statement behind a fencegate.spend. Where
+-- the session does not say what it does (track_activities = off), it is ended in any case.
 CREATE OR REPLACE FUNCTION fencegate.idle_holders(key bigint) RETURNS SETOF integer
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT pg_stat_clear_snapshot();
   SELECT l.pid FROM fencegate.locks_of(key) l JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid
    WHERE l.pid <> pg_backend_pid()
-     AND (l.mode = 'ShareLock' OR a.state LIKE 'idle%'
+     AND (l.mode = 'ShareLock' OR a.state LIKE 'idle%' OR a.state IS NULL OR a.state = 'disabled'
           OR a.state = 'active' AND a.wait_event = 'ClientRead' AND a.query_start < clock_timestamp() - interval '1 s'
           OR a.query_start < clock_timestamp() - (SELECT s.cut_ms + s.grace_ms + 5000 FROM fencegate.settings s) * interval '1 ms')
 $$;
@@ -40,15 +43,83 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Everybody who may log in can compute a key, and lock it. So a raise also locks fencegate_private.raising, which nobody
+-- else can, before its key and for as long.
+CREATE OR REPLACE FUNCTION fencegate.show_raise() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  LOCK TABLE fencegate_private.raising IN ROW EXCLUSIVE MODE;
+END $$;
+
+-- Of these sessions, those that show no raise.
+CREATE OR REPLACE FUNCTION fencegate.without_raise(pids integer[]) RETURNS integer[]
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce(array_agg(p), '{}') FROM unnest(pids) p
+   WHERE p NOT IN (SELECT l.pid FROM pg_locks l
+                    WHERE l.locktype = 'relation' AND l.relation = 'fencegate_private.raising'::regclass AND l.granted
+                      AND l.mode = 'RowExclusiveLock' AND l.pid IS NOT NULL
+                      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+$$;
+
+-- Who holds the key exclusively, or waits for it, and is no raise. Keys are looked at first, then raises: a raise that was
+-- seen with its key shows itself for longer than that. Twice, since what was seen with its key may have ended in between,
+-- and its session may be at its next raise.
+CREATE OR REPLACE FUNCTION fencegate.intruders(key bigint) RETURNS integer[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE found integer[]; again integer[];
+BEGIN
+  found := ARRAY(SELECT l.pid FROM fencegate.locks_of(key, true) l
+                  WHERE l.mode = 'ExclusiveLock' AND l.pid <> pg_backend_pid());
+  IF found = '{}' THEN RETURN found; END IF;
+  found := fencegate.without_raise(found);
+  IF found = '{}' THEN RETURN found; END IF;
+  again := ARRAY(SELECT l.pid FROM fencegate.locks_of(key, true) l
+                  WHERE l.mode = 'ExclusiveLock' AND l.pid = ANY (found));
+  RETURN fencegate.without_raise(again);
+END $$;
+
+-- Ends them, and says whether there were any. `roles`: and all other sessions of their roles in this database that show no
+-- raise. A role could end those itself, and one of them may be about to take the key as soon as it is free.
+CREATE OR REPLACE FUNCTION fencegate.end_intruders(key bigint, roles boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE found constant integer[] := fencegate.intruders(key); p integer; ends integer[] := found;
+BEGIN
+  IF found = '{}' THEN RETURN false; END IF;
+  PERFORM pg_stat_clear_snapshot();
+  IF roles THEN
+    ends := found || fencegate.without_raise(ARRAY(
+      SELECT a.pid FROM pg_stat_get_activity(NULL) a
+       WHERE a.pid <> pg_backend_pid() AND a.pid <> ALL (found)
+         AND a.datid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+         AND a.usesysid IN (SELECT b.usesysid FROM pg_stat_get_activity(NULL) b WHERE b.pid = ANY (found))));
+  END IF;
+  FOREACH p IN ARRAY ends LOOP
+    BEGIN
+      PERFORM pg_terminate_backend(p);
+    EXCEPTION WHEN insufficient_privilege THEN NULL;  -- a superuser's session: the wait for it ends at the deadline
+    END;
+  END LOOP;
+  RETURN true;
+END $$;
+
 -- Shared, for as long as the transaction lives. Never jumps the queue: a raise that waits goes first.
 CREATE OR REPLACE FUNCTION fencegate.lock_shared(r text, t bigint, k bigint, deadline timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE patience integer := 200; intruded boolean := false;
 BEGIN
   IF pg_try_advisory_xact_lock_shared(k) THEN RETURN; END IF;
-  PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
-  PERFORM pg_advisory_xact_lock_shared(k);
-EXCEPTION WHEN lock_not_available THEN
-  PERFORM fencegate.unavailable(r, t, NULL, 'a raise is under way and did not end in time', 'Try again.');
+  LOOP
+    BEGIN
+      PERFORM set_config('lock_timeout', fencegate.ms_until(deadline, patience), true);
+      PERFORM pg_advisory_xact_lock_shared(k);
+      RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+      IF clock_timestamp() >= deadline THEN
+        PERFORM fencegate.unavailable(r, t, NULL, 'a raise is under way and did not end in time', 'Try again.'); END IF;
+      intruded := fencegate.end_intruders(k, intruded);
+      patience := CASE WHEN intruded THEN 20 ELSE 200 END;
+    END;
+  END LOOP;
 END $$;
 
 -- As a value of lock_timeout, at least 1 (0 would mean for ever).
@@ -62,13 +133,14 @@ $$;
 CREATE OR REPLACE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, spared timestamptz,
                                                     deadline timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE m bigint;
+DECLARE m bigint; patience integer := 200; intruded boolean := false;
 BEGIN
+  PERFORM fencegate.show_raise();
   IF pg_try_advisory_xact_lock(k) THEN RETURN; END IF;  -- not past those who wait either
   LOOP
     BEGIN
       PERFORM set_config('lock_timeout', fencegate.ms_until(greatest(spared,
-        least(deadline, clock_timestamp() + interval '200 ms'))), true);
+        least(deadline, clock_timestamp() + patience * interval '1 ms'))), true);
       PERFORM pg_advisory_xact_lock(k);
       RETURN;
     EXCEPTION WHEN lock_not_available THEN
@@ -78,6 +150,8 @@ BEGIN
       SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
       IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
       PERFORM fencegate.end_idle_holders(k);
+      intruded := fencegate.end_intruders(k, intruded);
+      patience := CASE WHEN intruded THEN 20 ELSE 200 END;
     END;
   END LOOP;
 END $$;

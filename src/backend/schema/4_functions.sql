@@ -50,7 +50,7 @@ CREATE OR REPLACE FUNCTION fencegate.seal_of(names text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE secret text;
 BEGIN
-  SELECT s.secret INTO STRICT secret FROM fencegate.settings s;
+  SELECT s.secret INTO STRICT secret FROM fencegate.secret s;
   RETURN names || ';' || encode(sha256(convert_to(
            concat_ws('|', secret, pg_backend_pid(), extract(epoch FROM now()), names), 'UTF8')), 'hex');
 END $$;
@@ -243,6 +243,19 @@ BEGIN
     RETURN NEXT;
   END LOOP;
 END $$;
+
+-- Was this database restored from a dump? Then its marks may be older than what was written under them: raise each to the
+-- highest token that was given out, then call fencegate.accept_copy. (A copy of the files is not told.)
+CREATE OR REPLACE FUNCTION fencegate.is_copy() RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT s.secret_hash IS DISTINCT FROM encode(sha256(x.secret::bytea), 'hex')
+    FROM fencegate.settings s, fencegate.secret x
+$$;
+
+CREATE OR REPLACE FUNCTION fencegate.accept_copy() RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  UPDATE fencegate.settings SET secret_hash = encode(sha256(x.secret::bytea), 'hex') FROM fencegate.secret x
+$$;
 
 CREATE OR REPLACE FUNCTION fencegate.look(resources text[]) RETURNS TABLE (resource text, mark bigint)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -33,25 +33,42 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT f.oid::regclass FROM f
 $$;
 
+-- All tables above it.
+CREATE OR REPLACE FUNCTION fencegate.parents(t regclass) RETURNS SETOF regclass
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH RECURSIVE p(oid) AS (
+    SELECT i.inhparent FROM pg_inherits i WHERE i.inhrelid = t
+    UNION SELECT i.inhparent FROM pg_inherits i JOIN p ON p.oid = i.inhrelid)
+  SELECT p.oid::regclass FROM p
+$$;
+
 -- Makes the server refuse writes to the table by sessions that are not armed (for the resource, when one is named).
 -- Runs with the rights of its caller, who must own the table. ENABLE ALWAYS: session_replication_role does not get
 -- around it. Covered: INSERT, UPDATE, DELETE, MERGE, COPY, TRUNCATE and foreign keys' cascades, on the table, its
--- partitions and children. Not covered: partitions and children made later, written by their own names (protect again);
--- DDL and whoever may drop the trigger; rows applied by logical replication, which fires no statement triggers (its
--- first copy does, and fails).
+-- partitions and children; also by the name of a parent that is not protected with them: a statement there fires no
+-- statement trigger of theirs, so they have one for each row as well. Not covered: partitions and children made later,
+-- written by their own names, and a table that became one later, written by its parent's (protect again); DDL and whoever
+-- may drop the trigger; rows applied by logical replication, which fires no statement triggers (its first copy does, and
+-- fails).
 CREATE OR REPLACE FUNCTION fencegate.protect(t regclass, resource text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
-DECLARE one record;
+DECLARE one record; named constant text := coalesce(quote_literal(resource), '');
 BEGIN
   IF resource IS NOT NULL THEN PERFORM fencegate.check_resource(resource, NULL); END IF;
   PERFORM fencegate.unprotect(t);
-  FOR one IN SELECT n.nspname, c.relname FROM fencegate.family(t) f JOIN pg_class c ON c.oid = f
-               JOIN pg_namespace n ON n.oid = c.relnamespace LOOP
+  FOR one IN SELECT n.nspname, c.relname,
+                    -- Rows are in what has no partitions of its own.
+                    c.relkind <> 'p' AND EXISTS (SELECT FROM fencegate.parents(f) p WHERE p NOT IN (
+                      SELECT x FROM fencegate.family(t) x)) AS has_other_parent
+               FROM fencegate.family(t) f JOIN pg_class c ON c.oid = f JOIN pg_namespace n ON n.oid = c.relnamespace LOOP
     EXECUTE format('CREATE TRIGGER fencegate_protect BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %I.%I '
-                   'FOR EACH STATEMENT EXECUTE FUNCTION fencegate.refuse_unarmed(%s)', one.nspname, one.relname,
-                   coalesce(quote_literal(resource), ''));
+                   'FOR EACH STATEMENT EXECUTE FUNCTION fencegate.refuse_unarmed(%s)', one.nspname, one.relname, named);
     EXECUTE format('ALTER TABLE %I.%I ENABLE ALWAYS TRIGGER fencegate_protect', one.nspname, one.relname);
+    CONTINUE WHEN NOT one.has_other_parent;
+    EXECUTE format('CREATE TRIGGER fencegate_protect_rows AFTER INSERT OR UPDATE OR DELETE ON %I.%I '
+                   'FOR EACH ROW EXECUTE FUNCTION fencegate.refuse_unarmed(%s)', one.nspname, one.relname, named);
+    EXECUTE format('ALTER TABLE %I.%I ENABLE ALWAYS TRIGGER fencegate_protect_rows', one.nspname, one.relname);
   END LOOP;
 END $$;
 
@@ -59,9 +76,9 @@ CREATE OR REPLACE FUNCTION fencegate.unprotect(t regclass) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE one record;
 BEGIN
-  FOR one IN SELECT n.nspname, c.relname FROM fencegate.family(t) f JOIN pg_class c ON c.oid = f
+  FOR one IN SELECT n.nspname, c.relname, g.tgname FROM fencegate.family(t) f JOIN pg_class c ON c.oid = f
                JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_trigger g ON g.tgrelid = c.oid
-              WHERE g.tgname = 'fencegate_protect' LOOP
-    EXECUTE format('DROP TRIGGER fencegate_protect ON %I.%I', one.nspname, one.relname);
+              WHERE g.tgname IN ('fencegate_protect', 'fencegate_protect_rows') LOOP
+    EXECUTE format('DROP TRIGGER %I ON %I.%I', one.tgname, one.nspname, one.relname);
   END LOOP;
 END $$;

@@ -14,17 +14,20 @@ END $$;
 
 -- ── who may do what ─────────────────────────────────────────────────────────────────────────────────────
 
-REVOKE ALL ON SCHEMA fencegate FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA fencegate FROM PUBLIC;
+REVOKE ALL ON SCHEMA fencegate, fencegate_private FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA fencegate, fencegate_private FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencegate FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencegate TO PUBLIC;
+GRANT SELECT ON fencegate.marks, fencegate.sessions, fencegate.settings TO PUBLIC;  -- pg_dump
 GRANT EXECUTE ON FUNCTION fencegate.version(), fencegate.arm_all(text[], bigint[], integer, bigint),
   fencegate.arm(text, bigint), fencegate.guard(text[], bigint[], integer) TO PUBLIC;
 -- Those of `protect` do nothing that their caller could not do.
 GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect(regclass), fencegate.family(regclass),
-  fencegate.refuse_unarmed(), fencegate.check_resource(text, bigint), fencegate.malformed(text, bigint, text),
+  fencegate.parents(regclass), fencegate.refuse_unarmed(), fencegate.check_resource(text, bigint),
+  fencegate.malformed(text, bigint, text),
   fencegate.shown(text), fencegate.reject(text, text, text, bigint, bigint, text, text) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fencegate.list(),
+  fencegate.is_copy(), fencegate.accept_copy(),
   fencegate.raise(text, bigint, integer), fencegate.raise_all(text[], bigint[], integer, bigint, integer),
   fencegate.spend(text[], bigint[], integer, bigint, integer), fencegate.hold(text[], bigint[], integer),
   fencegate.sweep() TO fencegate_gate;

@@ -184,6 +184,9 @@ void add_process(page& p, const metrics::process& process) {
 void add_traffic(page& p) {
   using metrics::gate;
   p.per_gate(MetricType::Gauge, "connections", "Client connections that are open.", &gate::connections);
+  p.per_gate(MetricType::Gauge, "connections_waiting",
+             "Client connections whose session at the server is over, and which are told so when they next speak.",
+             &gate::connections_waiting);
   p.per_gate(MetricType::Counter, "connections_total", "Client connections accepted.", &gate::connections_total);
   p.per_gate("connections_rejected_total", "Client connections closed at once.", &gate::connections_rejected_total,
              "reason", rejection_names);

@@ -78,6 +78,7 @@ struct gate {
   const std::string name;
 
   gauge connections;
+  gauge connections_waiting;  // PostgreSQL: their session is over, and they have not asked for anything since
   counter connections_total;
   std::array<counter, connection_rejections> connections_rejected_total;
   std::array<counter, request_classes> requests_total;  // rejected ones, too

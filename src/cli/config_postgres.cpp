@@ -56,6 +56,11 @@ settings::postgres_gate read_postgres_gate(report& to, section& gate) {
   settings::postgres_gate out;
   read_server(to, gate, out);
   gate.choice("guard", out.kept_by, words::guard);
+  gate.choice("comment_tags", out.tags_in_sql, words::comment_tags);
+  if (out.tags_in_sql == settings::comment_tags::lead && out.kept_by == settings::guard::transaction)
+    gate.complain("comment_tags",
+                  "comment_tags: lead needs guard: session: behind a transaction pooler a connection is "
+                  "bound at its start, or never");
   gate.duration("cut_timeout", out.cut_timeout, milliseconds(1), cut_timeout_most);
   if (const auto node = gate.node("policy")) {
     section policy(to, *node, "policy", keys::policy);

@@ -67,6 +67,12 @@ enum class guard : std::uint8_t {
   transaction  // every transaction begins with a check that holds until its end: for servers behind a transaction pooler
 };
 
+// Where SQL may carry a tag.
+enum class comment_tags : std::uint8_t {
+  off,  // nowhere: no text is searched for one
+  lead  // in the very first comment of a message, before any other token
+};
+
 struct postgres_gate {
   std::string name;
   address listen;
@@ -78,6 +84,7 @@ struct postgres_gate {
   std::string control_database;  // where the gate's own connection looks after the server; marks live in each database
   fence::policy policy;          // equal is always `accept`, read always `pass`
   guard kept_by = guard::session;
+  comment_tags tags_in_sql = comment_tags::off;
   std::chrono::milliseconds cut_timeout{5'000};  // how long a raise waits for older sessions to end
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once

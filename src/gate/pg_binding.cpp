@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view not_applied = "; not applied";
 constexpr std::string_view name_setting = "application_name";
+constexpr std::string_view no_schema = "this database has no schema fencegate: run fencegate install";
 
 const fence::claim* claim_on(const claims_list& list, std::string_view resource) {
   const auto at = std::find_if(list.begin(), list.end(), [&](const auto& c) { return c.resource == resource; });
@@ -102,15 +103,6 @@ std::pair<std::string, std::string> lists_of(const claims_list& claims) {
   return {resources, tokens};
 }
 
-// With one claim only, it is clear what an error that names nothing is about.
-fence::rejection about_single(fence::rejection why, const claims_list& claims) {
-  if (why.resource.empty() && claims.size() == 1) {
-    why.resource = claims[0].resource;
-    why.presented = claims[0].presented;
-  }
-  return why;
-}
-
 // All settings of a start-up packet: its own parameters, and those inside `options`.
 std::vector<wire::pg_option> settings_of(const wire::pg_opening& opening) {
   std::vector<wire::pg_option> out;
@@ -149,10 +141,17 @@ bool brings_name(const wire::pg_opening& opening) {
   return std::any_of(all.begin(), all.end(), [](const auto& one) { return one.name == name_setting; });
 }
 
-result<claims_list> claims_of(const std::vector<std::string>& comment_tags) {
+fence::rejection about_single(fence::rejection why, const claims_list& claims) {
+  if (why.resource.empty() && claims.size() == 1) {
+    why.resource = claims[0].resource;
+    why.presented = claims[0].presented;
+  }
+  return why;
+}
+
+result<claims_list> claims_of_comment(std::string_view tag) {
   claims_list out;
-  for (const auto& tag : comment_tags)
-    if (const auto merged = merge_tag(out, tag, "comment"); !merged) return merged.error();
+  if (const auto merged = merge_tag(out, tag, "comment"); !merged) return merged.error();
   return out;
 }
 
@@ -217,9 +216,8 @@ fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims
     why.presented = number_in(e.detail, "token");
     why.mark = number_in(e.detail, "mark");
   }
-  const bool no_schema = e.sqlstate == "3F000" || e.sqlstate == "42883" || e.sqlstate == "42P01";
-  if (no_schema)
-    why.detail = "this database has no schema fencegate: run fencegate install";
+  if (e.sqlstate == "3F000" || e.sqlstate == "42883" || e.sqlstate == "42P01")
+    why.detail = no_schema;
   else if (!reason_of(e.sqlstate))
     why.detail = e.message;
   else if (why.why != fence::reason::stale && why.why != fence::reason::jump)
@@ -316,7 +314,11 @@ wire::pg_error pg_error_of(const fence::rejection& why, std::string_view severit
           "Connect with PGOPTIONS='-c fencing.tokens=RESOURCE=TOKEN', or put fence:RESOURCE=TOKEN into "
           "application_name.";
       break;
-    case fence::reason::unavailable: e.hint = "Try again later."; break;
+    case fence::reason::unavailable:
+      e.hint = why.detail == no_schema
+                   ? "fencegate install -c FILE --gate NAME prints what is to be run in this database, with --print."
+                   : "Try again later.";
+      break;
     default: break;
   }
   return e;

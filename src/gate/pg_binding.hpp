@@ -28,8 +28,11 @@ using fence::claims_list;
 // It sets `application_name`.
 [[nodiscard]] bool brings_name(const wire::pg_opening& opening);
 
-// The claims in the tags of one statement's comments; an error as above.
-[[nodiscard]] result<claims_list> claims_of(const std::vector<std::string>& comment_tags);
+// The claims in the tag of a statement's comment; an error as above.
+[[nodiscard]] result<claims_list> claims_of_comment(std::string_view tag);
+
+// With one claim only, it is clear what an error that names nothing is about.
+[[nodiscard]] fence::rejection about_single(fence::rejection why, const claims_list& claims);
 
 // What `wanted` has that `bound` has not, or has with another token.
 [[nodiscard]] claims_list claims_beyond(const claims_list& bound, const claims_list& wanted);

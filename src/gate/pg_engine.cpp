@@ -1,4 +1,4 @@
-// The beginning of a session: opening packet and authentication; and its end.
+// The beginning of a session: opening packet and authentication.
 #include "gate/pg_engine.hpp"
 
 #include "base/limits.hpp"
@@ -48,6 +48,7 @@ void pg_engine::resume() {
     }
   }
   stepping_ = false;
+  if (parting()) step_parting();
 }
 
 void pg_engine::on_backend_bytes() {
@@ -124,7 +125,7 @@ void pg_engine::open(const wire::pg_opening& opening) {
     claims = claims_list{};
   }
   if (claims->empty() && gate_.policy.missing == fence::missing_token::reject) {
-    if (refuse({reason::missing, {}, {}, {}, {}})) return;
+    if (refuse({reason::missing, {}, {}, {}, "this connection brings none"})) return;
   }
   const auto user = opening.parameter("user"), database = opening.parameter("database");
   database_ = database && !database->empty() ? *database : user.value_or("");
@@ -258,13 +259,15 @@ void pg_engine::on_first_ready(std::string_view message) {
     return protocol_error(metrics::side::backend, "the session does not begin outside a transaction");
   if (!brought_name_ && gate_.kept_by == settings::guard::session && !joins_tag_of_name()) return;
   held_ready_ = message;
-  if (arming_for_.empty() && on_standby_ && enforces())
-    return reject({reason::unavailable,
-                   {},
-                   {},
-                   {},
-                   "this server is a hot standby, and a session without a token would outlive its promotion"},
-                  "startup");
+  if (arming_for_.empty() && on_standby_) {
+    reject({reason::unavailable,
+            {},
+            {},
+            {},
+            "this server is a hot standby, and a session without a token would outlive its promotion"},
+           "startup");
+    if (closing()) return;
+  }
   if (arming_for_.empty()) return serve();
   if (!enforces()) return watch_only(std::exchange(arming_for_, {}));
   begin_arming(std::move(arming_for_));
@@ -276,37 +279,6 @@ void pg_engine::serve() {
   std::string().swap(held_ready_);
   phase_ = phase::relaying;
   if (draining_) drain();
-}
-
-// ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-void pg_engine::drain() {
-  draining_ = true;
-  if (phase_ == phase::opening) phase_ = phase::closing;
-  if (at_rest()) close_with({"FATAL", "57P01", "the gate is shutting down", {}, "Connect again."});
-}
-
-void pg_engine::on_timer() {
-  if (phase_ == phase::judging) return ask_why();
-  if (phase_ == phase::raising && gate_.kept_by == settings::guard::session) {
-    send_arm();
-    return on_backend_bytes();
-  }
-  if (phase_ != phase::arming) return;
-  host_.report({reason::unavailable, {}, {}, {}, "the server has not answered"}, "startup", false);
-  close_with(pg_error_of({reason::unavailable, {}, {}, {}, "the server has not answered to arming in time"}, "FATAL"));
-}
-
-void pg_engine::close_with(const wire::pg_error& e) {
-  // Never inside a message that is half sent.
-  if (backend_passing_ == 0) to_client += wire::encode_pg_error(e);
-  phase_ = phase::closing;
-}
-
-void pg_engine::protocol_error(metrics::side whose, std::string_view what) {
-  figures_.protocol_errors(whose).add();
-  const std::string who = whose == metrics::side::client ? "client" : "server";
-  close_with({"FATAL", "08P01", "protocol violation by the " + who + ": " + std::string(what), {}, {}});
 }
 
 }  // namespace fencegate::gate

@@ -12,8 +12,10 @@
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 #include "gate/pg_binding.hpp"
+#include "gate/pg_farewell.hpp"
 #include "gate/pg_flight.hpp"
 #include "gate/pg_guard.hpp"
+#include "wire/sql_lead.hpp"
 #include "wire/sql_scanner.hpp"
 
 #include <chrono>
@@ -22,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,6 +91,10 @@ class pg_engine {
 
   // Nothing more will be read or sent but to_client and to_backend; then the connection ends.
   [[nodiscard]] bool closing() const { return phase_ == phase::closing; }
+  // The session at the server is over; the client is told when it can hear it.
+  [[nodiscard]] bool parting() const { return phase_ == phase::parting; }
+  // The same, and the connection ends: its place is needed.
+  void give_up();
   // The next client bytes cannot be used before something else happens.
   [[nodiscard]] bool blocked() const;
   // Nothing is in flight or half-said; the connection may be closed without loss.
@@ -110,6 +117,7 @@ class pg_engine {
     looking,     // monitor: the marks are being read
     relaying,
     judging,  // the server has ended the session: why?
+    parting,  // the session is over, and the client will be told why
     closing,
   };
 
@@ -127,6 +135,9 @@ class pg_engine {
   [[nodiscard]] bool joins_tag_of_name();
   void begin_arming(claims_list claims);
   bool step_arming();
+  // What older tokens have prepared is closed. false: there is none.
+  bool close_superseded();
+  void step_closing(std::string_view message);
   void begin_raising();
   [[nodiscard]] bool is_to_raise() const;
   void raise_ahead();
@@ -139,6 +150,9 @@ class pg_engine {
   // ── the client's messages (pg_engine_client.cpp, pg_engine_judging.cpp)
   bool step_client();
   bool step_statement(const wire::pg_head& head);
+  bool take_guarded(const wire::pg_head& head, std::string_view name, std::string_view sql, bool whole,
+                    std::string_view command);
+  bool begin_large_statement(const wire::pg_head& head, std::string_view body);
   bool step_bind(const wire::pg_head& head);
   bool step_large_statement();
   bool step_passing();
@@ -150,14 +164,15 @@ class pg_engine {
     fence::rejection why;
     bool begins = false;  // refuse: a transaction under a tag, without which its statements would each run by itself
   };
-  // `key`: of the prepared statement, if it is one. `text`: all of it, where it is there.
-  judged judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
-               std::optional<std::string_view> text);
-  judged judge_text(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
-                    std::optional<std::string_view> text);
-  [[nodiscard]] static bool begins_transaction(const wire::sql_scanner::findings& found);
-  [[nodiscard]] static bool may_execute(const wire::sql_scanner::findings& found, std::optional<std::string_view> text);
-  [[nodiscard]] bool lends_token(const claims_list& in_comments) const;
+  // Those of the comment in front, where it may carry a tag. `whole`: else there is more of the text to come.
+  [[nodiscard]] result<claims_list> claims_in(const wire::sql_lead& lead, bool whole) const;
+  // `key`: of the prepared statement, if it is one. `mends`: see gate/pg_mending.hpp.
+  judged judge(const wire::sql_lead& lead, const result<claims_list>& claims, const std::optional<std::string>& key,
+               bool mends);
+  judged judge_text(const wire::sql_lead& lead, const claims_list& claims, const std::optional<std::string>& key);
+  [[nodiscard]] static bool begins_transaction(const wire::sql_lead& lead);
+  [[nodiscard]] static bool calls_fence(const wire::sql_lead& lead);
+  [[nodiscard]] bool has_tagged_names() const;
   judged judge_bind(std::string_view statement);
   judged judge_name();
   judged judge_tagged(const claims_list& in_comments);
@@ -174,11 +189,10 @@ class pg_engine {
   void send_guard(char in_front_of);
   void ask_isolation(char in_front_of);
   void send_owed_sync();
-  void remember_statement(const std::string& key, const wire::sql_scanner::findings& found,
-                          std::optional<std::string_view> text);
+  void remember_statement(const std::string& key, claims_list claims, bool begins);
   void forget_statement(const wire::pg_head& head);
 
-  // ── the server's messages (pg_engine_backend.cpp)
+  // ── the server's messages (pg_engine_backend.cpp), the end (pg_engine_end.cpp)
   bool step_backend();
   enum class passage : std::uint8_t {
     through,
@@ -196,8 +210,11 @@ class pg_engine {
   void on_why(const std::optional<std::vector<backend::ended_registration>>& answer);
   void end_as_told();
   void end_as_superseded(const fence::rejection& why);
+  void part(const wire::pg_error& e);
+  void part_with(std::string words);
+  void step_parting();
 
-  // Ends the connection; `certain`: of what was sent before.
+  // Ends the session; `certain`: of what was sent before.
   void reject(const fence::rejection& why, std::string_view command, applied certain = applied::no);
   void close_with(const wire::pg_error& e);
   void protocol_error(metrics::side whose, std::string_view what);
@@ -231,6 +248,7 @@ class pg_engine {
   claims_list arming_for_;
   std::vector<std::string> seen_before_;  // of these, whose marks were seen there already
   arm_reading arm_;
+  bool closes_superseded_ = false;   // behind the arm; its replies are still to come
   backend::pg_raised raised_ahead_;  // of this arm
   std::string held_ready_;  // the first ReadyForQuery, for the client once it is armed; empty: the client has it
   std::chrono::steady_clock::time_point arm_sent_;
@@ -242,27 +260,27 @@ class pg_engine {
   std::size_t client_passing_ = 0;   // bytes of a message whose head went through
   std::size_t backend_passing_ = 0;  // the same, towards the client
   std::size_t swallowed_ = 0;        // bytes of a refused message that are still to come
-  // A statement larger than the buffer is going through: its text is read before it goes on, hence before it is whole.
+  // guard: transaction. A statement larger than the buffer is going through: its text is read before it goes on, hence
+  // before it is whole.
   struct large_statement {
     wire::sql_scanner text;
-    std::size_t left = 0;            // bytes of the message
-    std::optional<std::string> key;  // Parse: see prepared_
-    bool named = false;              // Parse: its name is still to be read
+    std::size_t left = 0;  // bytes of the message
+    bool named = false;    // Parse: its name is still to be read
     bool text_over = false;
-    bool alone = false;     // nothing was in flight in front of it
-    bool reported = false;  // monitor: what is wrong with it was said
+    bool alone = false;  // nothing was in flight in front of it
 
     void read(std::string_view body);
   };
   std::unique_ptr<large_statement> large_;
-  // Prepared statements that have a tag, or may run those that have one; by wire::pg_name_key().
+  // Prepared statements whose text has a tag; by wire::pg_name_key().
   struct prepared_statement {
     claims_list claims;
-    bool executes = false;
     bool begins = false;  // a transaction
     claims_list before;   // of texts that the server may have kept instead
   };
   std::map<std::string, prepared_statement, std::less<>> prepared_;
+  // Statements prepared since the last Sync that mend a refused application_name: only there is it sure what a name means.
+  std::set<std::string, std::less<>> mending_;
 
   // guard: transaction.
   pg_guard guard_;
@@ -277,7 +295,10 @@ class pg_engine {
   bool draining_ = false;
   bool backend_ended_ = false;
   bool fatal_seen_ = false;
-  std::string last_words_;  // the server's, to be passed on when nobody superseded this session
+  bool fatal_held_ = false;                    // among last_words_
+  std::string last_words_;                     // the server's, to be passed on when nobody superseded this session
+  std::optional<fence::rejection> arm_ended_;  // it ended in the middle of an arm: what is said unless a raise did it
+  pg_farewell farewell_;
   applied certain_ = applied::unknown;
   std::optional<fence::claim> raise_seen_;  // a raise was under way on this resource when the session had ended
   std::chrono::steady_clock::time_point ended_at_;

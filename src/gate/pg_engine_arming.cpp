@@ -105,6 +105,10 @@ bool pg_engine::step_arming() {
     to_client += *message;  // may come at any time, and belongs to the client
     return true;
   }
+  if (closes_superseded_) {
+    step_closing(*message);
+    return true;
+  }
   if (type == 'N' || !arm_.take(type, std::string_view(*message).substr(wire::pg_head_bytes))) return true;
   const auto outcome = arm_.judge();
   figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
@@ -133,10 +137,37 @@ void pg_engine::on_armed(const backend::pg_raised& did) {
   for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
   bind_claims(bound_, arming_for_);
   bind_claims(proven_, arming_for_);
-  if (held_ready_.empty())
-    phase_ = phase::relaying;
-  else
+  if (!held_ready_.empty())
     serve();
+  else
+    phase_ = close_superseded() ? phase::arming : phase::relaying;
+}
+
+// EXECUTE, of SQL or inside a function, could run under this token what carries an older one, and no text tells. So it is
+// gone at the server; the gate goes on to know that its name is one with that tag.
+bool pg_engine::close_superseded() {
+  using std::string_literals::operator""s;
+  const auto is_older = [this](const fence::claim& c) {
+    return std::any_of(arming_for_.begin(), arming_for_.end(), [&c](const fence::claim& now) {
+      return now.resource == c.resource && c.presented < now.presented;
+    });
+  };
+  for (const auto& [name, statement] : prepared_)
+    if (!name.empty() && std::any_of(statement.claims.begin(), statement.claims.end(), is_older)) {
+      to_backend += wire::encode_pg_message('C', "S" + name + "\0"s);
+      closes_superseded_ = true;
+    }
+  if (closes_superseded_) to_backend += wire::encode_pg_message('S', {});
+  return closes_superseded_;
+}
+
+void pg_engine::step_closing(std::string_view message) {
+  if (message.front() == 'N' || message.front() == '3') return;
+  const auto status = wire::decode_pg_ready(message.substr(wire::pg_head_bytes));
+  if (message.front() != 'Z' || !status || *status != 'I')
+    return protocol_error(metrics::side::backend, "an unexpected reply to Close");
+  closes_superseded_ = false;
+  phase_ = phase::relaying;
 }
 
 // guard: transaction: there is no session to arm. The marks rise at once, on a connection of the gate's own; each
@@ -164,7 +195,7 @@ void pg_engine::on_arming_failed(const fence::rejection& why) {
     return;
   }
   host_.report(why, "startup", false);
-  close_with(pg_error_of(why, "FATAL"));
+  part(pg_error_of(why, "FATAL"));
 }
 
 // Monitor: what would have been rejected is said, nothing is raised (a raise ends sessions).

@@ -10,18 +10,11 @@ namespace fencegate::gate {
 namespace {
 
 using fence::reason;
-using std::chrono::milliseconds;
 
 constexpr std::string_view server_message_types = "123ACDEGHIKNRSTVWZcdnst v";
 constexpr std::string_view inspected_types = "123CDEGNSWZ";
 constexpr std::string_view admin_shutdown = "57P01";
 
-// A raise that is under way is asked for again after this.
-constexpr milliseconds ask_again{20};
-// How long the server may take to say why it ended a session, on top of a raise's own time.
-constexpr milliseconds ask_allowance{5'000};
-// A raise that ended a guarded transaction has committed within this time, or the client is told what the pooler said.
-constexpr milliseconds ask_pooled{1'000};
 // application_name is cut to NAMEDATALEN - 1 bytes.
 constexpr std::size_t name_bytes_max = 63;
 
@@ -130,6 +123,7 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
   const bool announced = e->sqlstate == admin_shutdown && enforces() && (ends || e->severity == "WARNING");
   if (announced || (ends && guards())) {
     last_words_ += message;
+    fatal_held_ = head.type == 'E' && ends;
     // A pooler's own words say nothing of what the server did.
     if (head.type == 'E' && ends) on_terminated(e->sqlstate == admin_shutdown);
     return passage::held_back;
@@ -174,115 +168,6 @@ void pg_engine::take_tag_of_name() {
     wanted_malformed_ = "the server cut application_name at 63 bytes, perhaps inside the tag";
   else
     wanted_ = **tag;
-}
-
-// ── the server has ended the session ────────────────────────────────────────────────────────────────────────────────
-
-// What is certain: a FATAL ErrorResponse inside a transaction that was not committed; or nothing was in flight.
-// Everything else may have been applied: a WARNING and end of file while COMMIT waits for a standby, a bare end of file,
-// inner commits of CALL and DO, autocommit.
-void pg_engine::on_terminated(bool with_error) {
-  const bool quiet = flight_.idle() && flight_.certain() && client_passing_ == 0 && large_ == nullptr;
-  certain_ = quiet || (with_error && flight_.uncommitted()) ? applied::no : applied::unknown;
-  ended_at_ = host_.now();
-  phase_ = phase::judging;
-  ask_why();
-}
-
-void pg_engine::on_backend_end() {
-  backend_ended_ = true;
-  switch (phase_) {
-    case phase::raising:
-    case phase::arming: {
-      auto why = arm_.judge().why;
-      on_arming_failed(why);
-      break;
-    }
-    case phase::relaying: {
-      const bool cut_short = backend_passing_ != 0 || !from_backend.empty();
-      if (terminated_ || fatal_seen_ || cut_short || !enforces()) {
-        phase_ = phase::closing;
-        break;
-      }
-      on_terminated(false);
-      break;
-    }
-    case phase::judging: break;
-    case phase::starting:
-      if (fatal_seen_)
-        phase_ = phase::closing;
-      else
-        close_with(
-            {"FATAL", "08006", "the server closed the connection before the session began", {}, "Try again later."});
-      break;
-    default: phase_ = phase::closing; break;
-  }
-}
-
-void pg_engine::ask_why() {
-  // A pooler's process ids are its own.
-  if (gate_.kept_by == settings::guard::transaction) return on_why(std::vector<backend::ended_registration>{});
-  host_.ended(database_, pid_, [this](const auto& answer) {
-    if (phase_ == phase::judging) on_why(answer);
-  });
-}
-
-// The server's rows may be gone already, or belong to the next session with this process id: what this session was armed
-// with is compared with the marks themselves. The rows tell of arms that the client made by itself, and of raises.
-void pg_engine::on_why(const std::optional<std::vector<backend::ended_registration>>& answer) {
-  if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
-  bool raising = false;
-  if (answer) {
-    for (const auto& r : *answer) {
-      const auto mine = std::find_if(bound_.begin(), bound_.end(),
-                                     [&](const fence::claim& c) { return c.resource == r.held.resource; });
-      const auto held = mine == bound_.end() ? r.held.presented : mine->presented;
-      if (r.mark && held < *r.mark) return end_as_superseded({reason::stale, r.held.resource, held, r.mark, {}});
-      raising = raising || r.raising;
-      if (r.raising) raise_seen_ = fence::claim{r.held.resource, held};
-    }
-  }
-  const bool patient = host_.now() - ended_at_ < gate_.cut_timeout + ask_allowance;
-  if ((raising || !answer) && patient) return host_.set_timer(ask_again);
-  if (!answer || bound_.empty()) return end_as_told();
-  host_.look(database_, bound_, [this](const std::optional<claims_list>& marks) {
-    if (phase_ != phase::judging) return;
-    for (const auto& m : marks.value_or(claims_list{})) host_.saw(database_, m.resource, m.presented);
-    if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
-    // Nobody says whether a raise is under way that ended a guarded transaction.
-    const bool pooled = gate_.kept_by == settings::guard::transaction;
-    if (pooled && host_.now() - ended_at_ < ask_pooled) return host_.set_timer(ask_again);
-    end_as_told();
-  });
-}
-
-// Nobody superseded it: a raise that failed afterwards (cut_timeout), an administrator, or the server itself.
-void pg_engine::end_as_told() {
-  if (raise_seen_)
-    return close_with(pg_error_of({reason::unavailable,
-                                   raise_seen_->resource,
-                                   raise_seen_->presented,
-                                   {},
-                                   "a takeover ended this session and then failed; connect again"},
-                                  "FATAL", certain_));
-  if (!last_words_.empty()) {
-    to_client += last_words_;
-    phase_ = phase::closing;
-  } else if (certain_ == applied::unknown) {
-    close_with({"FATAL",
-                "08006",
-                "the server closed the connection; whether the last statements were applied is not known",
-                {},
-                {}});
-  } else {
-    phase_ = phase::closing;
-  }
-}
-
-void pg_engine::end_as_superseded(const fence::rejection& why) {
-  if (why.mark) host_.saw(database_, why.resource, *why.mark);
-  host_.report_cut(why, certain_);
-  close_with(pg_error_of(why, "FATAL", certain_));
 }
 
 }  // namespace fencegate::gate

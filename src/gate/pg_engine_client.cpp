@@ -1,6 +1,7 @@
 // What the client sends once it is served: messages are framed and moved; of statements, the text is read.
 #include "base/limits.hpp"
 #include "gate/pg_engine.hpp"
+#include "gate/pg_mending.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -13,9 +14,24 @@ using fence::reason;
 constexpr std::string_view client_message_types = "QPBEDCHSFdcfX";
 constexpr std::string_view empty_message_types = "HScX";
 
-std::string_view command_of(const wire::sql_scanner::findings& found) {
-  if (found.statements.empty() || found.statements.front().empty()) return "statement";
-  return found.statements.front().front();
+std::string_view command_of(const wire::sql_lead& lead) {
+  return lead.words.empty() ? "statement" : std::string_view(lead.words.front());
+}
+
+// A statement as far as it is there.
+struct seen_statement {
+  std::string_view name, sql;
+};
+
+// Of a message that is not whole: what is there of its name and its text.
+seen_statement beginning_of(char type, std::string_view body) {
+  seen_statement out;
+  if (type == 'P') {
+    out.name = body.substr(0, body.find('\0'));
+    body.remove_prefix(std::min(body.size(), out.name.size() + 1));
+  }
+  out.sql = body.substr(0, body.find('\0'));
+  return out;
 }
 
 // The two strings at the start of Bind's body; nullopt: they are not there yet.
@@ -89,6 +105,7 @@ bool pg_engine::step_passing() {
 }
 
 void pg_engine::forward(const wire::pg_head& head) {
+  if (head.type == 'S' || head.type == 'Q' || head.type == 'F') mending_.clear();
   flight_.on_sent(head.type);
   client_passing_ = wire::pg_head_bytes + head.body_bytes;
   step_passing();
@@ -100,53 +117,57 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   const std::size_t bytes = wire::pg_head_bytes + head.body_bytes;
   const bool whole = bytes <= limits::pg_statement_buffered_bytes_max;
   if (from_client.size() < std::min(bytes, limits::pg_statement_buffered_bytes_max)) return false;
-  auto body = from_client.view().substr(wire::pg_head_bytes);
-  wire::sql_scanner::findings found;
-  std::string name, doubt;
-  std::optional<std::string_view> text;
-  std::unique_ptr<large_statement> large;
+  const auto body = from_client.view().substr(
+      wire::pg_head_bytes, std::min(bytes, limits::pg_statement_buffered_bytes_max) - wire::pg_head_bytes);
+  auto there = beginning_of(head.type, body);
   if (whole) {
-    body = body.substr(0, head.body_bytes);
     const auto statement = head.type == 'Q' ? wire::decode_pg_query(body) : wire::decode_pg_parse(body);
     if (!statement) {
       protocol_error(metrics::side::client, statement.error().message);
       return false;
     }
-    name = statement->name;
-    found = wire::scan_sql(statement->sql);
-    text = statement->sql;
-    doubt = unreadable(statement->sql, true);
-  } else {
-    // What is there of it is judged before any of it goes on; the rest as it comes.
-    body = body.substr(0, std::min(body.size(), limits::pg_statement_buffered_bytes_max - wire::pg_head_bytes));
-    large = std::make_unique<large_statement>();
-    large->left = head.body_bytes;
-    large->named = head.type == 'P';
-    if (head.type == 'P') name = body.substr(0, body.find('\0'));
-    large->read(body);
-    found = large->text.found();
-    doubt = unreadable(body, false);
+    there = {statement->name, statement->sql};
   }
-  const auto key = head.type == 'P' ? std::optional(wire::pg_name_key(name)) : std::nullopt;
-  if (!obey(judge(found, key, text), head, command_of(found))) return !waits_for_boundary_;
-  const bool settled = head.type == 'P' || flight_.idle();  // else the encoding may be about to change
-  const auto may_hide_a_tag = [&] { return enforces() && wire::mentions(body, "FENCE:") > found.tags.size(); };
-  if (!doubt.empty() && settled && (guards() || may_hide_a_tag())) {
-    refuse_statement(head, {reason::refused, {}, {}, {}, doubt}, command_of(found));
-    return !waits_for_boundary_;
-  }
+  const auto lead = wire::read_sql_lead(there.sql);
+  const auto key = head.type == 'P' ? std::optional(wire::pg_name_key(there.name)) : std::nullopt;
+  const auto claims = claims_in(lead, whole);
+  const bool mends = whole && claims && claims->empty() && only_mends(there.sql);
+  if (!obey(judge(lead, claims, key, mends), head, command_of(lead))) return !waits_for_boundary_;
   if (guards()) {
-    const auto advice =
-        head.type == 'Q' ? guard_.on_query(found, flight_, whole) : guard_.on_parse(name, found, flight_, whole);
-    if (!take(advice, head, command_of(found))) return !waits_for_boundary_;
+    if (!take_guarded(head, there.name, there.sql, whole, command_of(lead))) return !waits_for_boundary_;
+    if (!whole) return begin_large_statement(head, body);
   }
   figures_.requests(metrics::request_class::other).add();
-  if (whole) {
-    if (key) remember_statement(*key, found, text);
-    forward(head);
-    return true;
+  if (key && claims) remember_statement(*key, *claims, begins_transaction(lead));
+  if (key && mends && *key != wire::pg_unsure_name)
+    mending_.insert(*key);
+  else if (key)
+    mending_.erase(*key);
+  forward(head);
+  return true;
+}
+
+// guard: transaction.
+bool pg_engine::take_guarded(const wire::pg_head& head, std::string_view name, std::string_view sql, bool whole,
+                             std::string_view command) {
+  const bool settled = head.type == 'P' || flight_.idle();  // else the encoding may be about to change
+  const auto doubt = unreadable(sql, whole);
+  if (!doubt.empty() && settled) {
+    refuse_statement(head, {reason::refused, {}, {}, {}, doubt}, command);
+    return false;
   }
-  large->key = key;
+  const auto found = wire::scan_sql(sql);
+  return take(head.type == 'Q' ? guard_.on_query(found, flight_, whole) : guard_.on_parse(name, found, flight_, whole),
+              head, command);
+}
+
+// What is there of it was judged before any of it goes on; the rest is, as it comes.
+bool pg_engine::begin_large_statement(const wire::pg_head& head, std::string_view body) {
+  figures_.requests(metrics::request_class::other).add();
+  auto large = std::make_unique<large_statement>();
+  large->left = head.body_bytes;
+  large->named = head.type == 'P';
+  large->read(body);
   large->alone = flight_.idle() && flight_.certain();
   flight_.on_sent(head.type);
   const std::size_t inspected = wire::pg_head_bytes + body.size();
@@ -176,30 +197,16 @@ void pg_engine::large_statement::read(std::string_view body) {
 bool pg_engine::step_large_statement() {
   const auto piece = from_client.view().substr(0, std::min(large_->left, from_client.size()));
   large_->read(piece);
-  const auto found = large_->text.found();
-  const auto verdict = large_->reported ? judged{} : judge(found, large_->key, std::nullopt);
-  const auto unfit = guards() ? pg_guard::unfit(found) : std::string_view{};
-  const auto certain = large_->alone ? applied::no : applied::unknown;
+  const auto unfit = pg_guard::unfit(large_->text.found());
   if (!unfit.empty()) {
-    reject({reason::refused, {}, {}, {}, std::string(unfit)}, "statement", certain);
+    reject({reason::refused, {}, {}, {}, std::string(unfit)}, "statement",
+           large_->alone ? applied::no : applied::unknown);
     return false;
-  }
-  if (verdict.what != judged::verdict::forward) {
-    fence::rejection why = verdict.why;
-    if (verdict.what != judged::verdict::refuse)
-      why = {reason::malformed, {}, {}, {}, "the tag of a statement this large must stand at its start"};
-    if (enforces()) {
-      reject(why, "statement", certain);
-      return false;
-    }
-    host_.report(why, "statement", true);
-    large_->reported = true;
   }
   to_backend += piece;
   large_->left -= piece.size();
   from_client.consume(piece.size());
   if (large_->left != 0) return true;
-  if (large_->key) remember_statement(*large_->key, found, std::nullopt);
   large_.reset();
   send_owed_sync();
   return true;
@@ -207,22 +214,18 @@ bool pg_engine::step_large_statement() {
 
 // A prepared statement carries the tag of its text wherever it is bound: else a later holder on the same connection would
 // lend its token to an earlier one's statement.
-void pg_engine::remember_statement(const std::string& key, const wire::sql_scanner::findings& found,
-                                   std::optional<std::string_view> text) {
-  auto claims = claims_of(found.tags);
-  prepared_statement now{
-      claims ? std::move(*claims) : claims_list{}, may_execute(found, text), begins_transaction(found), {}};
+void pg_engine::remember_statement(const std::string& key, claims_list claims, bool begins) {
+  prepared_statement now{std::move(claims), begins, {}};
   const auto known = prepared_.find(key);
   // One with a name is kept by the server where it has it already, one without where it skips this behind an error.
   if (known != prepared_.end() && (!key.empty() || !flight_.idle() || !flight_.certain())) {
     const auto& old = known->second;
-    now.executes = now.executes || old.executes;
     now.begins = now.begins || old.begins;
     now.before = old.before;
     for (const auto& one : old.claims)
       if (!contains(now.before, one) && !contains(now.claims, one)) now.before.push_back(one);
   }
-  if (now.claims.empty() && now.before.empty() && !now.executes)
+  if (now.claims.empty() && now.before.empty())
     prepared_.erase(key);
   else
     prepared_.insert_or_assign(key, std::move(now));
@@ -240,7 +243,7 @@ void pg_engine::forget_statement(const wire::pg_head& head) {
 }
 
 bool pg_engine::step_bind(const wire::pg_head& head) {
-  if (prepared_.empty() && !guards()) {
+  if (prepared_.empty() && mending_.empty() && !guards()) {
     if (!obey(judge_name(), head, "BIND")) return !waits_for_boundary_;
     forward(head);
     return true;
@@ -311,7 +314,8 @@ void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejecti
   swallowed_ = wire::pg_head_bytes + head.body_bytes;
   if (!simple && !guards() && flight_.failing()) return;  // the server skips what comes up to the next Sync
   host_.report(why, command, false);
-  const std::string sql = failing_statement(pg_error_of(why, "ERROR"));
+  const bool named = why.why != reason::refused;
+  const std::string sql = failing_statement(pg_error_of(named ? why : about_single(why, bound_), "ERROR"));
   if (simple) {
     to_backend += wire::encode_pg_query(sql);
     flight_.on_sent('Q');
@@ -329,7 +333,8 @@ void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejecti
 
 void pg_engine::reject(const fence::rejection& why, std::string_view command, applied certain) {
   host_.report(why, command, !enforces());
-  close_with(pg_error_of(why, "FATAL", certain));
+  if (!enforces()) return;
+  part(pg_error_of(why, "FATAL", certain));
 }
 
 }  // namespace fencegate::gate

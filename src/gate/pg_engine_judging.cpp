@@ -16,55 +16,57 @@ using fence::reason;
 constexpr std::string_view kept =
     "behind an error the statement without a name may still be one with another tag: send its Parse again, first "
     "behind a Sync";
-constexpr std::string_view lends = "EXECUTE could run a prepared statement that carries another tag: close it first";
-
-// What these run may be an EXECUTE that is not among their first words: EXPLAIN (ANALYZE) EXECUTE s, DO '… EXECUTE s …'.
-bool may_hide_execute(const std::vector<std::string>& words) {
-  constexpr std::array<std::string_view, 3> hiders{"EXPLAIN", "CREATE", "DO"};
-  return !words.empty() && std::find(hiders.begin(), hiders.end(), words[0]) != hiders.end();
-}
+constexpr std::string_view lends =
+    "a function of the fence could lend its token to a prepared statement that carries a tag: close it first";
 
 }  // namespace
 
-pg_engine::judged pg_engine::judge(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
-                                   std::optional<std::string_view> text) {
-  auto j = judge_text(found, key, text);
-  j.begins = !found.tags.empty() && begins_transaction(found);
+result<claims_list> pg_engine::claims_in(const wire::sql_lead& lead, bool whole) const {
+  if (gate_.tags_in_sql == settings::comment_tags::off) return claims_list{};
+  if (lead.undecided && !whole) return error{"the tag of a statement this large must stand at its start"};
+  return lead.tag ? claims_of_comment(*lead.tag) : claims_list{};
+}
+
+// What mends has no tag of its own: what is refused is the name's.
+pg_engine::judged pg_engine::judge(const wire::sql_lead& lead, const result<claims_list>& claims,
+                                   const std::optional<std::string>& key, bool mends) {
+  if (statement_refused_) {
+    auto j = judge_claims({});
+    if (mends) return {};
+    j.begins = claims && !claims->empty() && begins_transaction(lead);
+    return j;
+  }
+  auto j = claims ? judge_text(lead, *claims, key)
+                  : judged{judged::verdict::refuse, {}, {reason::malformed, {}, {}, {}, claims.error().message}};
+  const bool of_name = !wanted_.empty() || !wanted_malformed_.empty();
+  if (mends && of_name && j.what == judged::verdict::refuse) return {};
+  j.begins = !(claims && claims->empty()) && begins_transaction(lead);
   return j;
 }
 
-pg_engine::judged pg_engine::judge_text(const wire::sql_scanner::findings& found, const std::optional<std::string>& key,
-                                        std::optional<std::string_view> text) {
-  using verdict = judged::verdict;
+pg_engine::judged pg_engine::judge_text(const wire::sql_lead& lead, const claims_list& claims,
+                                        const std::optional<std::string>& key) {
   const auto refuse = [](reason why, std::string detail) {
-    return judged{verdict::refuse, {}, {why, {}, {}, {}, std::move(detail)}};
+    return judged{judged::verdict::refuse, {}, {why, {}, {}, {}, std::move(detail)}};
   };
-  if (statement_refused_) return judge_claims({});
-  if (found.too_many_tags) return refuse(reason::malformed, "too many fence comments in one message");
-  auto claims = claims_of(found.tags);
-  if (!claims) return refuse(reason::malformed, claims.error().message);
-  const bool fenced = !bound_.empty() || !claims->empty();
-  if (fenced && found.begins_with("PREPARE", "TRANSACTION"))
+  const bool fenced = !bound_.empty() || !claims.empty();
+  if (fenced && lead.begins_with("PREPARE", "TRANSACTION"))
     return refuse(reason::refused, "PREPARE TRANSACTION outlives the session and its fence");
-  if (fenced && found.more_statements)
-    return refuse(reason::refused, "so many statements in one message cannot be inspected; send them in several");
-  if (!claims->empty() && found.statements.size() > 1 && found.names("FENCEGATE"))
-    return refuse(reason::malformed, "functions of the fence cannot stand in one message with a tag");
-  if (!claims->empty() && found.begins_with("PREPARE"))
+  if (!claims.empty() && lead.begins_with("PREPARE"))
     return refuse(reason::malformed, "a tag in PREPARE would not travel with EXECUTE; give it there");
-  const bool executes = may_execute(found, text);
   if (key) {
     const auto known = prepared_.find(*key);
-    const bool one_more = known == prepared_.end() && (executes || !claims->empty());
-    if (one_more && prepared_.size() >= limits::pg_tagged_statements_max)
+    if (!claims.empty() && *key == wire::pg_unsure_name)
+      return refuse(reason::malformed, "a prepared statement with a tag needs a name in ASCII, or none");
+    if (known == prepared_.end() && !claims.empty() && prepared_.size() >= limits::pg_tagged_statements_max)
       return refuse(reason::refused, "too many prepared statements with tags; close some, or tag the connection");
     // The server refuses a name that is in use, and keeps what it meant. The statement without a name is replaced.
-    if (known != prepared_.end() && !key->empty() && known->second.claims != *claims)
+    if (known != prepared_.end() && !key->empty() && known->second.claims != claims)
       return refuse(reason::malformed, "a prepared statement of this name carries another tag: close it first");
   }
-  if (executes && lends_token(*claims)) return refuse(reason::malformed, std::string(lends));
-  const auto j = judge_tagged(*claims);
-  if (j.what == verdict::forward && found.names("FENCEGATE") && !guards()) note_own_arms();
+  if (calls_fence(lead) && has_tagged_names()) return refuse(reason::malformed, std::string(lends));
+  const auto j = judge_tagged(claims);
+  if (j.what == judged::verdict::forward && calls_fence(lead) && !guards()) note_own_arms();
   return j;
 }
 
@@ -74,35 +76,31 @@ void pg_engine::note_own_arms() {
   proven_.clear();
 }
 
-bool pg_engine::begins_transaction(const wire::sql_scanner::findings& found) {
-  return found.begins_with("BEGIN") || found.begins_with("START");
+bool pg_engine::begins_transaction(const wire::sql_lead& lead) {
+  return lead.begins_with("BEGIN") || lead.begins_with("START");
 }
 
-// EXECUTE runs statements of the protocol's Parse, too; which one is not read.
-bool pg_engine::may_execute(const wire::sql_scanner::findings& found, std::optional<std::string_view> text) {
-  const bool hidden = std::any_of(found.statements.begin(), found.statements.end(), may_hide_execute);
-  return found.names("EXECUTE") || (hidden && (!text || wire::mentions(*text, "EXECUTE") != 0));
+bool pg_engine::calls_fence(const wire::sql_lead& lead) {
+  return std::find(lead.words.begin(), lead.words.end(), "FENCEGATE") != lead.words.end();
 }
 
-// There is a prepared statement for whose tag this session is not armed.
-bool pg_engine::lends_token(const claims_list& in_comments) const {
-  if (prepared_.empty()) return false;
-  claims_list held = proven_;
-  bind_claims(held, in_comments);
-  return std::any_of(prepared_.begin(), prepared_.end(),
-                     [&](const auto& one) { return !claims_beyond(held, one.second.claims).empty(); });
+// EXECUTE reaches these.
+bool pg_engine::has_tagged_names() const {
+  return std::any_of(prepared_.begin(), prepared_.end(), [](const auto& one) { return !one.first.empty(); });
 }
 
 pg_engine::judged pg_engine::judge_bind(std::string_view statement) {
-  const auto known = prepared_.find(wire::pg_name_key(statement));
-  if (known == prepared_.end()) return judge_name();
+  const auto key = wire::pg_name_key(statement);
+  const auto known = prepared_.find(key);
+  if (known == prepared_.end()) {
+    auto j = judge_name();
+    return j.what == judged::verdict::refuse && mending_.contains(key) ? judged{} : j;
+  }
   const auto refuse = [](std::string_view why) {
     return judged{judged::verdict::refuse, {}, {reason::malformed, {}, {}, {}, std::string(why)}};
   };
   if (!claims_beyond(proven_, known->second.before).empty()) return refuse(kept);
   auto j = judge_tagged(known->second.claims);
-  if (j.what == judged::verdict::forward && known->second.executes && lends_token(known->second.claims))
-    return refuse(lends);
   j.begins = known->second.begins;
   return j;
 }

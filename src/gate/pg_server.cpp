@@ -3,6 +3,8 @@
 #include "gate/pg_session.hpp"
 #include "wire/pg_message.hpp"
 
+#include <algorithm>
+
 namespace fencegate::gate {
 namespace {
 
@@ -36,10 +38,13 @@ class pg_protocol final : public protocol {
     if (leads) {
       control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
       cancels_ = std::make_shared<cancel_routes>();
+      waiting_ = std::make_shared<waiting_room>(std::max<std::size_t>(gate_.connections_max / 4, 1),
+                                                figures_.connections_waiting);
       if (gate_.secured.wanted()) tls_ = std::make_shared<backend::tls_context>(gate_.secured, gate_.upstream.host);
     }
     return std::make_unique<pg_sessions>(
-        pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_}, leads);
+        pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_, waiting_},
+        leads);
   }
   std::string too_many_clients() const override {
     return wire::encode_pg_error(
@@ -53,6 +58,7 @@ class pg_protocol final : public protocol {
   std::shared_ptr<backend::pg_control> control_;
   std::shared_ptr<backend::tls_context> tls_;
   std::shared_ptr<cancel_routes> cancels_;
+  std::shared_ptr<waiting_room> waiting_;
 };
 
 }  // namespace

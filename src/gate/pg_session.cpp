@@ -123,14 +123,31 @@ void pg_session::on_end(peer& of, const boost::system::error_code& why) {
 void pg_session::after_event() {
   if (closed_) return;
   // The server's session ends at once, with whatever it holds; a message that is not whole is never made whole.
-  if (engine_.closing()) drop_link();
+  const bool gone = engine_.closing() || engine_.parting();
+  if (gone && link_ != link::none) drop_link();
   // While the client waits for an arm, what goes out is the gate's.
   if (link_ == link::open && !backend_.ended) send_on(engine_.to_backend, !engine_.blocked());
   if (client_.send(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) return close();
+  if (engine_.parting()) wait_in_room();
   engine_.from_client.release();
   engine_.from_backend.release();
   read_on();
+}
+
+// What it has of a place is not given back when it speaks: its connection ends then.
+void pg_session::wait_in_room() {
+  if (place_ != 0) return;
+  auto make_room = [self = std::weak_ptr(shared_from_this()), this, &context = shard_.context] {
+    auto leave = [self, this] {
+      const auto alive = self.lock();
+      if (alive == nullptr || closed_) return;
+      engine_.give_up();
+      after_event();
+    };
+    asio::post(context, std::move(leave));
+  };
+  place_ = shard_.waiting->enter(std::move(make_room));
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,7 +160,7 @@ void pg_session::on_tick(time_point at) {
   if (client_.stalled() && over(client_.stalled_since, times.write, at)) return close();
   if (backend_.stalled() && over(backend_.stalled_since, times.write, at)) return close();
   if (engine_.opening() && link_ != link::connecting && over(began_, times.head, at)) return close();
-  if (engine_.at_rest() && over(last_heard_, times.idle, at)) return close();
+  if ((engine_.at_rest() || engine_.parting()) && over(last_heard_, times.idle, at)) return close();
 }
 
 void pg_session::drain() {
@@ -152,6 +169,7 @@ void pg_session::drain() {
 }
 
 void pg_session::on_close() {
+  if (place_ != 0) shard_.waiting->leave(place_);
   forget_key();
   timer_.cancel();
 }

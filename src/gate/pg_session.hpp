@@ -7,6 +7,7 @@
 #include "gate/pg_engine.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/relay_session.hpp"
+#include "gate/waiting_room.hpp"
 
 #include <boost/asio/steady_timer.hpp>
 
@@ -27,6 +28,7 @@ struct pg_shard {
   poller& sockets;
   std::shared_ptr<backend::tls_context> tls;  // of the links to the server; nullptr: they are plain text
   std::shared_ptr<cancel_routes> cancels;     // of all threads
+  std::shared_ptr<waiting_room> waiting;      // the same
 };
 
 class pg_session final : public relay_session, public pg_host {
@@ -72,12 +74,14 @@ class pg_session final : public relay_session, public pg_host {
   void on_connect_failed(const std::string& why);
   void drop_link();
   void forget_key();
+  void wait_in_room();
 
   pg_shard& shard_;
   pg_engine engine_;
   boost::asio::steady_timer timer_;
   link link_ = link::none;
-  std::string key_;  // as it stands in shard_.cancels
+  std::string key_;          // as it stands in shard_.cancels
+  std::uint64_t place_ = 0;  // in shard_.waiting
   time_point began_;
   time_point last_heard_;
 };

@@ -45,9 +45,9 @@ class input {
 
 // What fake_pg_server knows.
 constexpr const char* statements[] = {"INSERT",
-                                      "INSERT /*fence:orders=34*/",
-                                      "INSERT /*fence:orders=35*/",
-                                      "INSERT /*fence:orders=36*/",
+                                      "/*fence:orders=34*/ INSERT",
+                                      "/*fence:orders=35*/ INSERT",
+                                      "/*fence:orders=36*/ INSERT",
                                       "BEGIN",
                                       "COMMIT",
                                       "ROLLBACK",
@@ -186,7 +186,10 @@ class scene {
  private:
   static settings::postgres_gate settings_of(std::uint8_t options) {
     settings::postgres_gate out;
-    if ((options & 4) != 0) out.kept_by = settings::guard::transaction;
+    if ((options & 4) != 0)
+      out.kept_by = settings::guard::transaction;
+    else
+      out.tags_in_sql = settings::comment_tags::lead;
     if ((options & 8) != 0) out.policy.missing = fence::missing_token::allow;
     return out;
   }
@@ -272,6 +275,7 @@ class scene {
   void finish() {
     server_ends();
     for (int i = 0; i < 20'000 && !engine_.closing() && (host_.timer || host_.holds_answers()); ++i) move_on();
+    engine_.give_up();
     require(engine_.closing() || engine_.opening(), "the server is gone, and the session goes on");
     witness_.finish(engine_.closing());
     for (const auto& one : witness_.violations) require(!judged_, one);

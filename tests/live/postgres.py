@@ -270,9 +270,10 @@ class PgGate(GateProcess):
 
     name, protocol = "db", "postgres"
 
-    def __init__(self, server, policy=None, guard=None, cut_timeout=None, user=SUPERUSER, password=None,
-                 database="postgres", extra=None, upstream_host=LOOPBACK, upstream_parameters="", **process):
-        super().__init__({"policy": policy, "guard": guard, "cut_timeout": cut_timeout} | (extra or {}), **process)
+    def __init__(self, server, policy=None, guard=None, comment_tags=None, cut_timeout=None, user=SUPERUSER,
+                 password=None, database="postgres", extra=None, upstream_host=LOOPBACK, upstream_parameters="", **process):
+        super().__init__({"policy": policy, "guard": guard, "comment_tags": comment_tags,
+                          "cut_timeout": cut_timeout} | (extra or {}), **process)
         self.server = server
         self.upstream_host, self.upstream_parameters = upstream_host, upstream_parameters
         self.login = user + (f":{urllib.parse.quote(password, safe='')}" if password else "")

@@ -30,8 +30,10 @@ class Superseded:
     def fails(self, action, *arguments):
         with self.assertRaises(self.error) as caught:
             action(*arguments)
-        said = str(caught.exception) + self.client.info.error_message
-        self.assertIn(f"token 34 of {self.resource} is below mark 35", said)
+        self.assertIn(f"token 34 of {self.resource} is below mark 35", str(caught.exception))
+        self.assertEqual(self.state_of(caught.exception), "ZF001")
+        with self.assertRaises(self.error):
+            self.run_on("SELECT 1")
         self.assertTrue(self.client.closed)
         self.assertEqual(self.written(), [])
 

@@ -11,7 +11,7 @@ from test_pg_gate import PgGateTest
 class Comments:
     """Subclasses say which driver: `open()` and `run_on(connection, sql)`; `error` is its class of errors."""
 
-    gate_options = {"policy": {"missing_token": "allow"}}
+    gate_options = {"policy": {"missing_token": "allow"}, "comment_tags": "lead"}
 
     def tagged(self, token, sql):
         return f"/*fence:{self.resource}={token}*/ {sql}"
@@ -152,14 +152,16 @@ class RawMessages(PgGateTest):
         wire.until_ready()
         insert = "/*fence:%s=%d*/INSERT INTO writes (who) VALUES ('%d')"
         latin, utf8 = b"\xe9", "\u00e9".encode()
-        for sent in (query("SET client_encoding = 'LATIN1'"), parse("EXECUTE old", "runs") + SYNC,
+        for sent in (query("CREATE FUNCTION pg_temp.runs() RETURNS void LANGUAGE plpgsql AS $$BEGIN EXECUTE 'EXECUTE old'; END$$"),
+                     query("SET client_encoding = 'LATIN1'"), parse("EXECUTE old", "runs") + SYNC,
                      parse(insert % (self.resource, 34, 34), "old") + SYNC,
                      parse(insert % (self.resource, 34, 34), latin) + SYNC,
                      query("SET client_encoding = 'UTF8'"), query(insert % (self.resource, 35, 35)),
                      message(b"C", b"Sold\0x\0") + SYNC):
             wire.send(sent)
             wire.until_ready()
-        for sent in (query("EXPLAIN (ANALYZE) EXECUTE old"), query("DO $$BEGIN EXECUTE 'EXECUTE old'; END$$"),
+        for sent in (query("EXECUTE old"), query(f"/*fence:{self.resource}=35*/ EXECUTE old"),
+                     query("SELECT pg_temp.runs()"), query("EXPLAIN (ANALYZE) EXECUTE old"), query("DO $$BEGIN EXECUTE 'EXECUTE old'; END$$"),
                      bind(statement="runs") + execute() + SYNC, bind(statement="old") + execute() + SYNC,
                      bind(statement=utf8) + execute() + SYNC):
             wire.send(sent)

@@ -58,17 +58,16 @@ class Encodings(LiveTest):
                     self.assertEqual(sum(data in body for kind, body in expected if kind == b"D"), 3)
 
     def test_a_tag_is_found_beside_it(self):
-        gate = self.start(PgGate(self.server, policy={"missing_token": "allow"}))
+        gate = self.start(PgGate(self.server, policy={"missing_token": "allow"}, comment_tags="lead"))
         for encoding in self.encodings:
             with self.subTest(encoding):
                 data = self.sample(encoding)[1] or b"ascii"
-                for token, statement in ((5, b"/*fence:%s=5*/ SELECT '%s'"), (6, b"SELECT '%s' /*fence:%s=6*/")):
-                    resource = f"tags.{encoding}"
-                    both = (resource.encode(), data) if token == 5 else (data, resource.encode())
-                    found = self.replies(gate.port, encoding, query(statement % both) + TERMINATE)
+                resource = f"tags.{encoding}"
+                for statement in (f"/*fence:{resource}=5*/ SELECT '".encode() + data + b"'",
+                                  b"SELECT '" + data + f"' /*fence:{resource}=6*/".encode()):
+                    found = self.replies(gate.port, encoding, query(statement) + TERMINATE)
                     self.assertEqual([body for kind, body in found if kind == b"E"], [])
-                    self.assertEqual(self.server.sql("SELECT mark FROM fencegate.marks WHERE resource = %s", resource),
-                                     [(token,)])
+                    self.assertEqual(self.server.sql("SELECT mark FROM fencegate.marks WHERE resource = %s", resource), [(5,)])
 
     def test_guarded_transactions_refuse_those_that_can_hide_a_quote(self):
         gate = self.start(PgGate(self.server, guard="transaction", user="alice"))

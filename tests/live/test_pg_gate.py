@@ -1,15 +1,17 @@
 """The PostgreSQL gate as a client sees it: how a token is brought, what is refused, how a superseded session ends."""
 
+import contextlib
 import re
 import threading
 import time
 import unittest
 
+import psycopg
 import psycopg2
 
-from pg_wire import Wire, copy_data, fields, query, split
+from pg_wire import SYNC, Wire, copy_data, fields, query, split
 from postgres import PgGate, PostgresServer, PostgresStandby, run_sql
-from support import LiveTest, eventually, unread_bytes
+from support import LOOPBACK, LiveTest, eventually, unread_bytes
 
 
 class PgGateTest(LiveTest):
@@ -85,6 +87,17 @@ class Tokens(PgGateTest):
     def test_no_token_is_refused(self):
         self.rejected("ZF002", self.connect)
 
+    def test_a_database_without_the_schema(self):
+        self.server.sql("CREATE DATABASE bare")
+        self.addCleanup(self.server.sql, "DROP DATABASE bare WITH (FORCE)")
+        text = str(self.rejected("ZF006", self.connect, 34, database="bare"))
+        self.assertIn("no schema fencegate: run fencegate install", text)
+        self.assertIn("HINT:  fencegate install -c FILE --gate NAME", text)
+        for missing in ("allow", "read_only"):
+            with PgGate(self.server, policy={"missing_token": missing}) as gate:
+                self.assertEqual(run_sql(self.connect(gate=gate, database="bare"), "SELECT 1"), [(1,)])
+                self.rejected("ZF006", self.connect, 34, gate, database="bare")
+
     def test_a_malformed_tag_is_refused(self):
         for tag in ("orders", "orders=x", "orders=034", "orders=-1", "orders=9223372036854775808", "or ders=1"):
             with self.subTest(tag):
@@ -133,11 +146,13 @@ class Superseded(PgGateTest):
 
     def cut(self, old, action):
         """`action` fails because of the raise to 35: what the client is told of what was applied."""
-        with self.assertRaises(psycopg2.Error):
+        with self.assertRaises(psycopg2.Error) as caught:
             action()
-        # psycopg2 forgets the error of a connection that was closed before the statement, its connection does not.
-        said = old.info.error_message
-        self.assertIn(f"FATAL:  token 34 of {self.resource} is below mark 35", said)
+        said = str(caught.exception)
+        self.assertEqual(caught.exception.pgcode, "ZF001", said)
+        self.assertTrue(said.startswith(f"token 34 of {self.resource} is below mark 35"), said)
+        with self.assertRaises(psycopg2.Error):
+            run_sql(old, "SELECT 1")
         self.assertTrue(old.closed)
         return re.search(r'"applied":"(\w+)"', said)[1]
 
@@ -277,6 +292,8 @@ class Superseded(PgGateTest):
                     (raised, raiser), old = start_high(), start_low()
                 raiser.join(20)
                 # Either it came second, or it was ended while it raised, or just after it.
+                with contextlib.suppress(OSError):  # it was refused at once
+                    old.send(SYNC)
                 errors = [fields(body) for kind, body in split(old.rest()) if kind == b"E"]
                 self.assertEqual([(error["C"], error["S"]) for error in errors], [("ZF001", "FATAL")])
                 self.assertIn(f"token {low} of {self.resource} is below mark {low + 1}", errors[0]["M"])
@@ -314,16 +331,48 @@ class Superseded(PgGateTest):
         tagged = "/*fence:{}=34*/ INSERT INTO writes (who) VALUES ('stale')"
         ways = {"at_once": ([arm, tagged], "ZF001"), "prepared": (["PREPARE own AS " + arm, "EXECUTE own", tagged], "ZF001"),
                 "twice": ([tagged.replace("stale", "good"), arm, tagged], "ZF001"),
-                "in_one_transaction": (["BEGIN", arm, tagged], "ZF003"), "in_one_message": ([arm + ";" + tagged], "ZF003")}
+                "in_one_transaction": (["BEGIN", arm, tagged], "ZF003")}
+        gate = self.start(PgGate(self.server, comment_tags="lead"))
         for way, (texts, state) in ways.items():
             with self.subTest(way):
                 self.resource = f"self_raised_{way}"
-                old = self.connect(34)
+                old = self.connect(34, gate)
                 for text in texts[:-1]:
                     run_sql(old, text.replace("{}", self.resource))
                 self.rejected(state, run_sql, old, texts[-1].replace("{}", self.resource))
                 old.close()
                 self.assertNotIn("stale", self.written())
+
+    # Such text is what anybody may type into a form.
+    def test_text_of_end_users_moves_no_mark(self):
+        nasty = f"O\\' /*fence:{self.resource}=9223372036854775807*/"
+        for comment_tags in ("off", "lead"):
+            gate = self.start(PgGate(self.server, comment_tags=comment_tags))
+            with self.subTest(comment_tags):
+                writer = self.connect(34, gate)
+                self.write(writer, nasty)
+                for text in (f"it\\'s; end of story; /*fence:{self.resource}=x*/", nasty.replace("922", "/*fence:")):
+                    self.write(writer, text)
+                    with psycopg.connect(host=LOOPBACK, port=gate.port, user="alice", dbname="postgres", autocommit=True,
+                                         options=f"-c fencing.tokens={self.resource}=34") as client:
+                        client.execute("SELECT %s", [text], prepare=True)
+                        client.execute(psycopg.sql.SQL("SELECT {}").format(text))
+                self.assertEqual(self.mark(), 34)
+                self.write(writer, "alive")
+                self.assertEqual(self.written()[::3], [nasty, "alive"])
+                self.server.sql("TRUNCATE writes")
+        old = self.connect(34)
+        self.raise_to(35)
+        self.assertEqual(self.cut(old, lambda: self.write(old, nasty.replace("9223372036854775807", "36"))), "no")
+        self.assertEqual((self.mark(), self.written()), (35, []))
+
+    def test_a_client_that_was_refused_does_not_revive_itself_by_text(self):
+        self.raise_to(34)
+        with PgGate(self.server, policy={"missing_token": "allow"}) as gate:
+            client = self.connect(gate=gate)
+            self.write(client, f"O\\' /*fence:{self.resource}=35*/")
+            self.rejected("ZF001", self.connect, 33, gate)
+            self.assertEqual(self.mark(), 34)
 
     def test_an_administrators_end_stays_an_administrators(self):
         client = self.connect(34)
@@ -389,7 +438,7 @@ class RaisedAhead(PgGateTest):
             self.assertEqual(gate.metric("sessions_cut_total"), token - 1)
 
     def test_what_the_gate_adds_is_measured(self):
-        with PgGate(self.server) as gate:
+        with PgGate(self.server, comment_tags="lead") as gate:
             wire = self.enterContext(Wire(gate.address, user="alice", options=f"-c fencing.tokens={self.resource}=1"))
             backend = int.from_bytes(next(body for kind, body in wire.until_ready() if kind == b"K")[:4], "big")
 

@@ -511,7 +511,7 @@ class Extended(GuardTest):
     def test_what_is_refused_is_answered(self):
         client = self.connect3(34, autocommit=True)
         for text, state in (("COMMIT PREPARED 'x'", "ZF007"), ("PREPARE TRANSACTION 'x'", "ZF007"),
-                            ("SELECT 1; COMMIT; SELECT 2", "ZF007"), ("/*fence:orders=x*/ SELECT 1", "ZF003"),
+                            ("SELECT 1; COMMIT; SELECT 2", "ZF007"),
                             ("CALL commits('x')", "ZF007")):
             with self.subTest(text):
                 for _ in range(2):

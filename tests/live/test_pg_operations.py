@@ -10,7 +10,7 @@ import threading
 import psycopg2
 
 from pg_wire import (COPY_DONE, SYNC, TERMINATE, Wire, bind, cancel_request, copy_data, describe, execute, extended,
-                     fields, parse, query, startup)
+                     fields, message, parse, query, startup)
 from postgres import PgGate, PostgresServer, run_sql
 from support import PATIENCE, CutProxy, LiveTest, SilentPort, connect, die_with_parent, eventually, free_port, main
 
@@ -55,7 +55,7 @@ class OperationsTest(LiveTest):
     def assert_fatal(self, wire, state):
         kind, body = wire.read()
         self.assertEqual((kind, fields(body)["C"], fields(body)["V"]), (b"E", state, "FATAL"))
-        self.assertEqual(wire.rest(), b"")
+        self.assertIn(wire.rest(), (b"", message(b"Z", b"I")))
         return fields(body)["M"]
 
     @staticmethod
@@ -194,8 +194,10 @@ class Backend(LiveTest):
         self.server.kill()
         running.join(40)
         self.assertIsInstance(outcome[0], psycopg2.Error)
-        self.assertTrue(client.closed)
         self.assertNotIn("ZF001", str(outcome[0]))
+        with self.assertRaises(psycopg2.Error):
+            run_sql(client, "SELECT 1")
+        self.assertTrue(client.closed)
 
     def test_cut_off_in_the_middle_the_outcome_is_unknown_and_nothing_is_sent_again(self):
         self.server.sql("CREATE TABLE writes (who text); GRANT ALL ON writes TO alice")
@@ -209,7 +211,7 @@ class Backend(LiveTest):
         kind, body = wire.read()
         self.assertEqual((kind, fields(body)["C"]), (b"E", "08006"))
         self.assertIn("not known", fields(body)["M"])
-        self.assertEqual(wire.rest(), b"")
+        self.assertEqual(wire.rest(), message(b"Z", b"I"))
         eventually(lambda: self.gate.metric("connections") == 0)
         run_sql(self.client("orders=3"), "SELECT 1")
         self.assertEqual(self.server.value("SELECT count(*) FROM writes"), 0)
@@ -337,7 +339,7 @@ class RejectionsInTheLog(OperationsTest):
             action(*arguments, **named)
 
     def test_one_line_for_each_with_what_is_known_of_it(self):
-        gate = self.gate(policy={"max_step": 10})
+        gate = self.gate(policy={"max_step": 10}, comment_tags="lead")
         write = f"INSERT INTO writes VALUES ('{self.SECRET}')"
         client = self.client(gate, tag="log.a=34,log.b=5")
         self.fails(self.client, gate, tag="log.a=33")
@@ -386,7 +388,7 @@ class Notifications(OperationsTest):
 
     def test_one_that_comes_while_a_comment_arms_anew(self):
         """The server sends it in the middle of the replies that are the gate's."""
-        gate = self.gate()
+        gate = self.gate(comment_tags="lead")
         wire = self.wire(gate)
         wire.send(query("LISTEN channel"))
         wire.until_ready()

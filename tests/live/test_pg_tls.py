@@ -343,8 +343,9 @@ class WhatGoesThrough(TlsTest):
         old.until_ready()
         new = self.client(gate, "orders=35")
         run_sql(new, "INSERT INTO writes VALUES ('new')")
+        old.send(query("COMMIT"))
         kind, body = old.read()
-        self.assertEqual((kind, fields(body)["C"], old.rest()), (b"E", "ZF001", b""))
+        self.assertEqual((kind, fields(body)["C"], old.rest()), (b"E", "ZF001", message(b"Z", b"I")))
         self.assertIn("not applied", fields(body)["M"])
         self.assertEqual(self.server.sql("SELECT who FROM writes"), [("new",)])
 

@@ -154,7 +154,8 @@ class PgRun(Rig):
         return self.server.pooler if self.server.pooler and number != 1 else self.server
 
     def make_gate(self, upstream):
-        gate = PgGate(upstream, user="gate", guard=self.guard, binary=self.binary)
+        gate = PgGate(upstream, user="gate", guard=self.guard,
+                      comment_tags=None if self.guard == "transaction" else "lead", binary=self.binary)
         gate.needs_backend = False  # in the middle of the trouble, it may have to wait for a frozen session
         return gate
 

@@ -70,7 +70,7 @@ class Writer(Holder):
         name, comment, way = "history", "", self.random.random()
         if way < 0.6:
             settings.append(f"-c fencing.tokens={tag}")
-        elif way < 0.8:
+        elif way < 0.8 or self.pooled:
             name = f"history fence:{tag}"
         else:  # bound to something else first
             name, comment = f"history fence:own.{self.name}=1", f"/*fence:{tag}*/ "

@@ -57,6 +57,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_connections gauge",
                        "fencegate_connections_rejected_total counter",
                        "fencegate_connections_total counter",
+                       "fencegate_connections_waiting gauge",
                        "fencegate_draining gauge",
                        "fencegate_forwards_overtaken_total counter",
                        "fencegate_overhead_seconds histogram",

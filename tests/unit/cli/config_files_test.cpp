@@ -88,6 +88,7 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   const settings::postgres_gate db_defaults;
   EXPECT_EQ(db.policy, db_defaults.policy);
   EXPECT_EQ(db.kept_by, db_defaults.kept_by);
+  EXPECT_EQ(db.tags_in_sql, db_defaults.tags_in_sql);
   EXPECT_EQ(db.cut_timeout, db_defaults.cut_timeout);
   EXPECT_EQ(db.connections_max, db_defaults.connections_max);
   EXPECT_EQ(db.limits_time.connect, db_defaults.limits_time.connect);

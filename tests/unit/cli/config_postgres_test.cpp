@@ -20,6 +20,7 @@ TEST_F(ConfigTest, PostgresDefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(gate.control_database, "postgres");
   EXPECT_EQ(gate.policy, defaults.policy);
   EXPECT_EQ(gate.kept_by, settings::guard::session);
+  EXPECT_EQ(gate.tags_in_sql, settings::comment_tags::off);
   EXPECT_EQ(gate.cut_timeout, defaults.cut_timeout);
   EXPECT_EQ(gate.connections_max, defaults.connections_max);
 }
@@ -54,6 +55,13 @@ TEST_F(ConfigTest, PostgresRejectsPoliciesItCannotKeepWithTheReason) {
                               "    guard: transaction")),
       ElementsAre(HasSubstr("6:28: equal_token: reject is not served"), HasSubstr("6:43: reads: fence is not served"),
                   HasSubstr("6:65: missing_token: read_only needs guard: session: behind a transaction pooler")));
+}
+
+TEST_F(ConfigTest, PostgresReadsWhereTagsMayStand) {
+  EXPECT_EQ(postgres_of(postgres_with("comment_tags: lead")).tags_in_sql, settings::comment_tags::lead);
+  EXPECT_EQ(postgres_of(postgres_with("comment_tags: off")).tags_in_sql, settings::comment_tags::off);
+  EXPECT_THAT(errors_of(postgres_with("guard: transaction\n    comment_tags: lead")),
+              ElementsAre(HasSubstr("comment_tags: lead needs guard: session")));
 }
 
 TEST_F(ConfigTest, PostgresRejectsTimesOutOfRange) {

@@ -27,47 +27,58 @@ std::optional<std::vector<ended_registration>> still_holds() {
   return {{{{"orders", fence::token(34)}, fence::token(34), false}}};
 }
 
+// What the client hears when it speaks again.
+words heard(pg_rig& rig) {
+  EXPECT_TRUE(rig.engine.parting());
+  EXPECT_THAT(rig.answers(), IsEmpty());
+  rig.client(query("SELECT 1"));
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  return rig.answers();
+}
+
 // What is in flight when the end comes.
 struct moment {
   const char* name;
+  std::string next;  // what the client says next; "": it waits for an answer
   void (*arrange)(pg_rig&);
   bool certain_with_error;     // a FATAL error proves that nothing was applied
   bool certain_without_error;  // … and so does any end
 };
 
 const moment moments[] = {
-    {"idle", [](pg_rig&) {}, true, true},
-    {"idle in a transaction", [](pg_rig& rig) { rig.run("BEGIN", "BEGIN", 'T'); }, true, true},
-    {"autocommit", [](pg_rig& rig) { rig.client(query("INSERT")); }, false, false},
-    {"in a transaction",
+    {"idle", query("SELECT"), [](pg_rig&) {}, true, true},
+    {"idle in a transaction", query("COMMIT"), [](pg_rig& rig) { rig.run("BEGIN", "BEGIN", 'T'); }, true, true},
+    {"autocommit", "", [](pg_rig& rig) { rig.client(query("INSERT")); }, false, false},
+    {"in a transaction", "",
      [](pg_rig& rig) {
        rig.run("BEGIN", "BEGIN", 'T');
        rig.client(query("INSERT"));
      },
      true, false},
-    {"COMMIT that was not answered",
+    {"COMMIT that was not answered", "",
      [](pg_rig& rig) {
        rig.run("BEGIN", "BEGIN", 'T');
        rig.client(query("COMMIT"));
      },
      true, false},
-    {"COMMIT that was answered, without ReadyForQuery",
+    {"COMMIT that was answered, without ReadyForQuery", "",
      [](pg_rig& rig) {
        rig.run("BEGIN", "BEGIN", 'T');
        rig.client(query("COMMIT"));
        rig.server(complete("COMMIT"));
      },
      false, false},
-    {"ROLLBACK, and a statement behind it that commits by itself",
+    {"ROLLBACK, and a statement behind it that commits by itself", "",
      [](pg_rig& rig) {
        rig.run("BEGIN", "BEGIN", 'T');
        rig.client(query("ROLLBACK; INSERT"));
        rig.server(complete("ROLLBACK") + complete("INSERT 0 1"));
      },
      false, false},
-    {"extended, without Sync", [](pg_rig& rig) { rig.client(parse("", "INSERT") + bind_to("") + execute()); }, false,
-     false},
-    {"data of a COPY",
+    {"extended, without Sync", bind_to("") + execute() + sync(),
+     [](pg_rig& rig) { rig.client(parse("", "INSERT") + bind_to("") + execute()); }, false, false},
+    {"data of a COPY", copy_data("1\n").substr(6),
      [](pg_rig& rig) {
        rig.client(query("COPY"));
        rig.server(copy_in());
@@ -86,7 +97,11 @@ TEST(PgEngineEnd, SaysNotAppliedOnlyWhereThatIsCertain) {
       rig.host.registrations = superseded();
       end(rig, how);
       const bool certain = at.certain_without_error || (how == way::fatal && at.certain_with_error);
-      EXPECT_THAT(rig.answers(), ElementsAre(std::string("E FATAL ZF001 applied ") + (certain ? "no" : "unknown")))
+      EXPECT_EQ(rig.engine.parting(), !at.next.empty()) << at.name;
+      EXPECT_EQ(rig.engine.to_backend, "");
+      rig.client(at.next);
+      EXPECT_THAT(rig.answers(),
+                  ElementsAre(std::string("E FATAL ZF001 applied ") + (certain ? "no" : "unknown"), "Z I"))
           << at.name << ", " << static_cast<int>(how);
       EXPECT_THAT(rig.host.cuts, ElementsAre(std::string("orders 34 35 ") + (certain ? "no" : "unknown"))) << at.name;
       EXPECT_TRUE(rig.engine.closing());
@@ -103,7 +118,7 @@ TEST(PgEngineEnd, WaitsForARaiseThatIsUnderWay) {
   EXPECT_THAT(rig.answers(), IsEmpty());
   rig.host.registrations = superseded();
   rig.fire_timer();
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL ZF001 applied no", "Z I"));
 }
 
 // Behind a pooler nobody says that a raise is under way: its mark is waited for.
@@ -122,8 +137,8 @@ TEST(PgEngineEnd, BehindAPoolerAMarkThatRisesSoonIsTheReason) {
     EXPECT_THAT(rig.answers(), IsEmpty());
     if (rises) rig.host.marks = *fence::parse_tag("orders=35");
     while (rig.host.timer) rig.fire_timer();
-    EXPECT_THAT(rig.answers(), ElementsAre(rises ? "E FATAL ZF001 applied no" : "E FATAL 57P01"));
     EXPECT_LT(rig.host.clock - ended, std::chrono::seconds(2));
+    EXPECT_THAT(heard(rig), ElementsAre(rises ? "E FATAL ZF001 applied no" : "E FATAL 57P01", "Z I"));
   }
 }
 
@@ -134,7 +149,7 @@ TEST(PgEngineEnd, MarksTellWhatRegistrationsForgot) {
   rig.host.registrations.emplace();
   rig.host.marks = *fence::parse_tag("orders=35");
   end(rig, way::fatal);
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL ZF001 applied no", "Z I"));
 }
 
 TEST(PgEngineEnd, ARaiseThatFailedIsNamed) {
@@ -144,7 +159,7 @@ TEST(PgEngineEnd, ARaiseThatFailedIsNamed) {
   end(rig, way::fatal);
   rig.host.registrations = still_holds();
   rig.fire_timer();
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL ZF006 applied no", "Z I"));
   EXPECT_THAT(rig.host.cuts, IsEmpty());
 }
 
@@ -153,7 +168,7 @@ TEST(PgEngineEnd, AnAdministratorsEndIsTheServersOwnWords) {
   rig.serve();
   rig.host.registrations = still_holds();
   end(rig, way::fatal);
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01"));
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL 57P01", "Z I"));
   EXPECT_THAT(rig.host.cuts, IsEmpty());
 }
 
@@ -163,7 +178,7 @@ TEST(PgEngineEnd, ABareEndWithSomethingInFlightIsUnknown) {
   rig.host.registrations = still_holds();
   rig.client(query("INSERT"));
   end(rig, way::bare);
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 08006"));
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 08006", "Z I"));
 }
 
 TEST(PgEngineEnd, AServerThatCannotBeAskedIsGivenUpInTime) {
@@ -171,9 +186,10 @@ TEST(PgEngineEnd, AServerThatCannotBeAskedIsGivenUpInTime) {
   rig.serve();
   rig.host.registrations = std::nullopt;
   end(rig, way::fatal);
-  for (int i = 0; i < 10'000 && !rig.engine.closing(); ++i) rig.fire_timer();
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01"));
-  EXPECT_TRUE(rig.engine.closing());
+  const auto ended = rig.host.clock;
+  while (!rig.engine.parting()) rig.fire_timer();
+  EXPECT_LT(rig.host.clock - ended, std::chrono::seconds(3));
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL 57P01", "Z I"));
 }
 
 TEST(PgEngineEnd, NothingIsSaidInsideAMessageThatIsHalfSent) {
@@ -238,10 +254,77 @@ TEST(PgEngineEnd, AnAnswerThatComesLateIsNobodys) {
   end(rig, way::fatal);
   rig.engine.on_timer();  // asks a second time
   rig.host.answer_next();
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
   rig.host.answer_next();
-  EXPECT_THAT(rig.answers(), IsEmpty());
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL ZF001 applied no", "Z I"));
   EXPECT_THAT(rig.host.cuts, ElementsAre("orders 34 35 no"));
+}
+
+TEST(PgEngineEnd, ABareEndAtRestIsToldWhenTheClientSpeaks) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = still_holds();
+  end(rig, way::bare);
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL 08006", "Z I"));
+}
+
+TEST(PgEngineEnd, WhateverTheClientSaysNextIsAnsweredOnce) {
+  const auto flushed = parse("", "SELECT") + flush();
+  for (const auto& [next, told] : std::vector<std::pair<std::string, words>>{
+           {parse("", "SELECT") + bind_to("") + execute() + sync() + query("SELECT"),
+            {"E FATAL ZF001 applied no", "Z I"}},
+           {flushed, {"E FATAL ZF001 applied no"}},
+           {flushed + sync(), {"E FATAL ZF001 applied no", "Z I"}},
+           {wire::encode_pg_message('F', "x"), {"E FATAL ZF001 applied no", "Z I"}},
+           {query(std::string(1'000'000, ' ')), {"E FATAL ZF001 applied no", "Z I"}},
+           {query("SELECT").substr(0, 8), {}},
+           {parse("", "SELECT") + copy_data("x"), {}},
+           {wire::encode_pg_message('X', ""), {}},
+           {"Q\0\0\0\0"s, {}}}) {
+    pg_rig rig;
+    rig.serve();
+    rig.host.registrations = superseded();
+    end(rig, way::fatal);
+    for (std::size_t at = 0; at < next.size(); at += 1000) rig.client(next.substr(at, 1000));
+    EXPECT_THAT(rig.answers(), testing::ElementsAreArray(told));
+    EXPECT_EQ(rig.engine.closing(), told.size() == 2 || next[0] == 'X' || next.size() == 5) << next.substr(0, 9);
+  }
+}
+
+TEST(PgEngineEnd, WhoWaitsIsToldWhenItsPlaceIsNeeded) {
+  for (const bool drains : {false, true}) {
+    pg_rig rig;
+    rig.serve();
+    rig.host.registrations = superseded();
+    end(rig, way::fatal);
+    if (drains)
+      rig.engine.drain();
+    else
+      rig.engine.give_up();
+    EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+    EXPECT_TRUE(rig.engine.closing());
+  }
+}
+
+TEST(PgEngineEnd, AnArmThatARaiseEndsIsStale) {
+  for (const bool rises : {true, false})
+    for (const bool at_start : {true, false}) {
+      pg_rig rig;
+      if (at_start) {
+        rig.log_in("orders=34");
+      } else {
+        rig.serve("33");
+        rig.client(query("/*fence:orders=34*/ INSERT"));
+      }
+      rig.forget();
+      rig.host.registrations.emplace();
+      end(rig, way::fatal);
+      EXPECT_THAT(rig.answers(), IsEmpty());
+      if (rises) rig.host.marks = *fence::parse_tag("orders=35");
+      while (rig.host.timer && !rig.engine.closing()) rig.fire_timer();
+      const std::string said = rises ? "E FATAL ZF001 applied no" : "E FATAL ZF006 applied no";
+      EXPECT_THAT(rig.answers(), at_start ? words{said} : words({said, "Z I"})) << rises << at_start;
+      EXPECT_TRUE(rig.engine.closing());
+    }
 }
 
 TEST(PgEngineEnd, MonitorPassesTheServersWordsOn) {

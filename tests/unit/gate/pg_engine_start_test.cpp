@@ -54,7 +54,7 @@ TEST(PgEngineStart, NoFaultInTheRepliesLetsAStatementThrough) {
         if (!here) rig.server(replies[i]);
       }
       EXPECT_THAT(rig.sent(), IsEmpty()) << "step " << step << ", fault " << fault;
-      rig.server_ends();
+      rig.server_ends_for_good();
       EXPECT_THAT(rig.sent(), IsEmpty()) << "step " << step << ", fault " << fault;
       EXPECT_TRUE(rig.engine.closing()) << "step " << step << ", fault " << fault;
     }
@@ -77,7 +77,7 @@ TEST(PgEngineStart, TheEndOfTheServerWhileArmingIsTold) {
     rig.client(query("INSERT"));
     rig.forget();
     for (std::size_t i = 0; i < step; ++i) rig.server(arm_replies(orders_34)[i]);
-    rig.server_ends();
+    rig.server_ends_for_good();
     EXPECT_THAT(rig.sent(), IsEmpty());
     EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
   }
@@ -94,7 +94,7 @@ TEST(PgEngineStart, AServerThatHangsWhileArmingIsGivenUp) {
 
 TEST(PgEngineStart, EverySplitOfBothDirectionsIsTheSame) {
   const std::string client_says = wire::encode_pg_start(3 << 16, {{"user", "alice"}, {"fencing.tokens", "orders=34"}}) +
-                                  query("INSERT") + parse("s", "SELECT /*fence:orders=34*/") + bind_to("s") +
+                                  query("INSERT") + parse("s", "/*fence:orders=34*/ SELECT") + bind_to("s") +
                                   execute() + sync();
   const std::string server_says = authentication_ok() + backend_key() + parameter("a", "b") + ready('I') +
                                   armed(orders_34) + complete("INSERT 0 1") + ready('I') + parse_complete() +
@@ -122,7 +122,7 @@ TEST(PgEngineStart, EverySplitOfBothDirectionsIsTheSame) {
   };
   const auto whole = run(client_says.size(), server_says.size());
   EXPECT_THAT(each_message(whole.first, words_of_client),
-              ElementsAre("Q ARM orders 34", "Q INSERT", "P SELECT /*fence:orders=34*/", "B", "E", "S"));
+              ElementsAre("Q ARM orders 34", "Q INSERT", "P /*fence:orders=34*/ SELECT", "B", "E", "S"));
   for (std::size_t at = 0; at < client_says.size(); ++at) EXPECT_EQ(run(at, server_says.size()), whole) << at;
   for (std::size_t at = 0; at < server_says.size(); ++at) EXPECT_EQ(run(client_says.size(), at), whole) << at;
 }
@@ -256,7 +256,8 @@ TEST(PgEngineStart, TheEndOfTheServerDuringARaiseAheadIsTold) {
   rig.host.hold_answers = true;
   rig.log_in("orders=34");
   rig.forget();
-  rig.server_ends();
+  rig.host.hold_answers = false;
+  rig.server_ends_for_good();
   EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
   rig.host.answer_next();
   EXPECT_THAT(rig.sent(), IsEmpty());

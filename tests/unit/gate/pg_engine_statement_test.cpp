@@ -28,7 +28,7 @@ TEST(PgEngineStatement, ATagInACommentArmsAtABoundary) {
 TEST(PgEngineStatement, ATagInACommentWaitsForABoundary) {
   pg_rig rig;
   rig.serve();
-  rig.client(query("SELECT 1") + query("INSERT /*fence:orders=35*/"));
+  rig.client(query("SELECT 1") + query("/*fence:orders=35*/ INSERT"));
   EXPECT_THAT(rig.sent(), ElementsAre("Q SELECT 1"));
   EXPECT_TRUE(rig.engine.blocked());
   rig.server(complete("SELECT 1") + ready('I'));
@@ -39,7 +39,7 @@ TEST(PgEngineStatement, ATokenDoesNotChangeInsideATransaction) {
   pg_rig rig;
   rig.serve();
   rig.run("BEGIN", "BEGIN", 'T');
-  rig.client(query("INSERT /*fence:orders=35*/"));
+  rig.client(query("/*fence:orders=35*/ INSERT"));
   EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003"));
   rig.server(error_of("ERROR", "ZF003") + ready('E'));
   EXPECT_THAT(rig.answers(), ElementsAre("E ERROR ZF003", "Z E"));
@@ -48,7 +48,7 @@ TEST(PgEngineStatement, ATokenDoesNotChangeInsideATransaction) {
 TEST(PgEngineStatement, ATokenDoesNotChangeInAPipelineWithoutSync) {
   pg_rig rig;
   rig.serve();
-  rig.client(parse("", "SELECT 1") + bind_to("") + execute() + parse("", "INSERT /*fence:orders=35*/") + bind_to("") +
+  rig.client(parse("", "SELECT 1") + bind_to("") + execute() + parse("", "/*fence:orders=35*/ INSERT") + bind_to("") +
              execute() + sync());
   EXPECT_THAT(rig.sent(), ElementsAre("P SELECT 1", "B", "E", "P FAIL ZF003", "B", "E", "B", "E", "S"));
   rig.server(parse_complete() + bind_complete() + complete("SELECT 1") + parse_complete() + bind_complete() +
@@ -60,7 +60,7 @@ TEST(PgEngineStatement, ATokenDoesNotChangeInAPipelineWithoutSync) {
 TEST(PgEngineStatement, AStaleTagFailsItsStatementAlone) {
   pg_rig rig;
   rig.serve();
-  rig.client(query("INSERT /*fence:bills=1*/"));
+  rig.client(query("/*fence:bills=1*/ INSERT"));
   rig.forget();
   rig.server(error_of("ERROR", "ZF001", "stale", R"({"resource":"bills","token":1,"mark":2})") + ready('I'));
   EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF001"));
@@ -74,10 +74,10 @@ TEST(PgEngineStatement, AStaleTagFailsItsStatementAlone) {
 TEST(PgEngineStatement, APreparedStatementKeepsTheTagOfItsText) {
   pg_rig rig;
   rig.serve();
-  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.client(parse("s", "/*fence:orders=34*/ INSERT") + sync());
   rig.server(parse_complete() + ready('I'));
-  rig.client(query("SELECT /*fence:orders=35*/"));
-  rig.server(armed(orders_35));
+  rig.client(query("/*fence:orders=35*/ SELECT"));
+  rig.server(armed(orders_35) + close_complete() + ready('I'));
   rig.server(complete("SELECT 1") + ready('I'));
   rig.forget();
   rig.client(bind_to("s") + execute() + sync());
@@ -89,11 +89,11 @@ TEST(PgEngineStatement, APreparedStatementKeepsTheTagOfItsText) {
 TEST(PgEngineStatement, ABindWhoseArmTheServerRefusesFails) {
   pg_rig rig(untagged_allowed());
   rig.serve_untagged();
-  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.client(parse("s", "/*fence:orders=34*/ INSERT") + sync());
   rig.server(armed({{"orders", "34"}}));
   rig.server(parse_complete() + ready('I'));
-  rig.client(query("SELECT /*fence:orders=36*/"));
-  rig.server(armed({{"orders", "36"}}));
+  rig.client(query("/*fence:orders=36*/ SELECT"));
+  rig.server(armed({{"orders", "36"}}) + close_complete() + ready('I'));
   rig.server(complete("SELECT 1") + ready('I'));
   rig.host.memory.clear();
   rig.forget();
@@ -107,10 +107,10 @@ TEST(PgEngineStatement, ABindWhoseArmTheServerRefusesFails) {
 TEST(PgEngineStatement, APreparedStatementIsKnownByWhatTheServerKnowsItBy) {
   pg_rig rig;
   rig.serve();
-  rig.client(parse(std::string(63, 'n') + "1", "INSERT /*fence:orders=34*/") + sync());
+  rig.client(parse(std::string(63, 'n') + "1", "/*fence:orders=34*/ INSERT") + sync());
   rig.server(parse_complete() + ready('I'));
-  rig.client(query("SELECT /*fence:orders=35*/"));
-  rig.server(armed(orders_35));
+  rig.client(query("/*fence:orders=35*/ SELECT"));
+  rig.server(armed(orders_35) + close_complete() + ready('I'));
   rig.server(complete("SELECT 1") + ready('I'));
   rig.forget();
   rig.client(bind_to(std::string(63, 'n') + "2") + sync());
@@ -121,32 +121,32 @@ TEST(PgEngineStatement, TaggedPreparedStatementsAreBounded) {
   pg_rig rig;
   rig.serve();
   const auto prepare = [&rig](const std::string& name) {
-    rig.client(parse(name, "INSERT /*fence:orders=34*/") + sync());
+    rig.client(parse(name, "/*fence:orders=34*/ INSERT") + sync());
     rig.server(parse_complete() + ready('I'));
   };
   for (std::size_t i = 0; i < limits::pg_tagged_statements_max; ++i) prepare("s" + std::to_string(i));
   rig.forget();
-  rig.client(parse("more", "INSERT /*fence:orders=34*/") + sync());
+  rig.client(parse("more", "/*fence:orders=34*/ INSERT") + sync());
   EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF007", "B", "E", "S"));
   rig.server(parse_complete() + bind_complete() + error_of("ERROR", "ZF007") + ready('I'));
-  rig.client(close_statement("s0") + parse("more", "INSERT /*fence:orders=34*/") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("C", "P INSERT /*fence:orders=34*/", "S"));
+  rig.client(close_statement("s0") + parse("more", "/*fence:orders=34*/ INSERT") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("C", "P /*fence:orders=34*/ INSERT", "S"));
 }
 
 // A session whose statement `s` was prepared under 34, and which now holds 35.
 void serve_with_older_statement(pg_rig& rig) {
   rig.serve();
-  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.client(parse("s", "/*fence:orders=34*/ INSERT") + sync());
   rig.server(parse_complete() + ready('I'));
-  rig.client(query("SELECT /*fence:orders=35*/"));
-  rig.server(armed(orders_35));
+  rig.client(query("/*fence:orders=35*/ SELECT"));
+  rig.server(armed(orders_35) + close_complete() + ready('I'));
   rig.server(complete("SELECT 1") + ready('I'));
   rig.forget();
 }
 
 // The server refuses a name that is in use, and keeps what it meant: the gate must not forget that.
 TEST(PgEngineStatement, AParseOfANameInUseLeavesItsTag) {
-  for (const char* text : {"SELECT 1", "SELECT /*fence:orders=35*/"}) {
+  for (const char* text : {"SELECT 1", "/*fence:orders=35*/ SELECT"}) {
     pg_rig rig;
     serve_with_older_statement(rig);
     rig.client(parse("s", text) + sync());
@@ -177,20 +177,13 @@ TEST(PgEngineStatement, ACloseThatTheServerRefusesLeavesTheTag) {
   EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
 }
 
-// The same bytes are other names in other encodings, and the server cuts what it has converted.
-TEST(PgEngineStatement, NamesBeyondAsciiShareOneTag) {
+// The same bytes are other names in other encodings, and the server cuts what it has converted: such a name could not be
+// closed for certain.
+TEST(PgEngineStatement, NamesBeyondAsciiTakeNoTag) {
   pg_rig rig;
   rig.serve();
-  rig.client(parse("\xE9", "INSERT /*fence:orders=34*/") + sync());
-  rig.server(parse_complete() + ready('I'));
-  rig.client(close_statement("\xE8") + sync());
-  rig.server(ready('I'));
-  rig.client(query("SELECT /*fence:orders=35*/"));
-  rig.server(armed(orders_35));
-  rig.server(complete("SELECT 1") + ready('I'));
-  rig.forget();
-  rig.client(bind_to("\xC3\xA9") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+  rig.client(parse("\xE9", "/*fence:orders=34*/ INSERT") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF003", "B", "E", "S"));
 }
 
 TEST(PgEngineStatement, WhatDropsAllStatementsFreesTheirNames) {
@@ -206,57 +199,92 @@ TEST(PgEngineStatement, WhatDropsAllStatementsFreesTheirNames) {
 TEST(PgEngineStatement, WhatWasPreparedBehindADeallocateKeepsItsTag) {
   pg_rig rig;
   serve_with_older_statement(rig);
-  rig.client(query("DEALLOCATE ALL") + parse("t", "INSERT /*fence:orders=35*/") + sync());
+  rig.client(query("DEALLOCATE ALL") + parse("t", "/*fence:orders=35*/ INSERT") + sync());
   rig.server(complete("DEALLOCATE ALL") + ready('I') + parse_complete() + ready('I'));
-  rig.client(query("SELECT /*fence:orders=36*/"));
-  rig.server(armed({{"orders", "36"}}));
+  rig.client(query("/*fence:orders=36*/ SELECT"));
+  rig.server(armed({{"orders", "36"}}) + close_complete() + ready('I'));
   rig.server(complete("SELECT 1") + ready('I'));
   rig.forget();
   rig.client(bind_to("t") + sync());
   EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
 }
 
-TEST(PgEngineStatement, SqlsExecuteLendsNoTokenToAnOlderStatement) {
-  for (const char* text :
-       {"EXECUTE s", "SELECT 1; explain analyze execute s", "CREATE TABLE x AS EXECUTE s",
-        "explain (analyze) execute s", "CREATE TABLE \"x\" AS EXECUTE s", "DO $$BEGIN EXECUTE 'EXECUTE s'; END$$"}) {
-    pg_rig rig;
-    serve_with_older_statement(rig);
-    rig.client(query(text));
-    EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003")) << text;
-  }
-  for (const char* text : {"EXPLAIN (ANALYZE) SELECT 1", "INSERT INTO log VALUES ('execute')", "CREATE TABLE x ()"}) {
-    pg_rig rig;
-    serve_with_older_statement(rig);
-    rig.client(query(text));
-    EXPECT_THAT(rig.sent(), ElementsAre("Q " + std::string(text)));
-  }
+// By SQL's EXECUTE, which may stand in any function, a statement could be run under a token that its tag does not name.
+TEST(PgEngineStatement, WhatAnOlderTokenPreparedIsGoneBeforeANewerOneIsServed) {
   pg_rig rig;
   rig.serve();
-  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.client(parse("s", "/*fence:orders=34*/ INSERT") + parse("", "/*fence:orders=34*/ INSERT") + parse("t", "SELECT") +
+             sync());
+  rig.server(parse_complete() + parse_complete() + parse_complete() + ready('I'));
+  rig.client(parse("u", "/*fence:bills=7*/ INSERT") + sync());
+  rig.server(armed({{"bills", "7"}}));
   rig.server(parse_complete() + ready('I'));
   rig.forget();
-  rig.client(query("EXECUTE s"));
-  EXPECT_THAT(rig.sent(), ElementsAre("Q EXECUTE s"));
+  rig.client(query("/*fence:orders=35*/ EXECUTE s"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 35"));
+  rig.server(armed(orders_35));
+  EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), close_statement("s") + sync());
+  rig.server(close_complete());
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.server(ready('I'));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q /*fence:orders=35*/ EXECUTE s"));
+  EXPECT_THAT(rig.answers(), IsEmpty());
 }
 
-TEST(PgEngineStatement, AnExecuteThatWasPreparedBeforehandLendsNoToken) {
+TEST(PgEngineStatement, ASessionThatEndsWhileItIsClosedIsJudged) {
+  pg_rig rig;
+  serve_with_older_statement(rig);
+  rig.client(query("/*fence:orders=36*/ SELECT"));
+  rig.server(armed({{"orders", "36"}}));
+  rig.host.registrations = {{{{"orders", fence::token(36)}, fence::token(37), false}}};
+  rig.server_ends();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no", "Z I"));
+}
+
+TEST(PgEngineStatement, FunctionsOfTheFenceLendNoTokenToATaggedStatement) {
   pg_rig rig;
   rig.serve();
-  rig.client(parse("runs", "EXECUTE s") + sync());
-  rig.server(parse_complete() + ready('I'));
-  rig.client(parse("s", "INSERT /*fence:orders=34*/") + sync());
+  rig.client(parse("s", "/*fence:orders=34*/ INSERT") + sync());
   rig.server(parse_complete() + ready('I'));
   rig.forget();
-  rig.client(bind_to("runs") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("B", "S"));
-  rig.server(bind_complete() + ready('I'));
-  rig.client(query("SELECT /*fence:orders=35*/"));
-  rig.server(armed(orders_35));
-  rig.server(complete("SELECT 1") + ready('I'));
+  rig.client(query("SELECT fencegate.arm('orders', 35)"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003"));
+  rig.server(error_of("ERROR", "ZF003") + ready('I'));
+  rig.client(close_statement("s") + sync());
+  rig.server(close_complete() + ready('I'));
   rig.forget();
-  rig.client(bind_to("runs") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF003", "B", "E", "S"));
+  rig.client(query("SELECT fencegate.arm('orders', 35)"));
+  EXPECT_THAT(rig.sent(), ElementsAre("Q SELECT fencegate.arm('orders', 35)"));
+}
+
+// ── where no tag is
+
+// What a program quotes for its users is no tag, however it is quoted.
+TEST(PgEngineStatement, WhatStandsBehindTheFirstTokenIsNoTag) {
+  for (const char* text :
+       {"INSERT INTO t VALUES ('O\\'' /*fence:orders=9223372036854775807*/')", "SELECT 1 /*fence:orders=35*/",
+        "SELECT 1; /*fence:orders=35*/ SELECT 2", "; /*fence:orders=35*/ SELECT 1", "/**/ /*fence:orders=35*/ SELECT 1",
+        "-- x\n/*fence:orders=35*/ SELECT 1", "/* /*fence:orders=35*/ */ SELECT 1", "( /*fence:orders=x*/ SELECT 1)",
+        "/* fence: */ SELECT"}) {
+    pg_rig rig;
+    rig.serve();
+    rig.client(query(text));
+    if (std::string_view(text).starts_with("/* f"))
+      EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003"));
+    else
+      EXPECT_EQ(rig.engine.to_backend, query(text));
+  }
+}
+
+TEST(PgEngineStatement, WhereTagsAreOffNoTextIsSearchedForThem) {
+  for (const char* text : {"/*fence:orders=35*/ INSERT", "/*fence:orders=x*/ BEGIN", "/*fence:orders",
+                           "it\\'s; end of story; x", "SELECT fencegate.arm('orders', 35)"}) {
+    pg_rig rig(settings::postgres_gate{});
+    rig.serve();
+    const auto all = query(text) + parse("s", text) + bind_to("s") + execute() + sync();
+    rig.client(all);
+    EXPECT_EQ(rig.engine.to_backend, all);
+  }
 }
 
 // A notification comes in two pieces, and the client speaks in between.
@@ -300,6 +328,48 @@ TEST(PgEngineStatement, AChangedNameThatIsMalformedRefusesWhateverComesNext) {
   }
 }
 
+TEST(PgEngineStatement, WhatMendsARefusedNamePasses) {
+  for (const char* name : {"fence:orders=x", "fence:orders=33"})
+    for (const char* text : {"SET application_name = 'job'", "reset application_name;", "RESET ALL", "DISCARD ALL",
+                             "ROLLBACK", "SET client_encoding='UTF8';SET application_name='fence:orders=35';"}) {
+      pg_rig rig;
+      rig.serve();
+      rig.server(parameter("application_name", name));
+      for (int times = 0; times < 2; ++times) {
+        rig.client(query("INSERT"));
+        EXPECT_THAT(rig.sent(), ElementsAre(testing::StartsWith("Q FAIL ZF00"))) << name;
+        rig.server(error_of("ERROR", "ZF003") + ready('I'));
+      }
+      const auto pipeline = parse("", text) + bind_to("") + execute() + sync();
+      rig.client(pipeline);
+      EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), pipeline) << name << text;
+      rig.server(ready('I'));
+      rig.client(bind_to(""));
+      EXPECT_THAT(rig.sent().front(), testing::StartsWith("P FAIL ZF00"))
+          << "in another pipeline it may be another one";
+      rig.client(sync());
+      rig.server(parse_complete() + bind_complete() + error_of("ERROR", "ZF003") + ready('I'));
+      rig.forget();
+      rig.client(query(text));
+      EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), query(text));
+      rig.server(complete("SET") + parameter("application_name", "job") + ready('I'));
+      rig.client(query("INSERT"));
+      EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
+    }
+}
+
+TEST(PgEngineStatement, WhatOnlyBeginsLikeItMendsNothing) {
+  for (const char* text :
+       {"RESET ALL; INSERT", "RESET ALL; ; INSERT", "RESET ALL; /* x; SET y */ INSERT", "SET x = '; INSERT",
+        "RESET ALL; -- x; SET y\n INSERT", "ROLLBACK PREPARED 'x'", "", "; RESET ALL; COMMIT"}) {
+    pg_rig rig;
+    rig.serve();
+    rig.server(parameter("application_name", "fence:orders=x"));
+    rig.client(query(text));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003")) << text;
+  }
+}
+
 // A stale client would write under the token of another one.
 TEST(PgEngineStatement, ANameThatAPoolerTellsLendsNoToken) {
   settings::postgres_gate pooled = untagged_allowed();
@@ -340,7 +410,7 @@ TEST(PgEngineStatement, ANameThatAPoolerTellsAgainChangesNothing) {
 TEST(PgEngineStatement, PrepareTransactionIsRefused) {
   pg_rig rig;
   rig.serve();
-  rig.client(query("BEGIN; INSERT; prepare /**/ transaction 'x'"));
+  rig.client(query("prepare /**/ transaction 'x'"));
   EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF007"));
 }
 
@@ -363,7 +433,7 @@ TEST(PgEngineStatement, WhatCannotBeReadEndsTheConnection) {
                                    wire::encode_pg_message('B', "portal\0statement"s)}) {
     pg_rig rig;
     rig.serve();
-    rig.client(parse("s", "SELECT 1 /*fence:orders=34*/") + sync());
+    rig.client(parse("s", "/*fence:orders=34*/ SELECT 1") + sync());
     rig.server(parse_complete() + ready('I'));
     rig.forget();
     rig.client(wrong);
@@ -452,8 +522,7 @@ TEST(PgEngineStatement, AGuardThatIsNotAnsweredEndsTheSession) {
 TEST(PgEngineStatement, WhatIsRefusedFirstInAPipelineIsAnsweredBehindAPooler) {
   settings::postgres_gate pooled;
   pooled.kept_by = settings::guard::transaction;
-  for (const std::string sql :
-       {"COMMIT PREPARED 'x'", "PREPARE TRANSACTION 'x'", "SELECT 1; COMMIT; SELECT 2", "INSERT /*fence:orders=x*/"}) {
+  for (const std::string sql : {"COMMIT PREPARED 'x'", "PREPARE TRANSACTION 'x'", "SELECT 1; COMMIT; SELECT 2"}) {
     pg_rig rig(pooled);
     rig.log_in("orders=34");
     (void)rig.sent();
@@ -515,50 +584,19 @@ TEST(PgEngineStatement, ALargeStatementIsArmedByATagAtItsStart) {
   EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), message);
 }
 
-TEST(PgEngineStatement, ALargeStatementThatTurnsOutUnfitIsNeverWhole) {
-  for (const char* end : {"/*fence:orders=35*/", "/*fence:orders=x*/", "; PREPARE TRANSACTION 'x'"}) {
+// Behind so many blanks nobody would look for one.
+TEST(PgEngineStatement, ALargeStatementHasItsTagWhereItBegins) {
+  for (const char* begin : {"", "/*fence:orders=3", "/* "}) {
     pg_rig rig;
     rig.serve();
-    const auto message = query(large("SELECT 1", end));
-    for (std::size_t at = 0; at < message.size(); at += 10'000) rig.client(message.substr(at, 10'000));
-    EXPECT_LT(rig.engine.to_backend.size(), message.size()) << end;
-    EXPECT_TRUE(rig.engine.closing()) << end;
+    rig.client(query(large(begin, "/*fence:orders=35*/ SELECT 1")));
+    EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003")) << begin;
   }
-}
-
-TEST(PgEngineStatement, WhatWasInFlightInFrontOfAnUnfitLargeStatementIsUnknown) {
-  for (const bool alone : {true, false}) {
-    pg_rig rig;
-    rig.serve();
-    if (!alone) rig.client(query("INSERT"));
-    rig.client(query(large("SELECT 1", "/*fence:orders=x*/")));
-    EXPECT_THAT(rig.answers(), ElementsAre(std::string("E FATAL ZF003 applied ") + (alone ? "no" : "unknown")));
-  }
-}
-
-TEST(PgEngineStatement, MonitorLetsALargeStatementPassAndSaysWhyItWouldNot) {
-  for (const char* end : {"/*fence:orders=35*/", "/*fence:orders=x*/"}) {
-    pg_rig rig(monitoring());
-    rig.log_in("orders=34");
-    rig.forget();
-    const auto message = query(large("SELECT 1", end) + std::string(30'000, ' '));
-    for (std::size_t at = 0; at < message.size(); at += 10'000) rig.client(message.substr(at, 10'000));
-    EXPECT_EQ(std::exchange(rig.engine.to_backend, ""), message);
-    EXPECT_THAT(rig.host.reports, ElementsAre("malformed statement (monitor)"));
-  }
-}
-
-TEST(PgEngineStatement, ALargePreparedStatementKeepsTheTagAtItsEnd) {
   pg_rig rig;
   rig.serve();
-  rig.client(parse("s", large("INSERT", "/*fence:orders=34*/")) + sync());
-  rig.server(parse_complete() + ready('I'));
-  rig.client(query("SELECT /*fence:orders=35*/"));
-  rig.server(armed(orders_35));
-  rig.server(complete("SELECT 1") + ready('I'));
-  rig.forget();
-  rig.client(bind_to("s") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("P FAIL ZF001", "B", "E", "S"));
+  const auto message = query(large("SELECT 1", "/*fence:orders=35*/"));
+  rig.client(message);
+  EXPECT_EQ(rig.engine.to_backend, message);
 }
 
 // ── COPY
@@ -566,7 +604,7 @@ TEST(PgEngineStatement, ALargePreparedStatementKeepsTheTagAtItsEnd) {
 TEST(PgEngineStatement, AStatementBehindACopyThatNobodyEndsDoesNotWaitForEver) {
   pg_rig rig;
   rig.serve();
-  rig.client(query("COPY t FROM STDIN") + query("INSERT /*fence:orders=35*/"));
+  rig.client(query("COPY t FROM STDIN") + query("/*fence:orders=35*/ INSERT"));
   EXPECT_THAT(rig.sent(), ElementsAre("Q COPY t FROM STDIN"));
   rig.server(copy_in());
   EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003"));
@@ -582,7 +620,7 @@ TEST(PgEngineStatement, WhatIsRefusedAmidDataOfACopyEndsTheSession) {
   rig.forget();
   rig.client(parse("", "PREPARE TRANSACTION 'x'") + bind_to("") + execute() + sync());
   EXPECT_THAT(rig.sent(), IsEmpty());
-  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF007 applied unknown"));
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF007 applied unknown", "Z I"));
   EXPECT_TRUE(rig.engine.closing());
 }
 

@@ -100,7 +100,7 @@ std::vector<exchange> logins() {
 }
 
 std::vector<exchange> conversations() {
-  const auto insert_35 = query("INSERT /*fence:orders=35*/");
+  const auto insert_35 = query("/*fence:orders=35*/ INSERT");
   return {
       served("simple query", client({query("INSERT")}) + server({complete("INSERT 0 1"), ready('I')}), {"Q INSERT"},
              {"C INSERT 0 1", "Z I"}),
@@ -130,13 +130,13 @@ std::vector<exchange> conversations() {
       served("another token in a comment",
              client({query("SELECT 1"), insert_35}) + server({complete("SELECT 1"), ready('I')}) + arm("35") +
                  server({complete("INSERT 0 1"), ready('I')}),
-             {"Q SELECT 1", "Q ARM orders 35", "Q INSERT /*fence:orders=35*/"},
+             {"Q SELECT 1", "Q ARM orders 35", "Q /*fence:orders=35*/ INSERT"},
              {"C SELECT 1", "Z I", "C INSERT 0 1", "Z I"}),
       served("another token in a prepared statement",
-             client({parse("s", "INSERT /*fence:orders=35*/")}) + arm("35") +
+             client({parse("s", "/*fence:orders=35*/ INSERT")}) + arm("35") +
                  client({bind_to("s"), execute(), sync()}) +
                  server({parse_complete(), bind_complete(), complete("INSERT 0 1"), ready('I')}),
-             {"Q ARM orders 35", "P INSERT /*fence:orders=35*/", "B", "E", "S"}, {"1", "2", "C INSERT 0 1", "Z I"}),
+             {"Q ARM orders 35", "P /*fence:orders=35*/ INSERT", "B", "E", "S"}, {"1", "2", "C INSERT 0 1", "Z I"}),
       served("another token inside a transaction",
              client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')}) + client({insert_35}) +
                  server({error_of("ERROR", "ZF003"), ready('E')}),
@@ -210,7 +210,7 @@ exchange superseded() {
   auto out = served("superseded inside a transaction",
                     client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')}) + client({query("INSERT")}) +
                         server({shut_down()}),
-                    {"Q BEGIN", "Q INSERT"}, {"C BEGIN", "Z T", "E FATAL ZF001 applied no"});
+                    {"Q BEGIN", "Q INSERT"}, {"C BEGIN", "Z T", "E FATAL ZF001 applied no", "Z I"});
   out.ends = true;
   return out;
 }
@@ -254,6 +254,9 @@ class run {
       rig_.fire_timer();
       look();
     }
+    // At rest it hears of it when it speaks.
+    if (rig_.engine.parting()) rig_.engine.give_up();
+    look();
   }
   words violations() {
     witness_.finish(rig_.engine.closing());
@@ -267,6 +270,7 @@ class run {
   static settings::postgres_gate settings_of(const exchange& what) {
     settings::postgres_gate out;
     out.kept_by = what.kept_by;
+    if (out.kept_by == settings::guard::session) out.tags_in_sql = settings::comment_tags::lead;
     return out;
   }
   void look() {
@@ -388,13 +392,13 @@ std::vector<fault> faults_of_server(const std::string& message) {
 std::vector<fault> faults_of_client(const std::string& message) {
   auto out = faults_of_both(message);
   for (const auto& other : {query("INSERT"),
-                            query("INSERT /*fence:orders=35*/"),
-                            query("INSERT /*fence:orders=x*/"),
+                            query("/*fence:orders=35*/ INSERT"),
+                            query("/*fence:orders=x*/ INSERT"),
                             query("PREPARE TRANSACTION 'x'"),
                             query("COMMIT"),
                             query("BEGIN"),
                             parse("", "INSERT"),
-                            parse("s", "INSERT /*fence:orders=34*/"),
+                            parse("s", "/*fence:orders=34*/ INSERT"),
                             bind_to(""),
                             execute(),
                             sync(),
@@ -461,10 +465,10 @@ TEST(PgExchange, TheWitnessSeesWhatIsWrong) {
   EXPECT_EQ(seen({{'b', query("INSERT")}}), 1U);
   EXPECT_EQ(seen({{'b', arm_34}, {'b', query("INSERT")}, {'s', proof}}), 2U);
   EXPECT_EQ(seen({{'b', arm_34}, {'s', ready('I')}, {'b', query("INSERT")}}), 1U);
-  EXPECT_EQ(seen({{'b', arm_34}, {'s', proof}, {'b', query("INSERT /*fence:orders=35*/")}}), 1U);
+  EXPECT_EQ(seen({{'b', arm_34}, {'s', proof}, {'b', query("/*fence:orders=35*/ INSERT")}}), 1U);
   EXPECT_EQ(seen({{'b', arm_34}, {'s', proof}, {'c', not_applied}}), 0U);
   EXPECT_EQ(seen({{'b', arm_34}, {'s', proof}, {'b', query("INSERT")}, {'c', not_applied}}), 1U);
-  EXPECT_EQ(seen({{'c', not_applied}, {'c', ready('I')}}), 1U);
+  EXPECT_EQ(seen({{'c', not_applied}, {'c', ready('I')}, {'c', ready('I')}}), 1U);
   EXPECT_EQ(seen({{'c', ready('I')}, {'c', ready('I')}}), 1U);
 }
 

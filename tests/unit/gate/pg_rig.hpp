@@ -18,9 +18,16 @@ namespace fencegate::test {
 
 using words = std::vector<std::string>;
 
+inline settings::postgres_gate tags_in_sql() {
+  settings::postgres_gate out;
+  out.tags_in_sql = settings::comment_tags::lead;
+  return out;
+}
+
 class pg_rig {
  public:
-  explicit pg_rig(settings::postgres_gate settings = {}) : gate(std::move(settings)), engine(host, gate, figures) {
+  explicit pg_rig(settings::postgres_gate settings = tags_in_sql())
+      : gate(std::move(settings)), engine(host, gate, figures) {
     host.engine = &engine;
   }
 
@@ -42,6 +49,12 @@ class pg_rig {
     ASSERT_TRUE(host.timer.has_value());
     host.clock += *std::exchange(host.timer, std::nullopt);
     engine.on_timer();
+  }
+
+  // The server is gone, and why is asked until it is known or given up.
+  void server_ends_for_good() {
+    server_ends();
+    while (host.timer && !engine.closing() && !engine.parting()) fire_timer();
   }
 
   // The opening packet of a client with this tag ("" = none).
@@ -87,7 +100,7 @@ class pg_rig {
 
 inline settings::postgres_gate pg_settings(fence::missing_token missing,
                                            fence::enforcement mode = fence::enforcement::enforce) {
-  settings::postgres_gate out;
+  auto out = tags_in_sql();
   out.policy.missing = missing;
   out.policy.mode = mode;
   return out;

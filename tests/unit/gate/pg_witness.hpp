@@ -44,7 +44,6 @@ class pg_witness {
   }
   // From the machine to the client.
   void told(std::string_view bytes) {
-    if (last_word_ && !bytes.empty()) note("something behind the last word");
     each(told_, bytes, [this](char type, std::string_view body) { on_told(type, body); });
   }
   // The marks were raised on a connection of the gate's own.
@@ -102,7 +101,7 @@ class pg_witness {
   }
 
   void check_tag(const std::string& said, const std::string& token) {
-    if (!token.empty() && token != proven_) note("under token " + proven_ + ": " + said);
+    if (!pooled && !token.empty() && token != proven_) note("under token " + proven_ + ": " + said);
   }
 
   void on_bind(std::string_view body) {
@@ -178,10 +177,15 @@ class pg_witness {
   }
 
   void on_told(char type, std::string_view body) {
-    if (type == 'Z' && ++ready_ > asked_ + 1) note("a ReadyForQuery that nobody asked for");
+    // What is answered by the last word may never have reached the server.
+    if (last_word_ && (type != 'Z' || body != "I" || std::exchange(last_ready_, true)))
+      note("something behind the last word");
+    if (type == 'Z' && !last_word_ && ++ready_ > asked_ + 1 + (server_said_ ? 1 : 0))
+      note("a ReadyForQuery that nobody asked for");
     if (type != 'E') return;
     const auto e = wire::decode_pg_error(body);
     if (!e) return note("an error that cannot be read");
+    server_said_ = server_said_ || e->severity == "FATAL";
     const bool own = e->severity == "FATAL" && (e->sqlstate.starts_with("ZF") || e->sqlstate.starts_with("08"));
     if (!own) return;
     last_word_ = true;
@@ -192,6 +196,8 @@ class pg_witness {
   }
 
   std::string fed_, sent_, told_, first_;
+  bool last_ready_ = false;
+  bool server_said_ = false;  // the server's own FATAL was passed on: the gate answers behind it, too
   bool opened_ = false;
   std::string arming_, proven_;  // tokens
   bool row_ = false, failed_ = false;

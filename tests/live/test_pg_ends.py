@@ -1,0 +1,301 @@
+"""How clients learn that their session is over: each driver raises ZF001 with its text, at rest, in flight and in a block;
+a client at rest keeps its socket until it speaks; pools notice in their next use."""
+
+import asyncio
+import contextlib
+import os
+import select
+import subprocess
+import threading
+import unittest
+
+import psycopg
+import psycopg2
+
+from pg_wire import FLUSH, SYNC, Wire, bind, execute, fields, message, parse, query, split
+from postgres import PgBouncer, PgGate, PostgresServer, binary, run_sql
+from support import LOOPBACK, eventually, main
+from test_pg_gate import PgGateTest
+
+try:
+    import asyncpg
+except ImportError:
+    asyncpg = None
+try:
+    import psycopg_pool
+except ImportError:
+    psycopg_pool = None
+try:
+    import sqlalchemy
+except ImportError:
+    sqlalchemy = None
+
+READY = message(b"Z", b"I")
+INSERT = "INSERT INTO writes (who) VALUES ('stale')"
+SLEEP = "INSERT INTO writes (who) SELECT 'stale' FROM pg_sleep(60)"
+
+
+class Ends(PgGateTest):
+    def options(self, token=34):
+        return f"-c fencing.tokens={self.resource}={token}"
+
+    def sleeps(self):
+        return self.server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1
+
+    def supersede(self):
+        self.connect(35).close()
+        eventually(lambda: self.gate.metric("connections_waiting") == 1)
+
+    def assert_stale(self, text, state="ZF001"):
+        self.assertEqual(state, "ZF001", text)
+        self.assertIn(f"token 34 of {self.resource} is below mark 35", text)
+        self.assertEqual(self.written(), [])
+
+    def tearDown(self):
+        eventually(lambda: self.gate.metric("connections_waiting") == 0)
+
+    # ── what the bytes are
+
+    def readable(self, wire):
+        return bool(select.select([wire.sock], [], [], 0)[0])
+
+    def wire(self):
+        wire = self.enterContext(Wire(self.gate.address, user="alice", options=self.options()))
+        wire.until_ready()
+        return wire
+
+    def assert_told(self, wire):
+        kind, body = wire.read()
+        self.assertEqual((kind, fields(body)["C"], fields(body)["V"]), (b"E", "ZF001", "FATAL"))
+        self.assertEqual(wire.rest(), READY)
+
+    def test_a_client_at_rest_is_told_when_it_speaks(self):
+        for block in ("SELECT 1", "BEGIN"):
+            for said in (query("SELECT 1"), parse("SELECT 1") + bind() + execute() + SYNC, query("SELECT " + "1" * 2_000_000)):
+                wire = self.wire()
+                wire.send(query(block))
+                wire.until_ready()
+                self.connect(35)
+                eventually(lambda: self.gate.metric("connections_waiting") == 1)
+                self.assertFalse(self.readable(wire))
+                wire.send(said)
+                self.assert_told(wire)
+                self.resource += "."
+
+    def test_extended_messages_are_answered_behind_their_sync(self):
+        wire = self.wire()
+        wire.send(parse("SELECT pg_sleep(60)") + bind() + execute() + FLUSH)
+        eventually(self.sleeps)
+        self.connect(35)
+        kinds = [wire.read()[0] for _ in range(3)]
+        self.assertEqual(kinds, [b"1", b"2", b"E"])
+        self.assertFalse(self.readable(wire))
+        wire.send(parse("SELECT 1") + SYNC)
+        self.assertEqual(wire.rest(), READY)
+
+    def test_there_are_places_for_a_quarter_and_the_oldest_goes_first(self):
+        with PgGate(self.server, extra={"connections_max": 8}) as gate:
+            waiting = []
+            for number in range(3):
+                waiting.append(self.enterContext(Wire(gate.address, user="alice", options=self.options())))
+                waiting[-1].until_ready()
+                self.connect(35, gate).close()
+                eventually(lambda: gate.metric("connections_waiting") == min(number + 1, 2))
+                self.resource += "."
+            kinds = [kind for kind, _ in split(waiting[0].rest())]
+            self.assertEqual(kinds, [b"E"])
+            waiting[1].sock.close()
+            eventually(lambda: gate.metric("connections_waiting") == 1)
+            gate.terminate()
+            self.assertEqual([fields(body)["C"] for _, body in split(waiting[2].rest())], ["ZF001"])
+            self.assertEqual(gate.wait(30), 0)
+
+    # ── drivers
+
+    def test_psycopg2(self):
+        for block in ("SELECT 1", "BEGIN"):
+            client = self.connect(34)
+            run_sql(client, block)
+            self.supersede()
+            with self.assertRaises(psycopg2.Error) as caught:
+                run_sql(client, INSERT)
+            self.assert_stale(str(caught.exception), caught.exception.pgcode)
+            self.resource += "."
+
+    def test_in_flight(self):
+        def psycopg_2():
+            run_sql(self.connect(34), SLEEP)
+
+        def psycopg_3():
+            with psycopg.connect(host=LOOPBACK, port=self.gate.port, user="alice", dbname="postgres", options=self.options(),
+                                 autocommit=True) as client:
+                client.execute(SLEEP)
+        for run in (psycopg_2, psycopg_3):
+            said = []
+
+            def told(run=run, said=said):
+                try:
+                    run()
+                except (psycopg2.Error, psycopg.Error) as error:
+                    said.append((str(error), getattr(error, "pgcode", None) or error.sqlstate))
+            with self.subTest(run.__name__):
+                thread = threading.Thread(target=told)
+                thread.start()
+                eventually(self.sleeps)
+                self.connect(35)
+                thread.join(20)
+                self.assert_stale(*said[0])
+                self.resource += "."
+
+    def test_psycopg_3(self):
+        for block in ("SELECT 1", "BEGIN"):
+            client = psycopg.connect(host=LOOPBACK, port=self.gate.port, user="alice", dbname="postgres",
+                                     options=self.options(), autocommit=True)
+            self.addCleanup(client.close)
+            client.execute(block)
+            self.supersede()
+            with self.assertRaises(psycopg.Error) as caught:
+                client.execute(INSERT, prepare=True)
+            self.assert_stale(str(caught.exception), caught.exception.sqlstate)
+            self.resource += "."
+
+    @unittest.skipUnless(asyncpg, "needs python3-asyncpg")
+    def test_asyncpg(self):
+        async def superseded(statement, moment):
+            client = await asyncpg.connect(host=LOOPBACK, port=self.gate.port, user="alice", database="postgres",
+                                           server_settings={"application_name": f"fence:{self.resource}=34"})
+            try:
+                if moment == "block":
+                    await client.execute("BEGIN")
+                running = asyncio.ensure_future(statement(client)) if moment == "flight" else None
+                if running:
+                    while not self.sleeps():
+                        await asyncio.sleep(0.01)
+                await asyncio.get_running_loop().run_in_executor(None, self.connect, 35)
+                with self.assertRaises(asyncpg.PostgresError) as caught:
+                    await (running or statement(client))
+                self.assert_stale(str(caught.exception), caught.exception.sqlstate)
+            finally:
+                client.terminate()
+        for moment in ("rest", "block", "flight"):
+            text = SLEEP if moment == "flight" else INSERT
+            for statement in (lambda c, text=text: c.execute(text), lambda c, text=text: c.fetch(text)):
+                asyncio.run(superseded(statement, moment))
+                self.resource += "."
+
+    def test_psql(self):
+        for before, text in (("SELECT 1;", INSERT), ("BEGIN;", INSERT), ("SELECT 1;", SLEEP)):
+            child = subprocess.Popen([binary("psql"), "-XqAt", "-v", "VERBOSITY=verbose", "-h", LOOPBACK, "-p", str(self.gate.port), "-U",
+                                      "alice", "postgres"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, text=True, env=os.environ | {"PGOPTIONS": self.options()})
+            self.addCleanup(child.kill)
+            flight = text == SLEEP
+            child.stdin.write(f"{before}\n\\echo ready\n" + (f"{text};\n" if flight else ""))
+            child.stdin.flush()
+            while child.stdout.readline() != "ready\n":
+                pass
+            if flight:
+                eventually(self.sleeps)
+            self.connect(35)
+            said = child.communicate("" if flight else f"{text};\n", timeout=30)[1]
+            self.assertIn("FATAL:  ZF001: ", said)
+            self.assert_stale(said)
+            self.resource += "."
+
+    # ── pools
+
+    @unittest.skipUnless(psycopg_pool, "needs python3-psycopg-pool")
+    def test_psycopg_pool(self):
+        conninfo = f"host={LOOPBACK} port={self.gate.port} user=alice dbname=postgres"
+        with psycopg_pool.ConnectionPool(conninfo, min_size=1, max_size=1, kwargs={"application_name": f"fence:{self.resource}=34"},
+                                         reconnect_timeout=1) as pool:
+            pool.wait(20)
+            self.supersede()
+            with self.assertRaises(psycopg.Error) as caught, pool.connection() as client:
+                client.execute(INSERT)
+            self.assert_stale(str(caught.exception), caught.exception.sqlstate)
+            pool.close(0)
+
+    @unittest.skipUnless(sqlalchemy, "needs python3-sqlalchemy")
+    def test_sqlalchemys_pre_ping(self):
+        """The pool asks whether its connection is alive, finds that it is not, and opens another: that is refused."""
+        engine = sqlalchemy.create_engine(f"postgresql+psycopg2://alice@{LOOPBACK}:{self.gate.port}/postgres", pool_pre_ping=True,
+                                          pool_size=1, connect_args={"options": self.options()})
+        self.addCleanup(engine.dispose)
+        with engine.connect() as client:
+            client.execute(sqlalchemy.text("SELECT 1"))
+        self.supersede()
+        with self.assertRaises(sqlalchemy.exc.OperationalError) as caught, engine.connect() as client:
+            client.execute(sqlalchemy.text(INSERT))
+        self.assert_stale(str(caught.exception))
+
+
+class RefusedNames(PgGateTest):
+    """A tag in a changed application_name that is refused: nothing passes but what mends it."""
+
+    gate_options = {"policy": {"missing_token": "allow"}}
+
+    def test_it_is_mended(self):
+        for bad, state in (("034", "ZF003"), ("33", "ZF001")):
+            for mend in ("SET application_name = 'job'", "RESET application_name", "RESET ALL", "DISCARD ALL"):
+                client = self.connect(34)
+                run_sql(client, f"SET application_name = 'fence:{self.resource}={bad}'")
+                for _ in range(2):
+                    self.rejected(state, self.write, client, "stale")
+                    self.rejected(state, run_sql, client, f"{mend}; INSERT INTO writes (who) VALUES ('stale')")
+                run_sql(client, mend)
+                self.write(client, mend)
+                self.assertEqual(self.written()[-1], mend)
+                client.close()
+        self.assertNotIn("stale", self.written())
+
+    def test_in_a_block(self):
+        client = self.connect(34, autocommit=False)
+        self.write(client, "rolled back")
+        run_sql(client, f"SET application_name = 'fence:{self.resource}=034'")
+        self.rejected("ZF003", self.write, client, "stale")
+        client.rollback()
+        self.write(client, "kept")
+        client.commit()
+        self.assertEqual(self.written(), ["kept"])
+
+    def test_behind_a_pooler_the_next_client_is_not_hit(self):
+        """It may get the same connection to the gate."""
+        for mode in ("session", "transaction"):
+            pooler = self.start(PgBouncer(self.gate, user="alice", default_pool_size=1, pool_mode=mode))
+
+            def client(name, pooler=pooler):
+                connection = psycopg2.connect(host=LOOPBACK, port=pooler.port, user="alice", dbname="postgres",
+                                              application_name=name)
+                self.addCleanup(connection.close)
+                connection.autocommit = True
+                return connection
+            first = client("first")
+            run_sql(first, f"SET application_name = 'fence:{self.resource}=034'")
+            with contextlib.suppress(psycopg2.Error):
+                self.write(first, "stale")
+            first.close()
+            second = client(f"fence:{self.resource}=35")
+            self.write(second, mode)
+            self.assertEqual(self.mark(), 35)
+        self.assertEqual(self.written(), ["session", "transaction"])
+
+
+class Crash(PgGateTest):
+    def test_a_crash_is_told_at_once(self):
+        with PostgresServer() as server:
+            server.install()
+            server.user("alice")
+            with PgGate(server) as gate:
+                flight = self.enterContext(Wire(gate.address, user="alice", options="-c fencing.tokens=crash=1"))
+                flight.until_ready()
+                flight.send(query("SELECT pg_sleep(60)"))
+                eventually(lambda: server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1)
+                server.kill()
+                flight.sock.settimeout(5)
+                kinds = [(kind, fields(body).get("C")) for kind, body in split(flight.rest()) if kind == b"E"]
+                self.assertEqual(len(kinds), 1, kinds)
+
+
+if __name__ == "__main__":
+    main()

@@ -93,12 +93,14 @@ class OfPostgres(LiveTest):
         cls.server = cls.enterClassContext(PostgresServer())
         cls.server.install()
         cls.server.sql("CREATE TABLE writes (who text)")
+        cls.server.sql("CREATE ROLE app LOGIN")  # a superuser's session cannot be armed
+        cls.server.sql("GRANT INSERT ON writes TO app")
 
     def gate(self, token, **keys):
         return self.start(PgGate(self.server, extra={"tag_from": "listen", "tag": f"jobs=1,orders={token}"}, **keys))
 
     def connect(self, gate, tag=None, **more):
-        connection = gate.connect(tag, **more)
+        connection = gate.connect(tag, user="app", **more)
         self.addCleanup(connection.close)
         return connection
 
@@ -108,7 +110,7 @@ class OfPostgres(LiveTest):
     def test_each_session_is_armed_for_it(self):
         for number, guard in enumerate(("session", "transaction")):
             with self.subTest(guard=guard):
-                token = 34 + 10 * number
+                token = 91 + 10 * number
                 gate = self.gate(token, guard=guard)
                 connection = self.connect(gate)
                 run_sql(connection, "INSERT INTO writes VALUES (%s)", guard)

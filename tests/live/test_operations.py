@@ -396,7 +396,7 @@ class Full(OperationsTest):
         for number in range(10_000):
             if isinstance(redis.cli.call("SET", f"fill:{number}", b"x" * 4096), RespError):
                 break
-        self.assert_error(old.call("SET", "more", "v"), "OOM")
+        self.assert_error(old.call("SET", "more", b"x" * 65536), "OOM")
         self.assertEqual(old.call("DEL", "fill:0"), 1)
         redis.cli.call("CONFIG", "SET", "maxmemory", "1mb")
         new = self.start(Resp(gate.address, name="fence:orders=35"))

@@ -80,7 +80,8 @@ class NodePostgres(Story, PgGateTest):
         self.connect(35)
         eventually(lambda: self.sessions() == 1)
         self.assert_stale(client.do("write"))
-        self.assertEqual(client.do("seen"), [])
+        # The statement got the error; that the connection ends behind it, the client says too.
+        self.assertLessEqual(set(client.do("seen")), {" Connection terminated unexpectedly"})
         self.assert_stale(client.do("poolFails"))
         self.failure(client.do("write"))
         self.assertEqual(self.written(), [])

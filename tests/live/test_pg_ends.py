@@ -218,14 +218,14 @@ class Ends(PgGateTest):
 
     @unittest.skipUnless(sqlalchemy, "needs python3-sqlalchemy")
     def test_sqlalchemys_pre_ping(self):
-        """The pool asks whether its connection is alive, finds that it is not, and opens another: that is refused."""
+        """The pool asks whether its connection is alive, and is told why it is not."""
         engine = sqlalchemy.create_engine(f"postgresql+psycopg2://alice@{LOOPBACK}:{self.gate.port}/postgres", pool_pre_ping=True,
                                           pool_size=1, connect_args={"options": self.options()})
         self.addCleanup(engine.dispose)
         with engine.connect() as client:
             client.execute(sqlalchemy.text("SELECT 1"))
         self.supersede()
-        with self.assertRaises(sqlalchemy.exc.OperationalError) as caught, engine.connect() as client:
+        with self.assertRaises(sqlalchemy.exc.DatabaseError) as caught, engine.connect() as client:
             client.execute(sqlalchemy.text(INSERT))
         self.assert_stale(str(caught.exception))
 

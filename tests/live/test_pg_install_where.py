@@ -148,16 +148,15 @@ class Rights(InstallTest):
         return done.stderr.removeprefix(f"fencegate: gate db: 127.0.0.1:{self.server.port}/app: ").rstrip("\n")
 
     def test_each_that_is_missing_is_named(self):
+        everything = f"{self.OWNERS}; {self.MEMBER}; {self.ADMITS} WITH ADMIN OPTION"
         missing = [
             (self.OWN_ROLES, "role plain may not create the roles fencegate_owner and fencegate_gate (As a superuser: "
-                             "CREATE ROLE fencegate_owner NOLOGIN; CREATE ROLE fencegate_gate NOLOGIN; GRANT pg_signal_backend, "
-                             "pg_read_all_stats TO fencegate_owner; GRANT fencegate_owner TO plain; GRANT fencegate_gate TO plain "
-                             "WITH ADMIN OPTION;)"),
+                             f"{self.OWN_ROLES}; {everything};)"),
             ("GRANT pg_signal_backend TO fencegate_owner", "role plain may not grant pg_signal_backend and pg_read_all_stats "
-                                                           f"(As a superuser: {self.OWNERS};)"),
+                                                           f"(As a superuser: {everything};)"),
             ("GRANT pg_read_all_stats TO fencegate_owner", "role plain may not grant pg_signal_backend and pg_read_all_stats "
-                                                           f"(As a superuser: {self.OWNERS};)"),
-            (self.MEMBER, f"role plain is no member of fencegate_owner (As a superuser: {self.MEMBER};)"),
+                                                           f"(As a superuser: {everything};)"),
+            (self.MEMBER, f"role plain is no member of fencegate_owner (As a superuser: {everything};)"),
             (self.CREATES, f"role plain may not create a schema in database app (As its owner: {self.CREATES};)"),
             (self.ADMITS, f"role plain may not grant fencegate_gate (As a superuser: {self.ADMITS};)"),
         ]

@@ -11,6 +11,7 @@ await serve({
     const waiting = client.duplicate({ connectionName: "bull:jobs:w:1" });
     await waiting.client("SETNAME", "bull:jobs:w:2");
     const popped = waiting.brpop("jobs:wait", 0);
+    popped.catch(() => {}); // it is awaited below, unless the transaction fails first
     await client.multi().lpush("jobs:wait", "first").incr("jobs:count").exec();
     const tell = [await popped, await client.eval("return redis.call('SET', KEYS[1], ARGV[1])", 1, "jobs:done", "first")];
     await waiting.quit();

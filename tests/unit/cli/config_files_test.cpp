@@ -180,6 +180,7 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
                                                            {"gates[].tag_from", names_of(words::tag_from)},
                                                            {"gates[].unmatched", names_of(words::unmatched)},
                                                            {"gates[].guard", names_of(words::guard)},
+                                                           {"gates[].comment_tags", names_of(words::comment_tags)},
                                                            {"gates[].seal", names_of(words::seal)},
                                                            {"gates[].routes[].guarantee", names_of(words::guarantee)}};
   for (const std::string policy : {"gates[].policy.", "gates[].resources[].policy.", "gates[].routes[].policy."}) {

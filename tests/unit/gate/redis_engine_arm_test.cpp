@@ -209,7 +209,7 @@ TEST(EngineArm, MarksOfAnotherDatabaseProveNothing) {
     EXPECT_THAT(rig.sent(), ElementsAre("DISCARD")) << mark;
     rig.backend("+OK");
     EXPECT_THAT(rig.answers(),
-                StartsWith("-FENCEDOWN the mark of orders could not be checked: NOPERM no (token 34); not applied"))
+                StartsWith("-NOPERM no (fencegate checks marks with the rights of this user); not applied|"))
         << mark;
     EXPECT_FALSE(rig.engine.closing());
   }
@@ -279,7 +279,7 @@ TEST(EngineArm, ErrorsOfTheServersOwnReachTheClientUnchanged) {
 }
 
 TEST(EngineArm, OtherErrorsAreTheGatesToTell) {
-  for (const std::string text : {"NOPERM no", "ERR unknown command", "BUSYKEY no", "ASKED no", "OOMS", "moved 1 x"})
+  for (const std::string text : {"ERR unknown command", "BUSYKEY no", "ASKED no", "OOMS", "moved 1 x"})
     for (const auto& [first, last] : replies_of_an_arm) {
       SCOPED_TRACE(text + ", replies " + std::to_string(first) + " to " + std::to_string(last));
       arm_refused rig("-" + text, first, last);
@@ -289,6 +289,15 @@ TEST(EngineArm, OtherErrorsAreTheGatesToTell) {
     }
 }
 
+TEST(EngineArm, AMissingRightIsTheClientsOwn) {
+  for (const auto& [first, last] : replies_of_an_arm) {
+    SCOPED_TRACE("replies " + std::to_string(first) + " to " + std::to_string(last));
+    arm_refused rig("-NOPERM no", first, last);
+    EXPECT_EQ(rig.answers(), "-NOPERM no (fencegate checks marks with the rights of this user); not applied|");
+    EXPECT_FALSE(rig.engine.closing());
+  }
+}
+
 // WATCH was done, and a mark that moved since then would make every EXEC answer nil.
 TEST(EngineArm, BehindARefusedMultiTheWatchIsTakenBack) {
   engine_rig rig;
@@ -296,7 +305,7 @@ TEST(EngineArm, BehindARefusedMultiTheWatchIsTakenBack) {
   rig.client("SET k v");
   EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
   rig.backend("+OK", marks("34"), "-NOPERM no");
-  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN "));
+  EXPECT_THAT(rig.answers(), StartsWith("-NOPERM no "));
   rig.client("SET k v");
   EXPECT_THAT(rig.sent(), ElementsAre("UNWATCH", watch, mget, "MULTI"));
 }

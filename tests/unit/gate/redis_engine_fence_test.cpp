@@ -547,9 +547,9 @@ TEST(EngineFence, ATransactionThatOnlyReadsGoesOnUnderAUsedToken) {
   rig.backend("+QUEUED", "*1|$1|v", "+OK", marks("34"), "+OK");
   EXPECT_EQ(rig.answers(), "+OK|+QUEUED|*1|$1|v|");
   rig.client("MULTI", "GET k", "SET k w", "EXEC");
-  EXPECT_THAT(rig.sent(), ElementsAre("GET k", "SET k w", "DISCARD"));
-  rig.backend("+QUEUED", "+QUEUED", "+OK");
-  EXPECT_THAT(rig.answers(), AllOf(StartsWith("+OK|+QUEUED|+QUEUED|-FENCEUSED ")));
+  EXPECT_THAT(rig.sent(), ElementsAre("GET k", "DISCARD"));  // the write is known to be refused
+  rig.backend("+QUEUED", "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("+OK|+QUEUED|+QUEUED|-FENCEUSED "));
 }
 
 }  // namespace

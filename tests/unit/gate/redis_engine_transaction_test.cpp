@@ -399,8 +399,10 @@ TEST(EngineTransaction, BehindUnwatchWritesAreBatchedAgain) {
   engine_rig rig;
   rig.bind("orders=34");
   rig.client("WATCH k", "UNWATCH");
-  rig.backend("+OK", "+OK");
-  rig.sent();
+  EXPECT_THAT(rig.sent(), ElementsAre("WATCH k"));
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("UNWATCH"));
+  rig.backend("+OK");
   rig.client("SET a 1");
   EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
 }

@@ -336,8 +336,8 @@ class Atomic(HttpTest):
             before = gate.metric("overhead_seconds_count")
             self.assertEqual(gate.request("PUT", path, b"x", token=token)[0], 200)
             return gate.metric("overhead_seconds_count") - before
-        for path in ("/forward", "/checked"):  # once for each piece of the request that arrives by itself
-            self.assertGreaterEqual(added(path, 1), 1, path)
+        for path in ("/forward", "/checked"):  # once for each piece that arrives by itself: the client sends head and body apart
+            self.assertIn(added(path, 1), (1, 2), path)
         self.assertEqual(added("/sql", 2), 0)  # nothing was sent on
         self.assertFalse([name for name in gate.metrics() if "takeover" in name])
 

@@ -1,6 +1,7 @@
 #include "gate/key_waiters.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace fencegate::gate {
 
@@ -18,7 +19,7 @@ bool key_waiters::wait(key_waiter& who, int database, const std::vector<std::str
     auto& one = found->second;
     const auto same = [&](const waiting& w) { return w.who == &who; };
     if (std::none_of(one.order.begin(), one.order.end(), same)) one.order.push_back({&who});
-    if (is_new) ask(at, one);
+    if (is_new && up_) ask(at, one);
     if (one.awake == &who) one.awake = nullptr;
     wake_next(one);
     watched = watched && one.is == state::watched;
@@ -99,12 +100,23 @@ void key_waiters::settle(bool refused, bool exists) {
   wake_next(one);
 }
 
+void key_waiters::on_up() {
+  up_ = true;
+  for (auto& [at, one] : places_) ask(at, one);
+}
+
 void key_waiters::on_lost() {
+  up_ = false;
   questions_.clear();
   asked_.clear();
   woken_.clear();
-  places_.clear();
-  for (const auto& [who, at] : std::exchange(by_waiter_, {})) woken_.push_back(who);
+  std::set<const key_waiter*> told;
+  for (auto& [at, one] : places_) {
+    one.is = state::unasked;
+    one.awake = nullptr;
+    for (const auto& w : one.order)
+      if (told.insert(w.who).second) woken_.push_back(w.who);
+  }
 }
 
 }  // namespace fencegate::gate

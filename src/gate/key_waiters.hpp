@@ -47,7 +47,9 @@ class key_waiters {
   // The answer to the oldest question. False: there is nothing, by a look behind which the key is watched.
   void on_answer(bool exists);
   void on_refusal();
-  // Questions are void, and nothing is watched any more.
+  // The server can be asked.
+  void on_up();
+  // It cannot: questions are void, nothing is watched any more, and all look for themselves. Who came first still comes first.
   void on_lost();
 
   // What is to be asked, in this order.
@@ -56,13 +58,13 @@ class key_waiters {
   [[nodiscard]] key_waiter* next_woken();
 
  private:
-  enum class state : std::uint8_t { asked, watched, refused };
+  enum class state : std::uint8_t { unasked, asked, watched, refused };
   struct waiting {
     key_waiter* who;
     std::uint64_t looked = 0;  // at which version it was woken last
   };
   struct watch {
-    state is = state::asked;
+    state is = state::unasked;
     bool exists = false;
     std::uint64_t version = 1;  // of what is there: moves with each answer
     key_waiter* awake = nullptr;
@@ -74,6 +76,7 @@ class key_waiters {
   void wake_next(watch& one);
   void settle(bool refused, bool exists);
 
+  bool up_ = false;
   std::map<place, watch> places_;
   std::map<key_waiter*, std::vector<place>> by_waiter_;
   std::vector<place> questions_;

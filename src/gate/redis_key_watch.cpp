@@ -12,12 +12,9 @@
 namespace fencegate::gate {
 
 bool redis_key_watch::wait(key_waiter& who, int database, const std::vector<std::string>& keys) {
-  if (!up_) {
-    open();
-    return false;
-  }
+  if (!up_) open();
   const bool watched = waiters_.wait(who, database, keys);
-  backend_.socket.again();  // what follows from it comes behind the caller's own event
+  if (up_) backend_.socket.again();  // what follows from it comes behind the caller's own event
   return watched;
 }
 
@@ -121,6 +118,7 @@ void redis_key_watch::take(const wire::reply_value& said) {
   if (what != answer_to::tracking) return;
   opening_ = false;
   up_ = true;
+  waiters_.on_up();
 }
 
 void redis_key_watch::after_event() {

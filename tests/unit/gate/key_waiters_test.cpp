@@ -15,6 +15,8 @@ struct fake_waiter final : key_waiter {
 
 class KeyWaiters : public testing::Test {
  protected:
+  KeyWaiters() { keys.on_up(); }
+
   std::vector<std::string> questions() {
     std::vector<std::string> out;
     for (const auto& one : keys.take_questions()) out.push_back(one.key);
@@ -119,7 +121,29 @@ TEST_F(KeyWaiters, ALostLinkWakesEverybody) {
   static_cast<void>(wait(b, {"other"}));
   keys.on_lost();
   EXPECT_THAT(woken(), testing::UnorderedElementsAre(&a, &b));
+  keys.leave(a);
+  keys.leave(b);
   EXPECT_TRUE(keys.empty());
+}
+
+TEST_F(KeyWaiters, TheOrderStandsWhileTheServerCannotBeAsked) {
+  keys.on_lost();
+  EXPECT_FALSE(wait(b));  // b and a come before the link is up
+  EXPECT_FALSE(wait(a));
+  EXPECT_THAT(questions(), IsEmpty());
+  keys.on_up();
+  EXPECT_FALSE(wait(c));
+  EXPECT_THAT(questions(), ElementsAre("queue"));
+  keys.on_answer(true);
+  EXPECT_THAT(woken(), ElementsAre(&b));
+  keys.on_lost();
+  EXPECT_THAT(woken(), ElementsAre(&b, &a, &c));
+  EXPECT_FALSE(wait(c));  // it looks first, and is still the last
+  EXPECT_FALSE(wait(b));
+  keys.on_up();
+  EXPECT_THAT(questions(), ElementsAre("queue"));
+  keys.on_answer(true);
+  EXPECT_THAT(woken(), ElementsAre(&b));
 }
 
 TEST_F(KeyWaiters, WhoHasGoneIsNotWoken) {

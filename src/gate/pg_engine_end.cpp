@@ -15,7 +15,7 @@ constexpr milliseconds ask_again{20};
 // How long the server may take to say why it ended a session, on top of a raise's own time.
 constexpr milliseconds ask_allowance{5'000};
 // A raise that ended a guarded transaction or an arm has committed within this time, or the client is told what was said.
-constexpr milliseconds ask_unsaid{1'000};
+constexpr milliseconds ask_unsaid{3'000};
 // A server that cannot be asked at all has probably gone.
 constexpr milliseconds ask_unanswered{2'000};
 

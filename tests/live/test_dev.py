@@ -12,7 +12,7 @@ from documents import ROOT, command
 
 DEV = ROOT / "dev"
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
-COMMANDS = ("up", "test", "build", "bench", "fuzz", "format", "lint", "setup")
+COMMANDS = ("up", "test", "build", "image", "bench", "fuzz", "format", "lint", "setup")
 TAG = "fencegate:0.1.0"
 # Loaded when they are needed, so that the program does not name them as the others.
 LOADED_LATER = r'shared_library::load\("([^"]+)"'
@@ -62,6 +62,9 @@ class Dev(unittest.TestCase):
             ("fuzz", "tag", "rules"): "takes one target",
             ("format", "src/main.cpp"): "takes no arguments",
             ("setup", "now"): "not 'now'",
+            ("image", "now"): "unknown argument now",
+            ("image", "--binary"): "FILE is a program, not ''",
+            ("image", "--binary", "docker"): "not 'docker'",
         }.items():
             status, _, errors = run(*arguments)
             self.assertEqual(status, 2, arguments)
@@ -157,6 +160,39 @@ class Image(unittest.TestCase):
         self.assertIn("libpq.so.5", libraries)
         needed = {package_of(library) for library in libraries}
         self.assertEqual(installed_in(self.final), needed - ESSENTIAL | {"ca-certificates"})
+
+    def build_image(self, engine, *arguments):
+        """What `./dev image` has the engine do: its arguments, and files of the context that it names."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("docker", "podman"):
+                program = Path(folder) / name
+                program.write_text("#!/bin/sh\n" + ("exit 1\n" if name != engine else f"""
+                    [ "$1" = info ] && exit
+                    echo "$@" > {folder}/said
+                    for last; do :; done
+                    cp "$last/Dockerfile" "$last/build/release/fencegate" {folder} 2>/dev/null
+                    exit 0"""))
+                program.chmod(0o755)
+            done = subprocess.run([DEV, "image", *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT,
+                                  env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "FENCEGATE_CONTAINER": "--first"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            read = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        return read["said"].decode().split(), read
+
+    def test_is_built_by_dev(self):
+        for engine, format in (("docker", []), ("podman", ["--format", "docker"])):
+            said, _ = self.build_image(engine)
+            self.assertEqual(said, ["--first", "build", *format, "--network", "host", "-t", TAG, "-f", "docker/Dockerfile", "."])
+
+    def test_is_built_by_dev_around_a_program_that_is_there(self):
+        with tempfile.NamedTemporaryFile(suffix="-program") as program:
+            program.write(b"the program")
+            program.flush()
+            os.chmod(program.name, 0o755)
+            said, read = self.build_image("podman", "--binary", program.name)
+        self.assertEqual(read["Dockerfile"].decode(), self.final.replace("COPY --from=build /src/", "COPY "))
+        self.assertEqual(read["fencegate"], b"the program")
+        self.assertFalse(os.path.exists(said[-1]), "its folder is gone")
 
     def test_is_built_with_the_packages_of_dev(self):
         self.assertIn("\nRUN ./dev setup --build", self.build)

@@ -3,16 +3,26 @@
 #include "admin/metrics_page.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 namespace fencegate::admin {
 namespace {
 
-bool is_ready(const metrics::process& process) { return process.ready.load() && process.draining.value() == 0; }
+// Clients, or this listener's own peers, were turned away for want of file descriptors a moment ago.
+bool is_short_of_files(const metrics::process& process) {
+  const std::chrono::seconds moment{5};
+  return process.files_short.within(moment) ||
+         std::any_of(process.gates.begin(), process.gates.end(),
+                     [moment](const auto& g) { return g->files_short.within(moment); });
+}
 
 std::string_view state_of(const metrics::process& process) {
   if (process.draining.value() != 0) return "draining";
-  return process.ready.load() ? "ready" : "starting";
+  if (!process.ready.load()) return "starting";
+  return is_short_of_files(process) ? "out of file descriptors" : "ready";
 }
+
+bool is_ready(const metrics::process& process) { return state_of(process) == "ready"; }
 
 page_answer text_answer(unsigned status, std::string body) {
   page_answer a;

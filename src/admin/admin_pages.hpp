@@ -2,6 +2,7 @@
 //
 //   GET  /livez    200 as long as the process runs        GET /metrics   Prometheus text
 //   GET  /readyz   200 or 503; never asks a backend       GET /          a status page for people
+//                  (503: starting, draining, or out of file descriptors)
 //   POST /quit     begins the end of the process; for the job's own containers and nobody else
 //   GET, PUT /.fencegate/marks/{resource}   of the HTTP gate with seal: admin, which answers them; for the same peers
 #pragma once
@@ -23,7 +24,7 @@ struct page_request {
   std::string_view target;               // a query is ignored
   std::optional<std::string_view> host;  // the Host field
   bool from_browser = false;             // carries Origin or Sec-Fetch-Site
-  bool from_loopback = false;            // by the peer's address
+  bool from_loopback = false;            // by the peer's address; on a unix socket, too
 };
 
 struct page_answer {

@@ -1,23 +1,31 @@
 #include "admin/admin_server.hpp"
 
 #include "base/limits.hpp"
+#include "base/listening_socket.hpp"
 #include "base/log.hpp"
+#include "base/spare_descriptor.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <sys/socket.h>
 
+#include <unistd.h>
+
+#include <cstring>
 #include <list>
 #include <optional>
 #include <string>
@@ -30,32 +38,33 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
+using any_stream = asio::generic::stream_protocol;  // TCP or a unix socket
 using boost::system::error_code;
 
 constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 
 using response = http::response<http::string_body>;
 
-bool is_loopback(const asio::ip::address& a) {
+tcp::endpoint tcp_endpoint_of(const any_stream::endpoint& from) {
+  tcp::endpoint out;
+  if (from.size() > out.capacity()) return out;
+  std::memcpy(out.data(), from.data(), from.size());
+  out.resize(from.size());
+  return out;
+}
+
+// Of this machine: on loopback, or on a unix socket, whose file says who may.
+bool is_local(const any_stream::endpoint& from) {
+  if (from.protocol().family() == AF_UNIX) return true;
+  const auto a = tcp_endpoint_of(from).address();
   if (a.is_v6() && a.to_v6().is_v4_mapped())
     return asio::ip::make_address_v4(asio::ip::v4_mapped, a.to_v6()).is_loopback();
   return a.is_loopback();
 }
 
-// Where to listen; an error that says what is wrong with the name otherwise.
-result<tcp::endpoint> resolve(asio::io_context& io, const settings::address& listen) {
-  error_code failed;
-  const auto literal = asio::ip::make_address(listen.host, failed);
-  if (!failed) return tcp::endpoint(literal, listen.port);
-  tcp::resolver resolver(io);
-  const auto found = resolver.resolve(listen.host, std::to_string(listen.port), tcp::resolver::passive, failed);
-  if (failed || found.empty()) {
-    return error{"admin listener: cannot resolve " + listen.host + ": " + failed.message()};
-  }
-  return found.begin()->endpoint();
-}
-
-std::string to_text(const tcp::endpoint& at) {
+std::string to_text(const any_stream::endpoint& from) {
+  if (from.protocol().family() == AF_UNIX) return "unix";
+  const auto at = tcp_endpoint_of(from);
   const std::string host = at.address().to_string();
   return (at.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(at.port());
 }
@@ -88,7 +97,7 @@ response to_response(page_answer answer, unsigned version, bool keep_alive, bool
 
 class admin_server::state : public std::enable_shared_from_this<state> {
  public:
-  state(asio::io_context& io, settings::address listen, const metrics::process& process, std::function<void()> on_quit,
+  state(asio::io_context& io, settings::address listen, metrics::process& process, std::function<void()> on_quit,
         std::chrono::milliseconds timeout)
       : io_(io),
         acceptor_(io),
@@ -99,21 +108,13 @@ class admin_server::state : public std::enable_shared_from_this<state> {
         on_quit_(std::move(on_quit)) {}
 
   result<void> start() {
-    const auto at = resolve(io_, listen_);
-    if (!at) return at.error();
+    auto opened = listening_socket::open(listen_);
+    if (!opened) return error{"admin listener: " + opened.error().message + "; admin.listen changes it"};
+    listener_.emplace(std::move(*opened));
+    port_ = listener_->port();
     error_code failed;
-    acceptor_.open(at->protocol(), failed);
-    if (!failed) acceptor_.set_option(tcp::acceptor::reuse_address(true), failed);
-    if (!failed) acceptor_.bind(*at, failed);
-    if (!failed) acceptor_.listen(asio::socket_base::max_listen_connections, failed);
-    if (failed) {
-      error_code ignored;
-      acceptor_.close(ignored);
-      std::string message = "admin listener: cannot listen on " + to_text(*at) + ": " + failed.message();
-      if (failed == asio::error::address_in_use) message += "; is another fencegate running? admin.listen changes it";
-      return error{std::move(message)};
-    }
-    port_ = acceptor_.local_endpoint().port();
+    acceptor_.assign(any_stream(listener_->family(), 0), listener_->release(), failed);
+    if (failed) return error{"admin listener: " + failed.message()};
     asio::co_spawn(io_, accept_all(shared_from_this()), asio::detached);
     return {};
   }
@@ -124,6 +125,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   void close() {
     error_code ignored;
     acceptor_.close(ignored);
+    listener_.reset();
     retry_.cancel();
     for (connection& c : connections_) c.stream.close();
     on_quit_ = nullptr;
@@ -131,8 +133,8 @@ class admin_server::state : public std::enable_shared_from_this<state> {
 
  private:
   struct connection {
-    explicit connection(tcp::socket socket) : stream(std::move(socket)) {}
-    boost::beast::tcp_stream stream;
+    explicit connection(any_stream::socket socket) : stream(std::move(socket)) {}
+    boost::beast::basic_stream<any_stream> stream;
     bool waiting = false;  // for its next request's head
   };
   using connection_ref = std::list<connection>::iterator;
@@ -141,15 +143,17 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   struct place {
     state& owner;
     connection_ref at;
-    ~place() { owner.connections_.erase(at); }
+    ~place() {
+      owner.connections_.erase(at);
+      owner.spare_.take();
+    }
   };
 
   static asio::awaitable<void> accept_all(std::shared_ptr<state> self) {
     while (self->acceptor_.is_open()) {
       auto [failed, socket] = co_await self->acceptor_.async_accept(no_throw);
       if (failed == asio::error::operation_aborted) co_return;
-      if (failed) {
-        // Out of file descriptors, most likely: accept would fail again at once.
+      if (failed && !self->accept_with_spare(socket)) {
         log::write(log::level::warn, "admin connection not accepted", {{"error", failed.message()}});
         self->retry_.expires_after(std::chrono::milliseconds(100));
         co_await self->retry_.async_wait(no_throw);
@@ -160,6 +164,18 @@ class admin_server::state : public std::enable_shared_from_this<state> {
         asio::co_spawn(self->io_, serve(self, at), asio::detached);
       }
     }
+  }
+
+  // The process has no file descriptor left, most likely: there is one for a probe or a scrape at a time.
+  bool accept_with_spare(any_stream::socket& into) {
+    process_.files_short.note();
+    spare_.give_up();
+    const int socket = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0) return false;
+    error_code failed;
+    into.assign(any_stream(listener_->family(), 0), socket, failed);
+    if (failed) ::close(socket);
+    return !failed;
   }
 
   // False: everyone is being served at this moment, and the new connection is dropped.
@@ -212,10 +228,10 @@ class admin_server::state : public std::enable_shared_from_this<state> {
       if (unsent) co_return;
     }
     error_code ignored;
-    at->stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    at->stream.socket().shutdown(any_stream::socket::shutdown_send, ignored);
   }
 
-  page_answer answer(const http::request<http::empty_body>& request, const tcp::socket& socket) const {
+  page_answer answer(const http::request<http::empty_body>& request, const any_stream::socket& socket) const {
     const auto hosts = request.count(http::field::host);
     if (hosts > 1 || (hosts == 0 && request.version() >= 11)) {
       page_answer bad;
@@ -230,7 +246,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     asked.target = request.target();
     if (hosts == 1) asked.host = request[http::field::host];
     asked.from_browser = request.count(http::field::origin) != 0 || request.count("Sec-Fetch-Site") != 0;
-    asked.from_loopback = !gone && is_loopback(peer.address());
+    asked.from_loopback = !gone && is_local(peer);
     return answer_page(asked, process_, listen_, marks_ != nullptr);
   }
 
@@ -248,7 +264,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
 
   static asio::awaitable<page_answer> ask_marks(std::shared_ptr<state> self,
                                                 const http::request<http::empty_body>& request,
-                                                const tcp::socket& socket) {
+                                                const any_stream::socket& socket) {
     if (self->marks_asked_ >= limits::admin_marks_max) {
       page_answer busy;
       busy.status = 503;
@@ -272,10 +288,12 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   }
 
   asio::io_context& io_;
-  tcp::acceptor acceptor_;
+  std::optional<listening_socket> listener_;  // for its file; the socket is the acceptor's
+  asio::basic_socket_acceptor<any_stream> acceptor_;
+  spare_descriptor spare_;
   asio::steady_timer retry_;
   const settings::address listen_;
-  const metrics::process& process_;
+  metrics::process& process_;
   const std::chrono::milliseconds timeout_;
   std::function<void()> on_quit_;  // empty once the server is closed
   marks_service marks_;            // empty: there are none
@@ -284,7 +302,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   std::uint16_t port_ = 0;
 };
 
-admin_server::admin_server(asio::io_context& io, settings::address listen, const metrics::process& process,
+admin_server::admin_server(asio::io_context& io, settings::address listen, metrics::process& process,
                            std::function<void()> on_quit, std::chrono::milliseconds timeout)
     : state_(std::make_shared<state>(io, std::move(listen), process, std::move(on_quit), timeout)) {}
 

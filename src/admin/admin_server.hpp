@@ -22,10 +22,10 @@ namespace fencegate::admin {
 
 class admin_server {
  public:
-  // REQUIRES: `listen` is TCP; one thread at a time runs `io`; `process` outlives `io`. `on_quit` runs on that thread,
+  // REQUIRES: one thread at a time runs `io`; `process` outlives `io`. `on_quit` runs on that thread,
   // after the answer to POST /quit was sent, once for each such request. A peer has `timeout` to send a whole request,
   // and again to take its answer.
-  admin_server(boost::asio::io_context& io, settings::address listen, const metrics::process& process,
+  admin_server(boost::asio::io_context& io, settings::address listen, metrics::process& process,
                std::function<void()> on_quit, std::chrono::milliseconds timeout = limits::admin_timeout);
   // From then on this answers requests for marks, limits::admin_marks_max at a time. REQUIRES: `io` does not run yet; the
   // service is called on its thread, and answers there.
@@ -38,7 +38,7 @@ class admin_server {
   // Listens from here on; answers as soon as `io` runs. The error says which address and why. REQUIRES: called once.
   [[nodiscard]] result<void> start();
 
-  // The port in use, which the kernel chose if the settings say 0. REQUIRES: start() succeeded.
+  // The port in use, which the kernel chose if the settings say 0; 0 for a unix socket. REQUIRES: start() succeeded.
   [[nodiscard]] std::uint16_t port() const;
 
  private:

@@ -27,8 +27,8 @@ using prometheus::MetricType;
 // In the order of the enums in base/metrics.hpp.
 constexpr std::array<std::string_view, metrics::request_classes> class_names{"read", "write", "other"};
 constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
-    "admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused"};
-constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend"};
+    "admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused", "unknown"};
+constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "files"};
 constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
 
 ClientMetric metric_of(const metrics::counter& c) {

@@ -96,6 +96,14 @@ inline constexpr std::size_t http_trailer_bytes_max = 8 * 1024;
 inline constexpr std::size_t pg_pool_waiting_max = 1024;
 // Rows that a statement of an HTTP gate may answer with; what comes on top is dropped, and said to be.
 inline constexpr std::size_t pg_row_bytes_max = 8 * 1024 * 1024;
+// One row, which libpq holds whole: beyond it the connection is given up. What is left of memory, too, once a row, or what
+// was sent, took this much: libpq gives none of it back.
+inline constexpr std::size_t pg_message_bytes_max = 16 * 1024 * 1024;
+inline constexpr std::size_t pg_kept_bytes_max = 1024 * 1024;
+// A reply of Redis to the gate itself (COMMAND is about 250 KB), or to a command of an HTTP gate: of what is larger, or has
+// more values, nothing is kept.
+inline constexpr std::size_t redis_reply_bytes_max = 8 * 1024 * 1024;
+inline constexpr std::ptrdiff_t redis_reply_values_max = 128 * 1024;
 
 // Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
 inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;

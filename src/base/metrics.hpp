@@ -50,6 +50,23 @@ class histogram {
   std::atomic<std::uint64_t> sum_ns_{0};
 };
 
+// When something was seen last.
+class moment {
+ public:
+  void note() { at_.store(since_start(), std::memory_order_relaxed); }
+  [[nodiscard]] bool within(std::chrono::steady_clock::duration ago) const {
+    const auto at = at_.load(std::memory_order_relaxed);
+    return at != never && since_start() - at < ago.count();
+  }
+
+ private:
+  static std::chrono::steady_clock::rep since_start() {
+    return std::chrono::steady_clock::now().time_since_epoch().count();
+  }
+  static constexpr std::chrono::steady_clock::rep never = -1;
+  std::atomic<std::chrono::steady_clock::rep> at_{never};
+};
+
 enum class request_class : std::uint8_t { read, write, other };
 inline constexpr std::size_t request_classes = 3;
 
@@ -62,12 +79,13 @@ enum class check_outcome : std::uint8_t {
   equal,
   jump,
   unavailable,
-  refused
+  refused,
+  unknown  // HTTP: of what was checked nobody knows whether it was applied; a forward was admitted before
 };
-inline constexpr std::size_t check_outcomes = 9;
+inline constexpr std::size_t check_outcomes = 10;
 
-enum class connection_rejection : std::uint8_t { limit, backend };
-inline constexpr std::size_t connection_rejections = 2;
+enum class connection_rejection : std::uint8_t { limit, backend, files };
+inline constexpr std::size_t connection_rejections = 3;
 
 enum class side : std::uint8_t { client, backend };
 inline constexpr std::size_t sides = 2;
@@ -80,6 +98,7 @@ struct gate {
   gauge connections;
   gauge connections_waiting;  // PostgreSQL: their session is over, and they have not asked for anything since
   counter connections_total;
+  moment files_short;  // a client could not be accepted, for want of file descriptors
   std::array<counter, connection_rejections> connections_rejected_total;
   std::array<counter, request_classes> requests_total;  // rejected ones, too
   std::array<counter, check_outcomes> checks_total;     // in monitor mode: what would have been the outcome
@@ -112,6 +131,7 @@ struct process {
   std::vector<std::unique_ptr<gate>> gates;  // fixed before the first thread starts
   gauge draining;                            // 1 from the first SIGTERM on
   std::atomic<bool> ready{false};            // set once every listener is up
+  moment files_short;                        // the admin listener could not accept, for want of file descriptors
 };
 
 }  // namespace fencegate::metrics

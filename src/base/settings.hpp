@@ -21,6 +21,13 @@ struct address {
   friend bool operator==(const address&, const address&) = default;
 };
 
+// "127.0.0.1:6380", "[::1]:6380" or "unix:/path", as a configuration has it.
+[[nodiscard]] inline std::string to_string(const address& a) {
+  if (a.is_unix()) return "unix:" + a.path;
+  const bool is_ipv6 = a.host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + a.host + "]" : a.host) + ":" + std::to_string(a.port);
+}
+
 // A database that holds marks for gates that cannot keep them in their own upstream.
 struct store {
   std::string name;

@@ -166,6 +166,7 @@ int check(const std::string& path, const environment& from, std::ostream& out, s
     print_errors(config.error(), err);
     return exit_bad_configuration;
   }
+  for (const auto& one : config->warnings) err << one << '\n';
   const auto gates = config->redis_gates.size() + config->postgres_gates.size() + config->http_gates.size();
   out << path << ": OK, " << gates << (gates == 1 ? " gate\n" : " gates\n");
   return exit_ok;

@@ -16,7 +16,7 @@ inline constexpr int exit_bad_configuration = 2;  // also for arguments that mak
 // Prints each error on a line of its own.
 void print_errors(const config_errors& errors, std::ostream& err);
 
-// `fencegate check`: "FILE: OK, 2 gates" on `out`, or the errors on `err`.
+// `fencegate check`: "FILE: OK, 2 gates" on `out`, and warnings on `err`; or the errors on `err`.
 [[nodiscard]] int check(const std::string& path, const environment& from, std::ostream& out, std::ostream& err);
 
 // `fencegate healthcheck`: GET `path` ("/livez") from the admin listener at `admin`. Blocks, for `patience` at most, however

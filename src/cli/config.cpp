@@ -188,6 +188,7 @@ config_result read_config(std::string_view text, std::string_view file_name, con
   settings::process out;
   read_document(found, text, out);
   if (!found.empty()) return found.take();
+  out.warnings = found.take_warnings();
   return out;
 }
 

@@ -25,6 +25,10 @@ void report::add(const YAML::Mark& at, std::string message) {
     errors_.push_back({file_, at.line + 1, at.column + 1, std::move(message)});
 }
 
+void report::warn(const YAML::Mark& at, std::string message) {
+  warnings_.push_back(config_error{file_, at.line + 1, at.column + 1, "warning: " + std::move(message)}.to_string());
+}
+
 config_errors report::take() {
   std::stable_sort(errors_.begin(), errors_.end(), [](const config_error& a, const config_error& b) {
     return std::pair(a.line, a.column) < std::pair(b.line, b.column);

@@ -24,15 +24,19 @@ class report {
   report(std::string_view file, const environment& surroundings) : from(surroundings), file_(file) {}
 
   void add(const YAML::Mark& at, std::string message);
+  // Of what is accepted, and may not do what was meant.
+  void warn(const YAML::Mark& at, std::string message);
   [[nodiscard]] bool empty() const { return errors_.empty(); }
   // In the order of the file.
   [[nodiscard]] config_errors take();
+  [[nodiscard]] std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
   const environment& from;
 
  private:
   std::string file_;
   config_errors errors_;
+  std::vector<std::string> warnings_;
 };
 
 class section {
@@ -75,6 +79,7 @@ class section {
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
 
   void complain(std::string_view key, std::string message) { report_.add(mark(key), std::move(message)); }
+  void warn(std::string_view key, std::string message) { report_.warn(mark(key), std::move(message)); }
 
  private:
   void take_entry(const YAML::Node& key, const YAML::Node& value);

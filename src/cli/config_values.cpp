@@ -193,12 +193,6 @@ result<settings::address> parse_address(std::string_view text) {
   return out;
 }
 
-std::string to_string(const settings::address& a) {
-  if (a.is_unix()) return "unix:" + a.path;
-  const bool is_ipv6 = a.host.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + a.host + "]" : a.host) + ":" + std::to_string(a.port);
-}
-
 bool is_host(std::string_view host) {
   constexpr std::size_t dns_name_bytes_max = 253;
   if (host.empty() || host.size() > dns_name_bytes_max) return false;

@@ -36,7 +36,6 @@ using variable_lookup = std::function<std::optional<std::string>(const std::stri
 
 // "127.0.0.1:6380", "[::1]:6380", "localhost:6380", ":6380" (every interface) or "unix:/path".
 [[nodiscard]] result<settings::address> parse_address(std::string_view text);
-[[nodiscard]] std::string to_string(const settings::address& a);
 
 // An IP address or a DNS name; IPv6 without brackets.
 [[nodiscard]] bool is_host(std::string_view host);

@@ -140,6 +140,8 @@ int serve(const settings::process& config) {
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);
 
+  for (const auto& one : config.warnings) log::write(log::level::warn, "configuration", {{"detail", one}});
+
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   for (const auto& one : config.postgres_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));

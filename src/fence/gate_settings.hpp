@@ -169,6 +169,7 @@ struct process {
   std::vector<redis_gate> redis_gates;
   std::vector<postgres_gate> postgres_gates;
   std::vector<http_gate> http_gates;
+  std::vector<std::string> warnings;  // of what may not do what was meant, with its place in the file
 };
 
 }  // namespace fencegate::settings

@@ -48,9 +48,9 @@ class http_protocol final : public protocol {
         http_shard{context, gate_, plan_, figures_, rejections_, upstream_, std::move(asked), poller::of(context)},
         stores_, leads);
   }
-  std::string too_many_clients() const override {
+  std::string turned_away(const std::string& why) const override {
     std::string out;
-    append_refusal(out, 503, "too many connections (connections_max of gate " + gate_.name + ")");
+    append_refusal(out, 503, "too many connections (" + why + ")");
     return out;
   }
 

@@ -46,9 +46,8 @@ class pg_protocol final : public protocol {
         pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_, waiting_},
         leads);
   }
-  std::string too_many_clients() const override {
-    return wire::encode_pg_error(
-        {"FATAL", "53300", "too many connections (connections_max of gate " + gate_.name + ")", {}, {}});
+  std::string turned_away(const std::string& why) const override {
+    return wire::encode_pg_error({"FATAL", "53300", "too many connections (" + why + ")", {}, {}});
   }
 
  private:

@@ -34,8 +34,8 @@ class redis_protocol final : public protocol {
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     return std::make_unique<redis_sessions>(context, state_, rejections_);
   }
-  std::string too_many_clients() const override {
-    return "-ERR max number of clients reached (connections_max of gate " + gate_.name + ")\r\n";
+  std::string turned_away(const std::string& why) const override {
+    return "-ERR max number of clients reached (" + why + ")\r\n";
   }
 
  private:

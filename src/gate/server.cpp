@@ -3,13 +3,11 @@
 #include "base/log.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
-#include <sys/stat.h>
-#include <sys/un.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <unordered_set>
@@ -22,13 +20,9 @@ namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
 constexpr milliseconds tick_interval{500};
-// Out of file descriptors: pause instead of spinning.
+// When accepting fails: pause instead of spinning.
 constexpr milliseconds accept_pause{100};
-
-std::string text_of(const settings::address& a) {
-  if (a.is_unix()) return "unix:" + a.path;
-  return (a.host.find(':') != std::string::npos ? "[" + a.host + "]" : a.host) + ":" + std::to_string(a.port);
-}
+constexpr std::string_view no_files = "no file descriptor is left";
 
 std::string text_of(const stream::endpoint& from) {
   if (from.protocol().family() == AF_UNIX) return "unix";
@@ -40,17 +34,19 @@ std::string text_of(const stream::endpoint& from) {
   return (tcp.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(tcp.port());
 }
 
-// A socket file that nobody listens on was left behind by a process that was killed.
-bool remove_stale_socket(asio::io_context& context, const std::string& path) {
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return true;
-  if (!S_ISSOCK(info.st_mode)) return false;
-  stream::socket probe(context);
-  boost::system::error_code failed;
-  const stream::endpoint target{asio::local::stream_protocol::endpoint(path)};
-  probe.connect(target, failed);
-  if (failed != asio::error::connection_refused) return false;
-  return ::unlink(path.c_str()) == 0;
+// Of file descriptors, the process's or the system's.
+bool is_shortage(const boost::system::error_code& failed) {
+  return failed == boost::system::errc::too_many_files_open ||
+         failed == boost::system::errc::too_many_files_open_in_system;
+}
+
+// The kernel gives the lowest number that is free: as many are in use as a new one says. A client wants a second one for
+// its backend, and the process some for itself.
+bool is_among_the_last(int descriptor) {
+  constexpr rlim_t kept_most = 16, kept_part = 8;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return false;
+  return static_cast<rlim_t>(descriptor) + std::min(kept_most, files.rlim_cur / kept_part) >= files.rlim_cur;
 }
 
 }  // namespace
@@ -86,7 +82,6 @@ server::~server() {
     for (const auto& one : left) one->close();
     s->common->stop();
   }
-  if (place_.listen.is_unix()) ::unlink(place_.listen.path.c_str());
 }
 
 result<void> server::start() {
@@ -102,32 +97,17 @@ result<void> server::start() {
       tick(*raw);
     });
   }
-  log::write(log::level::info, "listening", {{"gate", place_.name}, {"address", text_of(place_.listen)}});
+  log::write(log::level::info, "listening", {{"gate", place_.name}, {"address", to_string(place_.listen)}});
   return {};
 }
 
 result<void> server::listen() {
-  const std::string where = text_of(place_.listen);
-  std::vector<stream::endpoint> endpoints;
+  auto opened = listening_socket::open(place_.listen);
+  if (!opened) return error{"gate " + place_.name + ": " + opened.error().message};
+  listener_.emplace(std::move(*opened));
   boost::system::error_code failed;
-  if (place_.listen.is_unix()) {
-    if (place_.listen.path.size() >= sizeof(sockaddr_un::sun_path))
-      return error{"gate " + place_.name + ": " + where + ": the path is too long for a unix socket"};
-    if (!remove_stale_socket(workers_.context(0), place_.listen.path))
-      return error{"gate " + place_.name + ": " + where + " is in use or is not a socket"};
-    endpoints.emplace_back(asio::local::stream_protocol::endpoint(place_.listen.path));
-  } else {
-    asio::ip::tcp::resolver resolver(workers_.context(0));
-    const auto found = resolver.resolve(place_.listen.host, std::to_string(place_.listen.port),
-                                        asio::ip::tcp::resolver::passive, failed);
-    for (const auto& one : found) endpoints.emplace_back(one.endpoint());
-  }
-  if (!failed && endpoints.empty()) failed = asio::error::host_not_found;
-  if (!failed) acceptor_.open(endpoints[0].protocol(), failed);
-  if (!failed && !place_.listen.is_unix()) acceptor_.set_option(acceptor::reuse_address(true), failed);
-  if (!failed) acceptor_.bind(endpoints[0], failed);
-  if (!failed) acceptor_.listen(acceptor::max_listen_connections, failed);
-  if (failed) return error{"gate " + place_.name + ": cannot listen on " + where + ": " + failed.message()};
+  acceptor_.assign(stream(listener_->family(), 0), listener_->release(), failed);
+  if (failed) return error{"gate " + place_.name + ": " + failed.message()};
   return {};
 }
 
@@ -137,6 +117,7 @@ void server::accept() {
   auto on_accepted = [this, from](const boost::system::error_code& failed, stream::socket socket) {
     if (failed == asio::error::operation_aborted) return;
     if (failed) {
+      if (is_shortage(failed) && turn_one_away()) return accept();
       log::write(log::level::warn, "accept failed", {{"gate", place_.name}, {"detail", failed.message()}});
       accept_pause_.expires_after(accept_pause);
       auto again = [this](const boost::system::error_code& cancelled) {
@@ -152,7 +133,13 @@ void server::accept() {
 }
 
 void server::welcome(stream::socket socket, const stream::endpoint& from) {
-  if (figures_.connections.value() >= static_cast<std::int64_t>(place_.connections_max)) return turn_away(socket);
+  if (figures_.connections.value() >= static_cast<std::int64_t>(place_.connections_max))
+    return turn_away(socket.native_handle(), metrics::connection_rejection::limit,
+                     "connections_max of gate " + place_.name);
+  if (is_among_the_last(socket.native_handle())) {
+    figures_.files_short.note();
+    return turn_away(socket.native_handle(), metrics::connection_rejection::files, std::string(no_files));
+  }
   figures_.connections.add(1);
   figures_.connections_total.add();
   shard& target = *shards_[next_++ % shards_.size()];
@@ -169,13 +156,24 @@ void server::welcome(stream::socket socket, const stream::endpoint& from) {
   asio::post(target.context, std::move(begin));
 }
 
-void server::turn_away(stream::socket& socket) {
-  figures_.rejected(metrics::connection_rejection::limit).add();
-  boost::system::error_code ignored;
-  socket.non_blocking(true, ignored);
-  const std::string why = protocol_->too_many_clients();
-  socket.write_some(asio::buffer(why), ignored);
-  socket.shutdown(stream::socket::shutdown_send, ignored);
+void server::turn_away(int socket, metrics::connection_rejection counted, const std::string& why) {
+  figures_.rejected(counted).add();
+  const std::string words = protocol_->turned_away(why);
+  static_cast<void>(::send(socket, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+  ::shutdown(socket, SHUT_WR);
+}
+
+// False: there is nobody, or not even the spare descriptor could be had.
+bool server::turn_one_away() {
+  figures_.files_short.note();
+  spare_.give_up();
+  const int socket = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (socket >= 0) {
+    turn_away(socket, metrics::connection_rejection::files, std::string(no_files));
+    ::close(socket);
+  }
+  spare_.take();
+  return socket >= 0;
 }
 
 void server::tick(shard& s) {

@@ -2,9 +2,11 @@
 // accepts, counts, ticks, drains and closes; what a connection says is the business of its session.
 #pragma once
 
+#include "base/listening_socket.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "base/settings.hpp"
+#include "base/spare_descriptor.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/session.hpp"
 #include "gate/workers.hpp"
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +44,9 @@ class protocol {
 
   // REQUIRES: before the workers start. `context` lives longer than the shard, and is run by one thread.
   [[nodiscard]] virtual std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) = 0;
-  // What a client is told that comes on top of connections_max, before anything was read from it; short enough for an
-  // empty socket buffer.
-  [[nodiscard]] virtual std::string too_many_clients() const = 0;
+  // What a client is told for which there is no room, before anything was read from it; short enough for an empty socket
+  // buffer. `why`: what is used up.
+  [[nodiscard]] virtual std::string turned_away(const std::string& why) const = 0;
 };
 
 class server {
@@ -75,7 +78,8 @@ class server {
   [[nodiscard]] result<void> listen();
   void accept();
   void welcome(stream::socket socket, const stream::endpoint& from);
-  void turn_away(stream::socket& socket);
+  void turn_away(int socket, metrics::connection_rejection counted, const std::string& why);
+  [[nodiscard]] bool turn_one_away();
   void tick(shard& s);
 
   workers& workers_;
@@ -84,7 +88,9 @@ class server {
   metrics::gate& figures_;
   rejection_log& rejections_;
   std::vector<std::unique_ptr<shard>> shards_;
+  std::optional<listening_socket> listener_;  // for its file; the socket is the acceptor's
   acceptor acceptor_;
+  spare_descriptor spare_;
   boost::asio::steady_timer accept_pause_;
   bool accepting_ = true;  // context 0's thread
   std::size_t next_ = 0;

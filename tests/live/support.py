@@ -444,14 +444,15 @@ class RedisServer(Process):
 class GateProcess(Process):
     """`fencegate serve` (the binary named in $FENCEGATE, or `binary`) with one gate and an admin listener; subclasses say
     which. `gate`: its keys but name, protocol, listen and upstream; those that are None are left out. `process`: further
-    top-level keys. With `unix=True` it listens on a unix socket, whose path is then `address`."""
+    top-level keys. With `unix=True` it listens on a unix socket, whose path is then `address`; with `unix_admin=True` its
+    admin listener does. `files`: its soft and hard limit of file descriptors."""
 
     title = "fencegate"
     name = protocol = None  # of the gate
 
-    def __init__(self, gate, threads=2, process=None, unix=False, binary=None):
+    def __init__(self, gate, threads=2, process=None, unix=False, unix_admin=False, files=None, binary=None):
         super().__init__()
-        self.unix = unix
+        self.unix, self.unix_admin, self.files = unix, unix_admin, files
         self.binary = binary
         self.needs_backend = True  # counts as started when it has reached its backend, too
         self.links = 1  # connections of its own to the backend
@@ -466,13 +467,15 @@ class GateProcess(Process):
         self.port = free_port()
         self.admin_port = free_port()
         self.address = os.path.join(self.folder, self.socket_name()) if self.unix else self.port
+        self.admin_address = os.path.join(self.folder, "admin.sock") if self.unix_admin else self.admin_port
+        self.admin_listen = f"unix:{self.admin_address}" if self.unix_admin else f"{LOOPBACK}:{self.admin_port}"
         gate = {
             "name": self.name,
             "protocol": self.protocol,
             "listen": f"unix:{self.address}" if self.unix else f"{LOOPBACK}:{self.port}",
             "upstream": self.upstream_url(),
         }
-        config = self.process | {"admin": {"listen": f"{LOOPBACK}:{self.admin_port}"}, "gates": [gate | self.gate]}
+        config = self.process | {"admin": {"listen": self.admin_listen}, "gates": [gate | self.gate]}
         with open(os.path.join(self.folder, "fencegate.yaml"), "w") as file:
             json.dump(config, file, indent=1)  # YAML contains JSON
 
@@ -480,7 +483,13 @@ class GateProcess(Process):
         return "gate.sock"
 
     def command(self):
-        return [self.binary, "serve", "-c", os.path.join(self.folder, "fencegate.yaml")]
+        limits = ["prlimit", "--nofile={}:{}".format(*self.files)] if self.files else []
+        return [*limits, self.binary, "serve", "-c", os.path.join(self.folder, "fencegate.yaml")]
+
+    def says(self, *words):
+        """The exit status of a subcommand that asks its admin listener."""
+        command = [self.binary, *words, "--admin", self.admin_listen]
+        return subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode
 
     def start(self, deadline=PATIENCE):
         self._log_before = len(self.log())
@@ -501,7 +510,8 @@ class GateProcess(Process):
 
     def http(self, path, method="GET"):
         """(status, text) of the admin listener."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.admin_port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = connect(self.admin_address)
         try:
             connection.request(method, path)
             answer = connection.getresponse()

@@ -89,11 +89,11 @@ TEST_F(MetricsPage, ShowsEachValueUnderItsOwnLabel) {
                               std::to_string(++n)));
   }
   for (const char* value :
-       {"admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused"}) {
+       {"admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused", "unknown"}) {
     EXPECT_THAT(all, Contains("fencegate_checks_total{gate=\"cache\",outcome=\"" + std::string(value) + "\"} " +
                               std::to_string(++n)));
   }
-  for (const char* value : {"limit", "backend"}) {
+  for (const char* value : {"limit", "backend", "files"}) {
     EXPECT_THAT(all, Contains("fencegate_connections_rejected_total{gate=\"cache\",reason=\"" + std::string(value) +
                               "\"} " + std::to_string(++n)));
   }

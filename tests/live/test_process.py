@@ -1,0 +1,110 @@
+"""The process itself: where its admin listener is, what signals do, what happens when it has no file descriptor left."""
+
+import contextlib
+import os
+import signal
+
+import support
+from support import Gate, LiveTest, RedisServer, Resp, RespError, eventually
+
+
+def listening_inodes():
+    """Of all TCP sockets of this machine that listen."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        with open(f"/proc/net/{name}") as file:
+            found |= {line.split()[9] for line in file.readlines()[1:] if line.split()[3] == "0A"}
+    return found
+
+
+def sockets_of(pid):
+    folder = f"/proc/{pid}/fd"
+    links = []
+    for number in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(os.path.join(folder, number)))
+    return {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+
+
+class AdminOnAUnixSocket(LiveTest):
+    def setUp(self):
+        self.redis = self.start(RedisServer())
+
+    def test_it_listens_there_and_on_no_port(self):
+        gate = self.start(Gate(self.redis, unix=True, unix_admin=True, process={"drain_timeout": "5s"}))
+        self.assertEqual(sockets_of(gate.pid) & listening_inodes(), set())
+        self.assertEqual(gate.http("/livez"), (200, "alive\n"))
+        self.assertIn("fencegate_connections", gate.http("/metrics")[1])
+        self.assertEqual([gate.says("healthcheck"), gate.says("healthcheck", "--ready"), gate.says("wait")], [0, 0, 0])
+        self.assertEqual([gate.says("quit"), gate.wait()], [0, 0])
+        self.assertEqual([os.path.exists(path) for path in (gate.address, gate.admin_address)], [False, False])
+        self.assertEqual([gate.says("healthcheck"), gate.says("quit")], [1, 1])
+
+    def test_what_a_killed_one_left_behind_is_taken_over_and_what_is_in_use_is_not(self):
+        gate = self.start(Gate(self.redis, unix_admin=True))
+        gate.kill()
+        self.assertTrue(os.path.exists(gate.admin_address))
+        gate.start()
+        second = Gate(self.redis, unix_admin=True)
+        second.prepare = lambda: (Gate.prepare(second), self.same_admin(second, gate))
+        with self.assertRaisesRegex(RuntimeError, "admin listener: .*admin.sock: it is in use"):
+            second.__enter__()
+        self.assertEqual(gate.http("/livez")[0], 200)
+
+    @staticmethod
+    def same_admin(gate, other):
+        path = os.path.join(gate.folder, "fencegate.yaml")
+        with open(path) as file:
+            text = file.read()
+        with open(path, "w") as file:
+            file.write(text.replace(gate.admin_listen, other.admin_listen))
+
+
+class Signals(LiveTest):
+    def test_those_that_mean_reload_elsewhere_are_ignored(self):
+        gate = self.start(Gate(self.start(RedisServer())))
+        client = self.start(Resp(gate.address, name="fence:orders=34"))
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(gate.pid, number)
+            self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        self.assertEqual(gate.http("/readyz")[0], 200)
+
+
+class FileDescriptors(LiveTest):
+    def setUp(self):
+        self.redis = self.start(RedisServer())
+
+    def test_the_limit_is_raised_as_far_as_it_goes(self):
+        gate = self.start(Gate(self.redis, files=(64, 300)))
+        self.assertEqual(gate.metrics()["process_max_fds"], 300)
+
+    def test_without_one_clients_are_told_and_so_is_who_asks_for_readiness(self):
+        gate = self.start(Gate(self.redis, files=(64, 64)))
+        clients, told = [], None
+        for _ in range(64):
+            client = self.start(Resp(gate.address, timeout=10))  # else: neither an answer nor an end
+            try:
+                if isinstance(answer := client.call("PING"), RespError):
+                    told = str(answer)
+                    break
+            except ConnectionError:
+                break
+            clients.append(client)
+        self.assertGreater(len(clients), 10)
+        for _ in range(20):  # whoever comes now
+            with Resp(gate.address, timeout=10) as late:
+                told = str(late.reply())
+                self.assertTrue(late.closed(10))
+            self.assertEqual(gate.http("/readyz"), (503, "out of file descriptors\n"))
+            self.assertEqual(gate.http("/livez")[0], 200)
+        self.assertIn("no file descriptor is left", told)
+        self.assertGreater(gate.metric("connections_rejected_total", reason="files"), 10)
+        self.assertEqual(clients[0].call("PING"), b"PONG")
+        for client in clients:
+            client.close()
+        eventually(lambda: gate.http("/readyz")[0] == 200)
+        self.assertEqual(self.start(Resp(gate.address, name="fence:orders=34")).call("SET", "k", "v"), b"OK")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -77,6 +77,14 @@ fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::
   return out;
 }
 
+wire::pg_error stale_error(const fence::claim& of, fence::token mark) {
+  const fence::rejection why{fence::reason::stale, of.resource, of.presented, mark, {}};
+  wire::pg_error e{"ERROR", std::string(fence::terms_of(why.why).sqlstate), fence::describe(why), {}, {}};
+  e.detail = "{\"resource\":\"" + of.resource + "\",\"token\":" + of.presented.to_string() +
+             ",\"mark\":" + mark.to_string() + ",\"applied\":\"no\"}";
+  return e;
+}
+
 std::string particular_of(const wire::pg_error& e) {
   std::string_view text = e.message;
   constexpr std::string_view end = "; not applied";

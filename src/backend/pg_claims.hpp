@@ -20,6 +20,8 @@ namespace fencegate::backend {
 
 // What an error of fencegate.guard, hold, raise_all or spend means: ZF001 … ZF007, anything else is `unavailable`.
 [[nodiscard]] fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::claim>& claims);
+// As one of them would reject it.
+[[nodiscard]] wire::pg_error stale_error(const fence::claim& of, fence::token mark);
 // Of an error with an SQLSTATE of ours: its sentence without what fence::describe() says by itself, and what to do.
 [[nodiscard]] std::string particular_of(const wire::pg_error& e);
 // ZF006 that says: raise it first.

@@ -25,8 +25,10 @@ constexpr seconds sweep_interval{60};
 constexpr milliseconds back_off_min{100}, back_off_max{5'000};
 // A raise that heals a mark may have to end sessions first.
 constexpr milliseconds answer_allowance{10'000};
-// Connections to databases of the clients' choice.
-constexpr std::size_t databases_max = 64;
+// A raise that is in front of another ends within its own time, and what its answer takes.
+constexpr milliseconds line_allowance{2'000};
+// Connections to databases of the clients' choice. The server's own limit comes first, mostly.
+constexpr std::size_t databases_max = 1'000;
 
 // The marks that came back are the proof: each at its token, or it is an error.
 pg_raise_result raised_of(const pg_result& answered, const pg_control::claims& wanted) {
@@ -42,6 +44,25 @@ pg_raise_result raised_of(const pg_result& answered, const pg_control::claims& w
     if (std::from_chars(digits.data(), digits.data() + digits.size(), cut).ec == std::errc()) out.cut += cut;
   }
   return out;
+}
+
+// Behind a pooler, the session may have settings that some client left there. These hold for one transaction, and raise
+// no warning outside of a block, as SET TRANSACTION and SET LOCAL do.
+std::vector<pg_statement> whatever_was_set(pg_statement last) {
+  return {{"SET transaction_isolation = 'read committed'"},
+          {"SET transaction_read_only = off"},
+          {"SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('role', 'none', true)"},
+          std::move(last)};
+}
+
+// As the server would reject it. nullopt: no mark is above its token.
+std::optional<wire::pg_error> stale_of(const pg_control::claims& wanted, const pg_rows& rows) {
+  for (const auto& claim : wanted)
+    for (const auto& row : rows) {
+      const auto mark = row.size() > 1 && row[0] == claim.resource ? token_of(row[1]) : std::nullopt;
+      if (mark && claim.presented < *mark) return stale_error(claim, *mark);
+    }
+  return std::nullopt;
 }
 
 // `done` is called on the thread of `reply_to`.
@@ -73,6 +94,8 @@ void pg_control::stop() {
   for (auto& [name, one] : databases_)
     for (const auto& by : {one.own, one.raising})
       if (by.link != nullptr) by.link->close("the gate is stopping");
+  for (auto& [name, one] : databases_)
+    if (one.raises != nullptr) one.raises->close("the gate is stopping");
 }
 
 mark_memory& pg_control::marks(const std::string& database) {
@@ -104,6 +127,12 @@ pg_control::looked_after* pg_control::at(const std::string& name) {
   if (one.own.link == nullptr) {
     one.name = name;
     one.own = unconnected();
+    auto how = [self = weak_from_this(), name]() -> std::optional<pg_link::parameters> {
+      const auto alive = self.lock();
+      return alive == nullptr ? std::nullopt : alive->how_to_connect(name);
+    };
+    const pg_raises::patience most{gate_.cut_timeout + line_allowance, gate_.cut_timeout + answer_allowance};
+    one.raises = std::make_shared<pg_raises>(context_, most, std::move(how));
   }
   return &one;
 }
@@ -115,20 +144,9 @@ pg_control::connection pg_control::unconnected() {
 // Begins to connect, where it is not and may.
 void pg_control::keep_connected(looked_after& to, connection& by) {
   if (by.link->connected() || by.connecting || clock::now() < by.next_try) return;
-  const auto known = endpoints();
-  if (known.empty() || stopped_) return;
+  const auto how = how_to_connect(to.name);
+  if (!how) return;
   by.connecting = true;
-  std::vector<asio::ip::address> addresses;
-  if (!gate_.upstream.is_unix()) {
-    for (const auto& one : known) {
-      asio::ip::tcp::endpoint tcp;
-      std::copy_n(static_cast<const char*>(static_cast<const void*>(one.data())), one.size(),
-                  static_cast<char*>(static_cast<void*>(tcp.data())));
-      tcp.resize(one.size());
-      addresses.push_back(tcp.address());
-    }
-  }
-  const auto how = parameters_of({gate_.upstream, gate_.control, to.name, gate_.secured}, addresses);
   auto done = [self = shared_from_this(), &to, &by](const result<void>& outcome) {
     by.connecting = false;
     if (outcome) {
@@ -143,7 +161,23 @@ void pg_control::keep_connected(looked_after& to, connection& by) {
     // Where the server has room for one, it is this one.
     if (to.raising.link != nullptr) to.raising.link->close("the other connection comes first");
   };
-  by.link->connect(how, std::move(done));
+  by.link->connect(*how, std::move(done));
+}
+
+std::optional<pg_link::parameters> pg_control::how_to_connect(const std::string& database) const {
+  const auto known = endpoints();
+  if (known.empty() || stopped_) return std::nullopt;
+  std::vector<asio::ip::address> addresses;
+  if (!gate_.upstream.is_unix()) {
+    for (const auto& one : known) {
+      asio::ip::tcp::endpoint tcp;
+      std::copy_n(static_cast<const char*>(static_cast<const void*>(one.data())), one.size(),
+                  static_cast<char*>(static_cast<void*>(tcp.data())));
+      tcp.resize(one.size());
+      addresses.push_back(tcp.address());
+    }
+  }
+  return parameters_of({gate_.upstream, gate_.control, database, gate_.secured}, addresses);
 }
 
 void pg_control::tick() {
@@ -231,20 +265,15 @@ void pg_control::compare_marks(looked_after& one, const lost_marks::seen_marks& 
       if (const auto did = raised_of(raised, wanted); did && !did->rose.empty()) one.lost.is_back(wanted[0].resource);
     };
     // However far it went back: the step was allowed once.
-    one.own.link->transaction(raise_statements(wanted, 0), std::move(on_raised));
+    one.raises->raise(wanted, raise_statements(wanted, 0), nullptr, std::move(on_raised));
   }
 }
 
-// Behind a pooler, the session may have settings that some client left there. These hold for one transaction, and raise
-// no warning outside of a block, as SET TRANSACTION and SET LOCAL do.
 std::vector<pg_statement> pg_control::raise_statements(const claims& wanted, std::int64_t max_step) const {
-  return {{"SET transaction_isolation = 'read committed'"},
-          {"SET transaction_read_only = off"},
-          {"SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('role', 'none', true)"},
-          in_text("SELECT resource, mark, raised, cut FROM fencegate.raise_all($1::pg_catalog.text[], "
-                  "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8)",
-                  {resources_of(wanted), tokens_of(wanted), std::to_string(gate_.cut_timeout.count()),
-                   std::to_string(max_step)})};
+  return whatever_was_set(in_text(
+      "SELECT resource, mark, raised, cut FROM fencegate.raise_all($1::pg_catalog.text[], "
+      "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8)",
+      {resources_of(wanted), tokens_of(wanted), std::to_string(gate_.cut_timeout.count()), std::to_string(max_step)}));
 }
 
 // ── questions of sessions ───────────────────────────────────────────────────────────────────────────────────────────
@@ -299,10 +328,23 @@ void pg_control::look(asio::io_context& reply_to, const std::string& database, c
 }
 
 void pg_control::raise(asio::io_context& reply_to, const std::string& database, const claims& wanted,
-                       raise_callback done) {
+                       pg_raises::has_left left, raise_callback done) {
   auto answer = to_raise(reply_to, wanted, std::move(done));
-  auto begin = [self = shared_from_this(), database, wanted, answer = std::move(answer)] {
-    self->ask(database, self->raise_statements(wanted, self->gate_.policy.max_step), answer);
+  // Marks that are at their tokens already need no raise: a look proves it as well, and waits for nobody. Nor does one that
+  // is higher already need one.
+  auto looked = [self = shared_from_this(), database, wanted, left = std::move(left),
+                 answer = std::move(answer)](const pg_result& rows) {
+    if (!rows || raised_of(rows, wanted)) return answer(rows);
+    if (const auto stale = stale_of(wanted, *rows)) return answer(*stale);
+    auto* one = self->at(database);
+    if (one == nullptr) return answer(wire::pg_error{"ERROR", {}, "the gate is stopping", {}, {}});
+    one->raises->raise(wanted, self->raise_statements(wanted, self->gate_.policy.max_step), left, answer);
+  };
+  auto begin = [self = shared_from_this(), database, wanted, looked = std::move(looked)] {
+    self->ask(database,
+              whatever_was_set(in_text("SELECT resource, mark, false, 0 FROM fencegate.look($1::pg_catalog.text[])",
+                                       {resources_of(wanted)})),
+              looked);
   };
   asio::post(context_, std::move(begin));
 }

@@ -10,6 +10,7 @@
 #include "backend/mark_memory.hpp"
 #include "backend/pg_link.hpp"
 #include "backend/pg_raised.hpp"
+#include "backend/pg_raises.hpp"
 #include "backend/upstream_address.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
@@ -47,8 +48,10 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   // Any thread; the callback runs on the thread of `reply_to`. nullopt: the server cannot be asked.
   void ended(boost::asio::io_context& reply_to, const std::string& database, std::int32_t pid, ended_callback done);
   void look(boost::asio::io_context& reply_to, const std::string& database, const claims& of, look_callback done);
-  // The marks rise to these tokens, all or none, without a session being armed; older sessions end first.
-  void raise(boost::asio::io_context& reply_to, const std::string& database, const claims& wanted, raise_callback done);
+  // The marks rise to these tokens, all or none, without a session being armed; older sessions end first. Waits for other
+  // raises of its own resources only. Is not begun, nor answered, once the client `has_left`.
+  void raise(boost::asio::io_context& reply_to, const std::string& database, const claims& wanted,
+             pg_raises::has_left left, raise_callback done);
   // The same on the other connection, behind nobody, so that a raise that waits for sessions to end keeps nobody from
   // asking why they did. An error without SQLSTATE where it is not free.
   void raise_ahead(boost::asio::io_context& reply_to, const std::string& database, const claims& wanted,
@@ -74,6 +77,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
     std::string name;
     connection own;
     connection raising;  // no link: there was nothing to raise ahead yet
+    std::shared_ptr<pg_raises> raises{};
     clock::time_point next_look{};
     clock::time_point next_sweep{};
     std::size_t unanswered = 0;  // of the last look and its raises, behind which others would wait for theirs
@@ -87,6 +91,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   looked_after* at(const std::string& name);  // nullptr: one more is too many
   [[nodiscard]] connection unconnected();
   void keep_connected(looked_after& to, connection& by);
+  [[nodiscard]] std::optional<pg_link::parameters> how_to_connect(const std::string& database) const;
   void ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done);
   [[nodiscard]] std::vector<pg_statement> raise_statements(const claims& wanted, std::int64_t max_step) const;
   void look_after(looked_after& one);

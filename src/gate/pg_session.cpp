@@ -170,6 +170,7 @@ void pg_session::drain() {
 
 void pg_session::on_close() {
   if (place_ != 0) shard_.waiting->leave(place_);
+  *left_ = true;
   forget_key();
   timer_.cancel();
 }
@@ -188,7 +189,7 @@ void pg_session::look(const std::string& database, const claims_list& claims,
 
 void pg_session::raise(const std::string& database, const claims_list& claims,
                        std::function<void(backend::pg_raise_result)> done) {
-  shard_.control->raise(shard_.context, database, claims, later(std::move(done)));
+  shard_.control->raise(shard_.context, database, claims, left_, later(std::move(done)));
 }
 
 void pg_session::raise_ahead(const std::string& database, const claims_list& claims,

@@ -11,6 +11,7 @@
 
 #include <boost/asio/steady_timer.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -79,6 +80,8 @@ class pg_session final : public relay_session, public pg_host {
   pg_shard& shard_;
   pg_engine engine_;
   boost::asio::steady_timer timer_;
+  const std::shared_ptr<std::atomic<bool>> left_ =
+      std::make_shared<std::atomic<bool>>(false);  // the client, for raises
   link link_ = link::none;
   std::string key_;          // as it stands in shard_.cancels
   std::uint64_t place_ = 0;  // in shard_.waiting

@@ -153,6 +153,16 @@ def waiting_intruder(base):
         behind.outcome()
 
 
+def rule_that_waits(base):
+    """CREATE RULE waits for the end of a transaction that only named the table, and everybody for it."""
+    holder, waiting = base.writer(), base.writer()
+    holder.begin()
+    holder.run("PREPARE x AS INSERT INTO fencegate.marks VALUES ('orders', 1)")
+    waiting.in_background("CREATE RULE r AS ON INSERT TO fencegate.marks DO NOTHING")
+    eventually(lambda: base.waits_for(waiting.pid) == "Lock")
+    return isinstance(base.writer("bob").run("SELECT fencegate.arm_all('{orders}', '{34}', 1000)"), Rejected)
+
+
 def guard_against_sessions_in_turns(base):
     with InTurns(base):
         return isinstance(base.writer("bob").run("SELECT fencegate.guard('{orders}', '{33}')"), Rejected)
@@ -334,6 +344,8 @@ TABLE = {
         waiting_intruder, {"cut_ms": 8000}),
     "guard: ending who takes the key and is no raise": (
         within("lock_shared", INTRUDERS), guard_against_sessions_in_turns, {"cut_ms": 2500}),
+    "ending who shuts the tables and has no right to": (
+        within("clear_way", "intruded := fencegate.end_sessions(fencegate.table_intruders(), intruded);"), rule_that_waits, {}),
     "ending others of the role": (
         within("lock_exclusive", INTRUDERS, INTRUDERS.replace("k, intruded", "k, false")), bystander_of_an_intruder,
         {"cut_ms": 1000}),

@@ -78,20 +78,20 @@ BEGIN
   RETURN fencegate.without_raise(again);
 END $$;
 
--- Ends them, and says whether there were any. `roles`: and all other sessions of their roles in this database that show no
--- raise. A role could end those itself, and one of them may be about to take the key as soon as it is free.
-CREATE OR REPLACE FUNCTION fencegate.end_intruders(key bigint, roles boolean) RETURNS boolean
+-- Ends these sessions, and says whether there were any. `roles`: and all other sessions of their roles in this database that
+-- show no raise. A role could end those itself, and one of them may be about to take their place.
+CREATE OR REPLACE FUNCTION fencegate.end_sessions(pids integer[], roles boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE found constant integer[] := fencegate.intruders(key); p integer; ends integer[] := found;
+DECLARE p integer; ends integer[] := pids;
 BEGIN
-  IF found = '{}' THEN RETURN false; END IF;
+  IF pids = '{}' THEN RETURN false; END IF;
   PERFORM pg_stat_clear_snapshot();
   IF roles THEN
-    ends := found || fencegate.without_raise(ARRAY(
+    ends := pids || fencegate.without_raise(ARRAY(
       SELECT a.pid FROM pg_stat_get_activity(NULL) a
-       WHERE a.pid <> pg_backend_pid() AND a.pid <> ALL (found)
+       WHERE a.pid <> pg_backend_pid() AND a.pid <> ALL (pids)
          AND a.datid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-         AND a.usesysid IN (SELECT b.usesysid FROM pg_stat_get_activity(NULL) b WHERE b.pid = ANY (found))));
+         AND a.usesysid IN (SELECT b.usesysid FROM pg_stat_get_activity(NULL) b WHERE b.pid = ANY (pids))));
   END IF;
   FOREACH p IN ARRAY ends LOOP
     BEGIN
@@ -100,6 +100,54 @@ BEGIN
     END;
   END LOOP;
   RETURN true;
+END $$;
+
+CREATE OR REPLACE FUNCTION fencegate.end_intruders(key bigint, roles boolean) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT fencegate.end_sessions(fencegate.intruders(key), roles)
+$$;
+
+-- Who has or awaits a lock on one of our tables that shuts raises out, and has no right to it: CREATE RULE, CREATE TRIGGER,
+-- REFERENCES and ATTACH PARTITION wait for such a lock before they ask for rights, and whoever may read a table can make
+-- them wait for ever.
+CREATE OR REPLACE FUNCTION fencegate.table_intruders() RETURNS integer[]
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT pg_stat_clear_snapshot();
+  SELECT coalesce(array_agg(DISTINCT l.pid), '{}') FROM pg_locks l JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid
+    JOIN pg_roles u ON u.oid = a.usesysid
+   WHERE l.locktype = 'relation' AND l.pid <> pg_backend_pid()
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+     AND l.relation IN ('fencegate.marks'::regclass, 'fencegate.sessions'::regclass, 'fencegate.settings'::regclass)
+     AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+     AND NOT u.rolsuper AND NOT pg_has_role(u.oid, 'fencegate_owner', 'MEMBER')
+$$;
+
+-- Before anything else of ours is locked or read; also every two seconds, by a gate's look.
+CREATE OR REPLACE FUNCTION fencegate.clear_way(wait_ms integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  lock_timeout_before constant text := current_setting('lock_timeout');
+  deadline constant timestamptz := clock_timestamp() + greatest(wait_ms, 1) * interval '1 ms';
+  patience integer := 200; intruded boolean := false;
+BEGIN
+  BEGIN
+    LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings IN ROW EXCLUSIVE MODE NOWAIT;
+    RETURN;
+  EXCEPTION WHEN lock_not_available THEN NULL;
+  END;
+  LOOP
+    BEGIN
+      PERFORM set_config('lock_timeout', fencegate.ms_until(deadline, patience), true);
+      LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings IN ROW EXCLUSIVE MODE;
+      PERFORM set_config('lock_timeout', lock_timeout_before, true);
+      RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+      IF clock_timestamp() >= deadline THEN
+        PERFORM fencegate.unavailable(NULL, NULL, NULL, 'its tables are locked from outside', 'See pg_locks.'); END IF;
+      intruded := fencegate.end_sessions(fencegate.table_intruders(), intruded);
+      patience := CASE WHEN intruded THEN 20 ELSE 200 END;
+    END;
+  END LOOP;
 END $$;
 
 -- Shared, for as long as the transaction lives. Never jumps the queue: a raise that waits goes first.
@@ -296,6 +344,7 @@ BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
   PERFORM fencegate.check_transaction();
   started := fencegate.check_session(registers);
+  PERFORM fencegate.clear_way(coalesce($3, 5000));
   SELECT clock_timestamp() + least(greatest(coalesce($6, 0), 0), s.grace_ms) * interval '1 ms',
          least(greatest(coalesce($3, s.cut_ms), 1), s.cut_ms) * interval '1 ms',
          least(CASE WHEN $4 > 0 THEN $4 END, CASE WHEN s.max_step > 0 THEN s.max_step END)

@@ -28,6 +28,7 @@ CREATE OR REPLACE FUNCTION fencegate.arm_all(resources text[], tokens bigint[], 
 RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM fencegate.clear_way(coalesce($3, 5000));
   IF cardinality(resources) = 1 AND cardinality(tokens) = 1 AND array_lower(resources, 1) = 1 THEN
     mark := fencegate.arm_equal(resources[1], tokens[1]);
     IF mark IS NOT NULL THEN
@@ -237,6 +238,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM fencegate.malformed(NULL, NULL, 'this needs READ COMMITTED'); END IF;
+  PERFORM fencegate.clear_way(5000);
   FOR resource, token IN SELECT s.resource, s.token FROM fencegate.sessions s WHERE s.pid = $1 LOOP
     raising := EXISTS (SELECT FROM fencegate.locks_of(fencegate.lock_key(resource)) l WHERE l.mode = 'ExclusiveLock');
     mark := (SELECT x.mark FROM fencegate.marks x WHERE x.resource = ended.resource);
@@ -258,9 +260,11 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION fencegate.look(resources text[]) RETURNS TABLE (resource text, mark bigint)
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT x.resource, x.mark FROM fencegate.marks x WHERE x.resource = ANY ($1)
-$$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.clear_way(5000);
+  RETURN QUERY SELECT x.resource, x.mark FROM fencegate.marks x WHERE x.resource = ANY ($1);
+END $$;
 
 -- `sessions`: those that are alive.
 CREATE OR REPLACE FUNCTION fencegate.list()

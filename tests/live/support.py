@@ -467,8 +467,6 @@ class GateProcess(Process):
         self.port = free_port()
         self.admin_port = free_port()
         self.address = os.path.join(self.folder, self.socket_name()) if self.unix else self.port
-        self.admin_address = os.path.join(self.folder, "admin.sock") if self.unix_admin else self.admin_port
-        self.admin_listen = f"unix:{self.admin_address}" if self.unix_admin else f"{LOOPBACK}:{self.admin_port}"
         gate = {
             "name": self.name,
             "protocol": self.protocol,
@@ -478,6 +476,14 @@ class GateProcess(Process):
         config = self.process | {"admin": {"listen": self.admin_listen}, "gates": [gate | self.gate]}
         with open(os.path.join(self.folder, "fencegate.yaml"), "w") as file:
             json.dump(config, file, indent=1)  # YAML contains JSON
+
+    @property
+    def admin_address(self):
+        return os.path.join(self.folder, "admin.sock") if self.unix_admin else self.admin_port
+
+    @property
+    def admin_listen(self):
+        return f"unix:{self.admin_address}" if self.unix_admin else f"{LOOPBACK}:{self.admin_port}"
 
     def socket_name(self):
         return "gate.sock"

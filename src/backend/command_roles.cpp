@@ -332,6 +332,16 @@ bool stays_with_connection(std::string_view lower_name) {
   return others.contains(lower_name);
 }
 
+bool never_in_script(std::string_view lower_name) {
+  // Those that block, and other scripts; of what the table has, all but what a batch may have.
+  static const std::unordered_set<std::string_view> others{
+      "blpop",      "brpop", "blmove",  "brpoplpush", "blmpop",     "bzpopmin", "bzpopmax", "bzmpop",       "xread",
+      "xreadgroup", "eval",  "eval_ro", "evalsha",    "evalsha_ro", "fcall",    "fcall_ro", "function|load"};
+  if (others.contains(lower_name)) return true;
+  const auto role = role_by_name(lower_name);
+  return role && *role != read && *role != write;
+}
+
 std::vector<std::string_view> refused_commands() {
   std::vector<std::string_view> out;
   for (const auto& [name, role] : roles)

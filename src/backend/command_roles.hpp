@@ -25,6 +25,9 @@ namespace fencegate::backend {
 // Leaves something with its connection that the gate cannot give to another one, or asks for what only this one knows.
 [[nodiscard]] bool stays_with_connection(std::string_view lower_name);
 
+// No script can run it, and so no route of an HTTP gate, whatever a server says of it. "object|encoding" for a subcommand.
+[[nodiscard]] bool never_in_script(std::string_view lower_name);
+
 // SYNC and PSYNC: what they are answered with is no reply. Refused even where an operator would allow it.
 [[nodiscard]] bool is_replication(std::string_view lower_name);
 inline constexpr std::string_view replication_refused =

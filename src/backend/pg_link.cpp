@@ -1,12 +1,16 @@
 #include "backend/pg_link.hpp"
 
 #include "backend/libpq.hpp"
+#include "backend/taken_bytes.hpp"
+#include "base/limits.hpp"
 
 #include <boost/asio/post.hpp>
+#include <sys/ioctl.h>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <limits>
@@ -94,6 +98,9 @@ pg_link::~pg_link() {
 void pg_link::connect(const parameters& how, std::function<void(const result<void>&)> done) {
   ++era_;
   on_connected_ = std::move(done);
+  grew_ = false;
+  unparsed_ = 0;
+  parsed_ = 0;
   if (const auto& loaded = load_libpq(); !loaded) return close(loaded.error().message);
   std::vector<const char*> keywords, values;
   for (const auto& [keyword, value] : how) {
@@ -201,6 +208,7 @@ bool pg_link::send(const pg_statement& one) {
   for (const auto& parameter : one.parameters) {
     values.push_back(parameter.value ? parameter.value->c_str() : nullptr);
     lengths.push_back(parameter.value ? static_cast<int>(parameter.value->size()) : 0);
+    grew_ = grew_ || (parameter.value && parameter.value->size() > limits::pg_kept_bytes_max);
     formats.push_back(parameter.binary ? 1 : 0);
   }
   return pq().PQsendQueryParams(connection_, one.sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
@@ -220,10 +228,36 @@ void pg_link::read_on() {
   watch(descriptor::wait_read, &pg_link::receive);
 }
 
+// False: the connection was closed. libpq holds a message whole, however large, and gives back no memory.
+bool pg_link::consume() {
+  const auto waiting = [this] {
+    int bytes = 0;
+    return ::ioctl(pq().PQsocket(connection_), FIONREAD, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
+  };
+  const auto before = waiting();
+  if (pq().PQconsumeInput(connection_) != 1) {
+    close(first_line(pq().PQerrorMessage(connection_)));
+    return false;
+  }
+  const auto taken = taken_bytes(pq().PQsocket(connection_));
+  if (pq().PQisBusy(connection_) == 0) {
+    unparsed_ = 0;
+    parsed_ = taken.value_or(0);
+    return true;
+  }
+  // Of a unix socket it is no more than seen that there is less in it than before.
+  unparsed_ = taken ? static_cast<std::size_t>(*taken - std::min(*taken, parsed_))
+                    : unparsed_ + (before - std::min(before, waiting()));
+  grew_ = grew_ || unparsed_ > limits::pg_kept_bytes_max;
+  if (unparsed_ <= limits::pg_message_bytes_max) return true;
+  close("a row is larger than " + std::to_string(limits::pg_message_bytes_max) + " bytes");
+  return false;
+}
+
 void pg_link::receive() {
   reading_ = false;
   if (doubt_) doubt_->store(true);
-  if (pq().PQconsumeInput(connection_) != 1) return close(first_line(pq().PQerrorMessage(connection_)));
+  if (!consume()) return;
   bool had_nothing = false;
   while (pq().PQisBusy(connection_) == 0 && sent_) {
     PGresult* one = pq().PQgetResult(connection_);
@@ -292,19 +326,17 @@ void pg_link::add_rows(const PGresult* from) {
   for (int row = 0; row < pq().PQntuples(from); ++row) {
     std::vector<std::optional<std::string>> columns;
     std::size_t bytes = 0;
-    for (int column = 0; column < pq().PQnfields(from); ++column) {
-      bytes += sizeof(std::string);
-      if (pq().PQgetisnull(from, row, column) != 0) {
-        columns.emplace_back(std::nullopt);
-        continue;
-      }
-      const auto length = static_cast<std::size_t>(pq().PQgetlength(from, row, column));
-      bytes += length;
-      columns.emplace_back(std::string(pq().PQgetvalue(from, row, column), length));
-    }
+    const auto length_of = [&](int column) { return static_cast<std::size_t>(pq().PQgetlength(from, row, column)); };
+    for (int column = 0; column < pq().PQnfields(from); ++column) bytes += sizeof(std::string) + length_of(column);
     table_.cut_off = table_.cut_off || bytes > left;
     if (table_.cut_off) return;
     left -= bytes;
+    for (int column = 0; column < pq().PQnfields(from); ++column) {
+      if (pq().PQgetisnull(from, row, column) != 0)
+        columns.emplace_back(std::nullopt);
+      else
+        columns.emplace_back(std::string(pq().PQgetvalue(from, row, column), length_of(column)));
+    }
     table_.rows.push_back(std::move(columns));
   }
 }

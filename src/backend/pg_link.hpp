@@ -101,6 +101,8 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   void on_closed(std::function<void(const std::string& why)> tell) { tell_closed_ = std::move(tell); }
   // -1: none.
   [[nodiscard]] int socket() const;
+  // libpq's buffers have grown, which it keeps until the connection ends.
+  [[nodiscard]] bool grew() const { return grew_; }
   // Is true while bytes are read from the socket whose meaning is not known yet; nullptr: nobody asks.
   void doubts(std::shared_ptr<std::atomic<bool>> reading) { doubt_ = std::move(reading); }
 
@@ -120,6 +122,7 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   bool send(const pg_statement& one);
   void flush();
   void receive();
+  [[nodiscard]] bool consume();
   [[nodiscard]] bool holds_more() const;
   void take(const ::pg_result* one);
   void add_rows(const ::pg_result* from);
@@ -135,9 +138,12 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   pg_conn* connection_ = nullptr;
   bool connected_ = false;
   bool reading_ = false;
-  bool sent_ = false;      // what is in front of the line
-  std::uint64_t era_ = 0;  // counts connections: callbacks of an older one are void
-  std::string farewell_;   // what the server said before it ended an idle session
+  bool sent_ = false;  // what is in front of the line
+  bool grew_ = false;
+  std::size_t unparsed_ = 0;  // about: bytes that came of a message that is not whole
+  std::uint64_t parsed_ = 0;  // taken_bytes(), when there was none
+  std::uint64_t era_ = 0;     // counts connections: callbacks of an older one are void
+  std::string farewell_;      // what the server said before it ended an idle session
   std::shared_ptr<std::atomic<bool>> doubt_;
   std::function<void(const result<void>&)> on_connected_;
   std::function<void(const std::string&)> tell_closed_;

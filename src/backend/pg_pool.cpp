@@ -55,6 +55,7 @@ void pg_pool::give_back(const lent& one) {
   if (known == nullptr) return;
   known->busy = false;
   known->tell_lost = nullptr;
+  if (one->grew()) return one->close("its memory is wanted back");  // and another one is opened
   dispatch();
 }
 

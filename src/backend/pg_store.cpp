@@ -15,6 +15,8 @@ namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
 constexpr milliseconds watch_interval{2'000};
+// For each of its questions.
+constexpr milliseconds watch_patience{4'000};
 
 }  // namespace
 
@@ -111,7 +113,7 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
       done(std::move(found));
     };
     link->pipeline({in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {array_of(resources)})},
-                   time_left(deadline) + allowance, any_rows, std::move(on_answer));
+                   budget_until(deadline).link, any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
 }
@@ -131,9 +133,10 @@ void pg_store::seal_now(clock::time_point deadline, const presented_claims& want
       if (out) self->figures_.check_duration_seconds.observe(clock::now() - began);
       done(std::move(out));
     };
-    const auto cut = std::max(time_left(deadline) - self->grace_, cut_least);
+    const auto left = budget_until(deadline);
+    const auto cut = std::max(left.server - self->grace_, cut_least);
     link->pipeline({in_text(begin_transaction, {}), raise_statement(wanted, cut, self->grace_), in_text("COMMIT", {})},
-                   self->grace_ + cut + allowance, any_rows, std::move(on_answer));
+                   std::max(left.link, self->grace_ + 2 * cut_least), any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
 }
@@ -179,7 +182,7 @@ void pg_store::look_at_marks() {
     self->note_problem(found ? "" : found.error().detail);
     if (found) self->compare(seen, *found);
   };
-  look_now(clock::now() + watch_interval, names, std::move(on_found));
+  look_now(clock::now() + watch_patience, names, std::move(on_found));
 }
 
 void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found) {
@@ -194,7 +197,7 @@ void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<loo
       --self->unanswered_;
       if (sealed) self->lost_.is_back(resource);
     };
-    seal_now(clock::now() + watch_interval, {{loss.to}, 0, false}, std::move(on_sealed));
+    seal_now(clock::now() + watch_patience, {{loss.to}, 0, false}, std::move(on_sealed));
   }
 }
 

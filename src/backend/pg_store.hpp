@@ -61,8 +61,10 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void look(store_caller from, std::vector<std::string> resources, look_callback done);
   // Raises the marks to their tokens, all or none; those that are spent, only where each is above its mark.
   void seal(store_caller from, presented_claims wanted, seal_callback done);
-  // Raises them where it has to, and holds them there. `on_cut`: the session has ended before it was released.
-  void hold(store_caller from, presented_claims wanted, std::function<void()> on_cut, hold_callback done);
+  // Raises them where it has to, and holds them there. `on_cut`: the session has ended before it was released; at once
+  // with nullopt, then with what is known of why: `stale`, or that nobody knows.
+  using cut_callback = std::function<void(const std::optional<fence::rejection>& why)>;
+  void hold(store_caller from, presented_claims wanted, cut_callback on_cut, hold_callback done);
   // Runs one statement behind its check; raises the marks first where it has to. The statement has to leave the session
   // as it was, for others use it too (unfit_statement refuses what obviously does not). Where tokens are spent, the raise is
   // in the same transaction: one that was used has been used by what was applied.

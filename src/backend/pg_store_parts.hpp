@@ -19,8 +19,6 @@ namespace fencegate::backend {
 inline constexpr const char* begin_reading = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 inline constexpr const char* begin_transaction = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 inline constexpr std::size_t any_rows = std::numeric_limits<std::size_t>::max();
-// What a server that keeps its own time limits may be late.
-inline constexpr std::chrono::milliseconds allowance{2'000};
 // SQLSTATEs with which the server ends a session; the transaction was rolled back then.
 inline constexpr std::string_view admin_shutdown = "57P01", idle_in_transaction = "25P03";
 // A raise gets at least this, behind its grace, to end what holds the mark.
@@ -30,6 +28,18 @@ inline constexpr std::chrono::milliseconds cut_least{500};
 [[nodiscard]] inline std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return std::max(left, std::chrono::milliseconds(1));
+}
+
+// What is left of a request's time. A server that keeps its own limit says what became of it, so that limit is a little
+// in front of the request's; a connection that says nothing is given up with the request.
+struct time_budget {
+  std::chrono::milliseconds server, link;
+};
+[[nodiscard]] inline time_budget budget_until(std::chrono::steady_clock::time_point deadline) {
+  constexpr std::chrono::milliseconds ahead_most{500}, link_least{500};
+  const auto left = time_left(deadline);
+  const auto server = std::max(left - std::min(left / 8, ahead_most), std::chrono::milliseconds(1));
+  return {server, std::max(left, link_least)};
 }
 
 // Raises the marks of all claims to their tokens, or none; each must be lower before where the tokens are spent.

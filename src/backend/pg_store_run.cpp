@@ -120,7 +120,7 @@ struct pg_store::attempt {
   store_caller from;
   presented_claims wanted;
   int tries = 0;
-  std::function<void()> on_cut;  // of hold
+  cut_callback on_cut;  // of hold
   hold_callback held;
   pg_statement statement;  // of run
   run_callback ran;
@@ -160,7 +160,7 @@ void pg_store::raise_then(const std::shared_ptr<attempt>& a, step again) {
 
 // ── holding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void pg_store::hold(store_caller from, presented_claims wanted, std::function<void()> on_cut, hold_callback done) {
+void pg_store::hold(store_caller from, presented_claims wanted, cut_callback on_cut, hold_callback done) {
   if (auto why = known_rejected(marks_, wanted)) return answer(from, done, store_result<held_marks>(*why));
   auto a = std::make_shared<attempt>(
       attempt{std::move(from), std::move(wanted), 0, std::move(on_cut), std::move(done), {}, {}});
@@ -170,10 +170,10 @@ void pg_store::hold(store_caller from, presented_claims wanted, std::function<vo
 void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
   ++a->tries;
   auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
-    const auto wait = time_left(a->from.deadline);
+    const auto left = budget_until(a->from.deadline);
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_hold(a, link, outcome); };
     a->sent = clock::now();
-    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + allowance, any_rows,
+    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, left.server)}, left.link, any_rows,
                    std::move(on_answer));
   };
   ask(pg_pool::work::lengthy, a->from.deadline, std::move(begin),
@@ -202,10 +202,14 @@ void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent
     *state->in_doubt = true;
     if (state->released) return;
     self->figures_.sessions_cut_total.add();
-    auto tell = [a, state] {
-      if (const auto alive = a->from.session.lock(); alive && !state->released && a->on_cut) a->on_cut();
+    const auto tell = [state, on_cut = a->on_cut](const std::optional<fence::rejection>& why) {
+      if (!state->released && on_cut) on_cut(why);
     };
-    asio::post(a->from.thread, std::move(tell));
+    answer(a->from, tell, std::optional<fence::rejection>());
+    auto asked = std::make_shared<attempt>(attempt{a->from, a->wanted});
+    asked->from.deadline = clock::now();
+    asked->held = [tell](const store_result<held_marks>& why) { tell(why.error()); };
+    self->explain(asked, unavailable("the hold was ended"));
   };
   pool_->on_lost(link, std::move(lost));
   auto let_go = [self = shared_from_this(), link] {
@@ -245,10 +249,11 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
   if (clock::now() < blocks_until_) a->shape = &in_block;
   const bool spends = a->wanted.spends && !a->wanted.claims.empty();
   auto begin = [self = shared_from_this(), a, spends](const pg_pool::lent& link) {
-    // The server ends what takes too long: then it is known that nothing was applied. Each of the two that may take long
-    // has a time of its own; in that of a raise, those who hold the mark are waited for, then ended.
-    const auto most =
-        std::max(time_left(a->from.deadline), spends ? self->grace_ + cut_least : std::chrono::milliseconds(1));
+    // The server ends what takes too long: then it is known that nothing was applied. In the time of a raise, those who
+    // hold the mark are waited for, then ended.
+    const auto left = budget_until(a->from.deadline);
+    const auto raise_least = spends ? self->grace_ + cut_least : std::chrono::milliseconds(0);
+    const auto most = std::max(left.server, raise_least);
     std::vector<pg_statement> steps;
     steps.reserve(a->shape->steps);
     if (a->shape == &up_to_sync) {
@@ -263,7 +268,7 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     if (a->shape == &in_block) steps.push_back(in_text("COMMIT", {}));
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_run(a, link, outcome); };
     a->sent = clock::now();
-    link->pipeline(std::move(steps), (spends ? 2 * most : most) + allowance, limits::pg_row_bytes_max,
+    link->pipeline(std::move(steps), std::max(left.link, raise_least + cut_least), limits::pg_row_bytes_max,
                    std::move(on_answer));
   };
   ask(spends ? pg_pool::work::raising : pg_pool::work::lengthy, a->from.deadline, std::move(begin),
@@ -326,7 +331,7 @@ void pg_store::explain(const std::shared_ptr<attempt>& a, const fence::rejection
       const auto why = self->noted(rejection_of(outcome.steps.back().error(), a->wanted.claims));
       give_up(a, why.why == fence::reason::stale ? why : otherwise);
     };
-    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + allowance, any_rows,
+    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + cut_least, any_rows,
                    std::move(on_answer));
   };
   ask(pg_pool::work::brief, clock::now() + wait, std::move(ask_for_it),

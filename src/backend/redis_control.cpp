@@ -28,8 +28,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds tick_interval{250};
 constexpr milliseconds inspection_interval{2'000};
 constexpr milliseconds back_off_min{50}, back_off_max{2'000};
-// A reply of the server to the gate itself (COMMAND is about 250 KB).
-constexpr std::size_t reply_bytes_max = 16 * 1024 * 1024;
 
 std::string info_field(std::string_view info, std::string_view name) {
   std::size_t at = 0;
@@ -129,14 +127,18 @@ void redis_control::lose(const std::string& why) {
   boost::system::error_code ignored;
   socket_.close(ignored);
   in_ = byte_queue{};
-  out_.clear();
+  scanned_ = 0;
+  dropped_ = false;
+  std::string().swap(out_);
+  out_sent_ = 0;
   ++failures_;
   if (!stopped_) {
     if (was_up || failures_ == 1) state_->event().add("detail", why).write(log::level::warn, "backend lost");
     unfit(problem_);
   }
   auto orphans = std::exchange(pending_, {});
-  for (auto& one : orphans) one.done(nullptr);
+  for (auto& one : orphans)
+    if (one.done) one.done(nullptr);
   answer_rechecks();
   if (stopped_) return;
   const auto wait = std::min(back_off_max, back_off_min * (1 << std::min(failures_ - 1, 6)));
@@ -174,6 +176,7 @@ void redis_control::tick() {
     if (failed || self->stopped_) return;
     const auto now = clock::now();
     if (self->at_work_) self->announce_healing([](const wire::reply_value*) {});
+    self->give_up_waiting(now);
     if (!self->pending_.empty() && self->pending_.front().deadline < now)
       self->lose("no answer within " + std::to_string(self->state_->gate.limits_time.connect.count()) + " ms");
     else if (!self->connected_ && self->connect_deadline_ < now && self->connect_deadline_ != clock::time_point{}) {
@@ -184,72 +187,6 @@ void redis_control::tick() {
     self->tick();
   };
   ticker_.async_wait(on_tick);
-}
-
-void redis_control::send(const std::vector<std::string_view>& arguments, reply_callback done) {
-  if (!connected_) return done(nullptr);
-  wire::append_command(out_, arguments);
-  pending_.push_back({std::move(done), clock::now() + state_->gate.limits_time.connect});
-  if (flushing_) return;
-  flushing_ = true;
-  // What else comes in this turn of the loop goes out in the same write.
-  asio::post(context_, [self = shared_from_this()] {
-    self->flushing_ = false;
-    self->flush();
-  });
-}
-
-void redis_control::flush() {
-  while (!writing_ && !out_.empty()) {
-    boost::system::error_code failed;
-    const std::size_t n = socket_.write_some(asio::buffer(out_), failed);
-    out_.erase(0, n);
-    if (failed == asio::error::would_block) {
-      writing_ = true;
-      auto on_writable = [self = shared_from_this(), mine = connection_](const boost::system::error_code&) {
-        if (mine != self->connection_) return;
-        self->writing_ = false;
-        self->flush();
-      };
-      socket_.async_wait(stream::socket::wait_write, on_writable);
-    } else if (failed) {
-      return;  // the reader sees the same and cleans up
-    }
-  }
-}
-
-void redis_control::wait_readable() {
-  auto on_readable = [self = shared_from_this(), mine = connection_](const boost::system::error_code& failed) {
-    if (mine != self->connection_) return;
-    if (failed) return self->lose(failed.message());
-    self->read_some();
-  };
-  socket_.async_wait(stream::socket::wait_read, on_readable);
-}
-
-void redis_control::read_some() {
-  const std::uint64_t mine = connection_;
-  boost::system::error_code failed;
-  char* room = in_.prepare(64 * 1024);
-  const std::size_t n = socket_.read_some(asio::buffer(room, in_.writable()), failed);
-  if (failed && failed != asio::error::would_block) return lose(failed.message());
-  in_.commit(n);
-  while (!in_.empty()) {
-    auto parsed = wire::parse_value(in_.view());
-    if (parsed.has_error() || pending_.empty() || in_.size() > reply_bytes_max) {
-      state_->figures.protocol_errors(metrics::side::backend).add();
-      return lose("Redis sent what is not an answer");
-    }
-    if (!*parsed) break;
-    const auto& [value, bytes] = **parsed;
-    const reply_callback done = std::move(pending_.front().done);
-    pending_.pop_front();
-    done(&value);
-    if (mine != connection_) return;
-    in_.consume(bytes);
-  }
-  in_.release();
-  wait_readable();
 }
 
 // ── the server's fitness ────────────────────────────────────────────────────────────────────────────────────────────

@@ -66,19 +66,22 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done);
 
   // Runs a command in database 0 where these marks are at these tokens (backend/redis_scripts.hpp: checked_command,
-  // whose errors are told as they come). False: not sent, as there is a problem(), and `done` is not called. nullptr: the
-  // connection was lost with it.
+  // whose errors are told as they come; or reply_too_large). False: not sent, as there is a problem(), and `done` is not
+  // called. nullptr: the connection was lost with it, or `deadline` has passed.
   [[nodiscard]] bool run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
+                                 std::chrono::steady_clock::time_point deadline,
                                  std::function<void(const wire::reply_value*)> done);
 
   // Raises marks to these tokens, all or none, and runs a command behind that unless it is empty
   // (backend/redis_scripts.hpp: raise_marks). The rest as above.
   [[nodiscard]] bool run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
+                                 std::chrono::steady_clock::time_point deadline,
                                  std::function<void(const wire::reply_value*)> done);
 
   // Asks whether these marks are at these tokens on a server that would let them rise, and the epoch is the known one
   // behind that. `true` is proven; false: something else, or it could not be told. The rest as above.
-  [[nodiscard]] bool ask_marks(const std::vector<fence::claim>& claims, std::function<void(std::optional<bool>)> done);
+  [[nodiscard]] bool ask_marks(const std::vector<fence::claim>& claims, std::chrono::steady_clock::time_point deadline,
+                               std::function<void(std::optional<bool>)> done);
 
   // The keys of a command by COMMAND GETKEYS; nullopt when the server could not tell.
   void keys_of(const std::vector<std::string>& arguments,
@@ -88,10 +91,12 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void recheck(std::function<void()> done);
 
  private:
+  using time_point = std::chrono::steady_clock::time_point;
   using reply_callback = std::function<void(const wire::reply_value*)>;  // nullptr: the connection was lost
   struct sent {
-    reply_callback done;
-    std::chrono::steady_clock::time_point deadline;
+    reply_callback done;   // empty: it was told already that there was no answer in time
+    time_point answer_by;  // until then whoever asked waits
+    time_point deadline;   // until then the connection is taken to be alive
   };
   struct attempt;
   struct comparison;
@@ -124,10 +129,13 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   void lose(const std::string& why);
   void tick();
 
-  void send(const std::vector<std::string_view>& arguments, reply_callback done);
+  void send(const std::vector<std::string_view>& arguments, reply_callback done,
+            time_point answer_by = time_point::max());
   void flush();
   void wait_readable();
   void read_some();
+  [[nodiscard]] bool take_reply();
+  void give_up_waiting(time_point now);
 
   void try_raise(const std::shared_ptr<attempt>& a);
   void on_raise_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
@@ -143,7 +151,11 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   boost::asio::steady_timer retry_;
 
   byte_queue in_;
+  wire::value_scanner scanner_;  // of the reply that is coming
+  std::size_t scanned_ = 0;      // of it, in in_
+  bool dropped_ = false;         // it is too large, and what came of it so far is gone
   std::string out_;
+  std::size_t out_sent_ = 0;
   bool writing_ = false;   // waits for the socket
   bool flushing_ = false;  // will be sent before the loop waits again
   std::deque<sent> pending_;

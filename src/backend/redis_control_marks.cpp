@@ -191,7 +191,7 @@ void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<v
 }
 
 bool redis_control::run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
-                                std::function<void(const wire::reply_value*)> done) {
+                                time_point deadline, std::function<void(const wire::reply_value*)> done) {
   const auto epoch = state_->look().epoch;
   if (!up_ || epoch.empty()) return false;
   std::vector<std::string> keys, values;
@@ -204,16 +204,16 @@ bool redis_control::run_checked(const std::vector<fence::claim>& claims, const s
   keys.emplace_back(epoch_key);
   values.push_back(epoch);
   const std::string count = std::to_string(keys.size());
-  std::vector<std::string_view> words{"EVAL", checked_command, "0", "2", "0", count};
+  std::vector<std::string_view> words{"EVAL", checked_command, "0", "untyped", "0", count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), values.begin(), values.end());
   words.insert(words.end(), command.begin(), command.end());
-  send(words, std::move(done));
+  send(words, std::move(done), deadline);
   return true;
 }
 
 bool redis_control::run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
-                                std::function<void(const wire::reply_value*)> done) {
+                                time_point deadline, std::function<void(const wire::reply_value*)> done) {
   const auto epoch = state_->look().epoch;
   if (!up_ || epoch.empty()) return false;
   std::vector<std::string> keys, tokens, least, seen;
@@ -233,11 +233,12 @@ bool redis_control::run_raising(const presented_claims& wanted, const std::vecto
   words.insert(words.end(), {epoch, wanted.spends ? "spend" : "raise"});
   for (const auto* part : std::initializer_list<const std::vector<std::string>*>{&tokens, &least, &seen, &command})
     words.insert(words.end(), part->begin(), part->end());
-  send(words, std::move(done));
+  send(words, std::move(done), deadline);
   return true;
 }
 
-bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::function<void(std::optional<bool>)> done) {
+bool redis_control::ask_marks(const std::vector<fence::claim>& claims, time_point deadline,
+                              std::function<void(std::optional<bool>)> done) {
   const auto epoch = state_->look().epoch;
   if (!up_ || epoch.empty()) return false;
   std::vector<std::shared_ptr<mark_cell>> cells;
@@ -246,14 +247,17 @@ bool redis_control::ask_marks(const std::vector<fence::claim>& claims, std::func
   const auto kept = [](const auto& cell) { return cell->kept; };
   const auto all = std::make_shared<bool>(std::all_of(cells.begin(), cells.end(), kept));
   for (std::size_t i = 0; i < claims.size(); ++i)
-    send({"GETEX", cells[i]->key, "PERSIST"},
-         [all, token = claims[i].presented.to_string()](const wire::reply_value* reply) {
-           *all = *all && detail::is_value(reply, token);
-         });
-  send({"GET", epoch_key}, [all, epoch, done = std::move(done)](const wire::reply_value* reply) {
+    send(
+        {"GETEX", cells[i]->key, "PERSIST"},
+        [all, token = claims[i].presented.to_string()](const wire::reply_value* reply) {
+          *all = *all && detail::is_value(reply, token);
+        },
+        deadline);
+  auto on_epoch = [all, epoch, done = std::move(done)](const wire::reply_value* reply) {
     if (reply == nullptr) return done(std::nullopt);
     done(*all && detail::is_value(reply, epoch));
-  });
+  };
+  send({"GET", epoch_key}, std::move(on_epoch), deadline);
   return true;
 }
 

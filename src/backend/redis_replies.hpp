@@ -18,6 +18,9 @@ namespace fencegate::backend::detail {
   return is_error(reply) ? std::string(reply->text) : "an unexpected reply";
 }
 
+// Stands in for a reply of which nothing was kept: it was none of an error.
+inline constexpr std::string_view reply_too_large = "FENCEGATETOOLARGE";
+
 // A key that is there, byte for byte.
 [[nodiscard]] inline bool is_value(const wire::reply_value* reply, std::string_view value) {
   return reply != nullptr && reply->type == '$' && !reply->null && reply->text == value;

@@ -70,7 +70,7 @@ return redis.call('GET', KEYS[1])
 // How to answer: "untyped" converts the command's answer as RESP2 has it, nulls included; "typed" as RESP3 has it, but ends
 // an array at its first null; "streams" makes XREADGROUP's RESP3 map of its RESP2 array. Lua's numbers end at 2^53: a
 // larger integer, of a command that counts, is read again, and is "FENCEGATEINT " and its digits, or none where that could
-// not be done: the command did run. "2" is "untyped" without that.
+// not be done, or of another command: it did run.
 inline constexpr std::string_view checked_command = R"lua(
 if ARGV[2] ~= '0' then redis.call('SELECT', 0) end
 local n = tonumber(ARGV[3])
@@ -82,11 +82,10 @@ if ARGV[1] == 'typed' then redis.setresp(3) end
 local at = 4 + 2 * n
 local r = redis.pcall(unpack(ARGV, at))
 if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' .. r.err) end
-if type(r) == 'number' and (r >= 2^53 or r <= -2^53) and ARGV[1] ~= '2' then
-  local is
-  if string.lower(ARGV[at]) == 'hincrby' then
-    is = redis.pcall('HGET', ARGV[at + 1], ARGV[at + 2])
-  else
+if type(r) == 'number' and (r >= 2^53 or r <= -2^53) then
+  local name, is = string.lower(ARGV[at]), nil
+  if name == 'hincrby' then is = redis.pcall('HGET', ARGV[at + 1], ARGV[at + 2]) end
+  if name == 'incr' or name == 'incrby' or name == 'decr' or name == 'decrby' then
     is = redis.pcall('GET', ARGV[at + 1])
   end
   return redis.error_reply('FENCEGATEINT ' .. (type(is) == 'string' and is or ''))
@@ -113,7 +112,8 @@ end
 // compared as bytes.
 //
 // Answers what the marks were ("" = none), or what the command answered. "FENCEGATEMARK": nothing was raised and nothing
-// ran. "FENCEGATERAN " and an error of the command: nothing was raised either. Any other error is the script's, of a
+// ran. "FENCEGATERAN " and an error of the command: nothing was raised either. "FENCEGATEINT " and its digits, or nothing:
+// the command counted further than Lua's numbers go, which end at 2^53. Any other error is the script's, of a
 // time when it had changed nothing: what Redis refuses (memory, rights to one of the keys, its disk, a type), it refuses
 // of the writes that are tried first, each of which does nothing. DEL is what a mark is put back by that was not there.
 inline constexpr std::string_view raise_marks = R"lua(
@@ -160,6 +160,14 @@ if failed then
     if was[i] == '' then redis.call('DEL', KEYS[i]) else redis.call('SET', KEYS[i], was[i]) end
   end
   return redis.error_reply('FENCEGATERAN ' .. failed)
+end
+if type(r) == 'number' and (r >= 2^53 or r <= -2^53) then
+  local name, is = string.lower(ARGV[command]), nil
+  if name == 'hincrby' then is = redis.pcall('HGET', ARGV[command + 1], ARGV[command + 2]) end
+  if name == 'incr' or name == 'incrby' or name == 'decr' or name == 'decrby' then
+    is = redis.pcall('GET', ARGV[command + 1])
+  end
+  return redis.error_reply('FENCEGATEINT ' .. (type(is) == 'string' and is or ''))
 end
 return r
 )lua";

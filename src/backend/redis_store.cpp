@@ -1,8 +1,11 @@
 #include "backend/redis_store.hpp"
 
 #include "backend/command_table.hpp"
+#include "backend/redis_replies.hpp"
+#include "base/limits.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 namespace fencegate::backend {
@@ -16,6 +19,8 @@ constexpr int attempts_max = 4;
 
 // What the scripts answer when a mark is not what it has to be, and in front of an error of the command itself.
 constexpr std::string_view mark_moved = "FENCEGATEMARK ", command_failed = "FENCEGATERAN ";
+// And in place of an integer that is beyond Lua's numbers; behind it are its digits, or nothing.
+constexpr std::string_view counted_far = "FENCEGATEINT ";
 
 settings::redis_gate as_gate(const std::string& gate, const settings::mark_store& store) {
   settings::redis_gate out;
@@ -26,9 +31,23 @@ settings::redis_gate as_gate(const std::string& gate, const settings::mark_store
   return out;
 }
 
-redis_reply owned(const wire::reply_value& from) {
+// A double has other integers for it, too.
+bool is_inexact(const wire::reply_value& reply) {
+  constexpr std::int64_t first = std::int64_t{1} << 53;
+  std::int64_t value = 0;
+  const auto [end, failed] = std::from_chars(reply.text.data(), reply.text.data() + reply.text.size(), value);
+  return reply.type == ':' && (failed != std::errc{} || value >= first || value <= -first);
+}
+
+redis_reply nil() { return {'_', {}, true, {}}; }
+
+redis_reply owned(const wire::reply_value& from, command_outcome::lack& lacks) {
+  if (is_inexact(from)) {
+    lacks = command_outcome::lack::digits;
+    return nil();
+  }
   redis_reply out{from.type, std::string(from.text), from.null, {}};
-  for (const auto& one : from.elements) out.elements.push_back(owned(one));
+  for (const auto& one : from.elements) out.elements.push_back(owned(one, lacks));
   return out;
 }
 
@@ -67,7 +86,10 @@ struct redis_store::attempt {
   clock::time_point sent{};
 
   [[nodiscard]] bool only_raises() const { return command.empty(); }
-  void reject(fence::rejection why) const { done({command_outcome::kind::rejected, {}, std::move(why), {}}); }
+  void reject(fence::rejection why) const { done({.what = command_outcome::kind::rejected, .why = std::move(why)}); }
+  void unknown(std::string detail) const {
+    done({.what = command_outcome::kind::unknown, .detail = std::move(detail)});
+  }
 };
 
 redis_store::redis_store(const std::vector<asio::io_context*>& threads, const std::string& gate,
@@ -148,10 +170,11 @@ void redis_store::run(const store_caller& from, presented_claims wanted, std::ve
                       run_callback done) {
   using kind = command_outcome::kind;
   if (auto why = known_rejected(state_->marks, wanted))
-    return answer(from, done, command_outcome{kind::rejected, {}, *why, {}});
-  if (command.empty())
-    return answer(from, done,
-                  command_outcome{kind::rejected, {}, {fence::reason::refused, {}, {}, {}, "there is no command"}, {}});
+    return answer(from, done, command_outcome{.what = kind::rejected, .why = *why});
+  if (command.empty()) {
+    const fence::rejection none{fence::reason::refused, {}, {}, {}, "there is no command"};
+    return answer(from, done, command_outcome{.what = kind::rejected, .why = none});
+  }
   const auto deadline = from.deadline;
   auto tell = [from, done = std::move(done)](command_outcome out) { answer(from, done, std::move(out)); };
   auto a = std::make_shared<attempt>(attempt{{}, deadline, std::move(wanted), std::move(command), std::move(tell)});
@@ -186,7 +209,7 @@ void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fenc
   a->sent = clock::now();
   a->listings = state_->marks.listings();
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!a->by->run_checked(marks, a->command, std::move(on_answer)))
+  if (!a->by->run_checked(marks, a->command, a->deadline, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
 }
 
@@ -211,9 +234,9 @@ void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
     self->state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
     redis_reply marks{'*', {}, false, {}};
     for (const auto& one : a->wanted.claims) marks.elements.push_back({'$', one.presented.to_string(), false, {}});
-    a->done({command_outcome::kind::done, std::move(marks), {}, {}});
+    a->done({.what = command_outcome::kind::done, .reply = std::move(marks)});
   };
-  if (!a->by->ask_marks(a->wanted.claims, std::move(on_answer)))
+  if (!a->by->ask_marks(a->wanted.claims, a->deadline, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
 }
 
@@ -223,14 +246,14 @@ void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
   a->losses = state_->marks.losses();
   a->listings = state_->marks.listings();
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!a->by->run_raising(a->wanted, a->command, std::move(on_answer)))
+  if (!a->by->run_raising(a->wanted, a->command, a->deadline, std::move(on_answer)))
     a->reject(unavailable("there is no connection to Redis"));
 }
 
 // Redis raised them, and lost them before that was read: too late for those that were put back.
 void redis_store::raised_too_early(const std::shared_ptr<attempt>& a) {
   if (!a->wanted.spends) return try_run(a);
-  a->done({command_outcome::kind::unknown, {}, {}, "Redis lost its marks meanwhile, and perhaps this"});
+  a->unknown("Redis lost its marks meanwhile, and perhaps this");
 }
 
 // Redis found a mark from which this does not go, and nothing was raised. Which it was, is asked and judged here.
@@ -268,22 +291,22 @@ void redis_store::look_first(const std::shared_ptr<attempt>& a) {
 }
 
 void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
-  using kind = command_outcome::kind;
-  if (reply == nullptr) return a->done({kind::unknown, {}, {}, "the connection to Redis was lost"});
-  if (reply->type != '-' && reply->type != '!') {
-    if (a->only_raises() && (reply->type != '*' || reply->elements.size() != a->wanted.claims.size()))
-      return a->reject(unavailable("an unexpected reply"));
-    if (!a->wanted.claims.empty()) state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
-    if (!a->wanted.read_only)
-      for (const auto& one : a->wanted.claims)
-        state_->marks.saw_since(a->listings, state_->marks.cell(one.resource), one.presented);
-    if ((a->wanted.spends || a->only_raises()) && a->losses != state_->marks.losses()) return raised_too_early(a);
-    if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());
-    return a->done({kind::done, owned(*reply), {}, {}});
+  if (reply == nullptr)
+    return a->unknown(clock::now() < a->deadline ? "the connection to Redis was lost" : "there was no answer in time");
+  if (!detail::is_error(reply)) {
+    auto lacks = command_outcome::lack::nothing;
+    auto mine = owned(*reply, lacks);
+    return on_applied(a, std::move(mine), lacks);
+  }
+  if (reply->text == detail::reply_too_large) return on_too_large(a);
+  if (reply->text.starts_with(counted_far)) {
+    std::string digits(reply->text.substr(counted_far.size()));
+    if (digits.empty()) return on_applied(a, nil(), command_outcome::lack::digits);
+    return on_applied(a, {':', std::move(digits), false, {}}, command_outcome::lack::nothing);
   }
   if (reply->text.starts_with(command_failed)) {
     redis_reply error{'-', std::string(reply->text.substr(command_failed.size())), false, {}};
-    return a->done({kind::failed, std::move(error), {}, {}});
+    return a->done({.what = command_outcome::kind::failed, .reply = std::move(error)});
   }
   // Any other error is the script's own: the command did not run.
   if (!reply->text.starts_with(mark_moved)) return a->reject(unavailable(std::string(reply->text)));
@@ -294,6 +317,26 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
     self->try_run(a);
   };
   seal_now(a->by, a->deadline, a->wanted, std::move(on_sealed));
+}
+
+void redis_store::on_applied(const std::shared_ptr<attempt>& a, redis_reply reply, command_outcome::lack lacks) {
+  if (a->only_raises() && (reply.type != '*' || reply.elements.size() != a->wanted.claims.size()))
+    return a->reject(unavailable("an unexpected reply"));
+  if (!a->wanted.claims.empty()) state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
+  if (!a->wanted.read_only)
+    for (const auto& one : a->wanted.claims)
+      state_->marks.saw_since(a->listings, state_->marks.cell(one.resource), one.presented);
+  if ((a->wanted.spends || a->only_raises()) && a->losses != state_->marks.losses()) return raised_too_early(a);
+  if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());
+  a->done({.what = command_outcome::kind::done, .lacks = lacks, .reply = std::move(reply)});
+}
+
+// The command has run, and what it answered has passed by. Others, on the same connection, were only kept waiting.
+void redis_store::on_too_large(const std::shared_ptr<attempt>& a) {
+  if (!a->wanted.read_only) return on_applied(a, nil(), command_outcome::lack::all);
+  const std::string why = "the reply is larger than " + std::to_string(limits::redis_reply_bytes_max) +
+                          " bytes, or has more than " + std::to_string(limits::redis_reply_values_max) + " values";
+  a->done({.what = command_outcome::kind::failed, .lacks = command_outcome::lack::all, .reply = {'-', why, false, {}}});
 }
 
 }  // namespace fencegate::backend

@@ -18,7 +18,7 @@
 
 namespace fencegate::backend {
 
-// A reply that owns its bytes.
+// A reply that owns its bytes. Of up to limits::redis_reply_bytes_max, and so many values.
 struct redis_reply {
   char type = 0;  // as in wire::reply_value
   std::string text;
@@ -33,6 +33,9 @@ struct command_outcome {
     rejected,  // by the fence: not applied
     unknown    // the server went away when it had been sent: applied or not
   } what = kind::unknown;
+  // done: Lua, in which the script runs, has doubles for numbers: an integer of 2^53 and beyond that could not be read
+  // again is null in the reply. Of one that is too large nothing was kept: it is null, or, of what only reads, failed.
+  enum class lack : std::uint8_t { nothing, digits, all } lacks = lack::nothing;
   redis_reply reply{};     // done, failed
   fence::rejection why{};  // rejected
   std::string detail{};    // unknown
@@ -91,6 +94,8 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   void look_first(const std::shared_ptr<attempt>& a);
   void send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks);
   void on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
+  void on_applied(const std::shared_ptr<attempt>& a, redis_reply reply, command_outcome::lack lacks);
+  void on_too_large(const std::shared_ptr<attempt>& a);
 
   const settings::redis_gate settings_;  // as redis_control wants them
   const std::shared_ptr<redis_state> state_;

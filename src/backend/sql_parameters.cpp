@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string>
 
 namespace fencegate::backend {
 namespace {
+
+constexpr std::string_view blanks = " \t\r\n\f\v";
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -14,22 +17,63 @@ bool is_word(char c) {
          static_cast<unsigned char>(c) >= 0x80;
 }
 
-// bytea itself, and no array of it.
-bool casts_to_bytea(std::string_view behind) {
-  constexpr std::string_view cast = "::bytea";
-  const auto begins = behind.substr(0, cast.size());
-  if (!std::equal(begins.begin(), begins.end(), cast.begin(), cast.end(), [](char a, char b) { return lower(a) == b; }))
-    return false;
-  behind.remove_prefix(cast.size());
-  if (!behind.empty() && is_word(behind.front())) return false;
-  const auto next = behind.find_first_not_of(" \t\r\n");
-  return next == std::string_view::npos || behind[next] != '[';
+void skip_blanks(std::string_view& text) { text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size())); }
+void drop_blanks_behind(std::string_view& text) { text = text.substr(0, text.find_last_not_of(blanks) + 1); }
+
+// Takes a word off the front, in lower case; "": there is none.
+std::string take_word(std::string_view& text) {
+  skip_blanks(text);
+  const auto end = static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_word) - text.begin());
+  std::string word(text.substr(0, end));
+  std::transform(word.begin(), word.end(), word.begin(), lower);
+  text.remove_prefix(end);
+  return word;
+}
+
+// Takes the last word off the end, in lower case.
+std::string take_last_word(std::string_view& text) {
+  drop_blanks_behind(text);
+  const auto begin = static_cast<std::size_t>(std::find_if_not(text.rbegin(), text.rend(), is_word) - text.rbegin());
+  std::string_view word_at_end = text.substr(text.size() - begin);
+  text.remove_suffix(begin);
+  return take_word(word_at_end);
+}
+
+// The name of a type in front, without its schema; "" for an array, or what else is no plain name.
+std::string take_type(std::string_view text) {
+  auto name = take_word(text);
+  skip_blanks(text);
+  if (name == "pg_catalog" && text.starts_with('.')) {
+    text.remove_prefix(1);
+    name = take_word(text);
+    skip_blanks(text);
+  }
+  return text.starts_with('[') || text.starts_with('.') ? "" : name;
+}
+
+// The type to which a parameter is cast that stands between these; "": to none that is known here.
+std::string type_of(std::string_view before, std::string_view behind) {
+  for (;;) {
+    skip_blanks(behind);
+    if (behind.starts_with("::")) return take_type(behind.substr(2));
+    drop_blanks_behind(before);
+    if (!before.ends_with('(')) return "";
+    before.remove_suffix(1);
+    if (behind.starts_with(')')) {
+      behind.remove_prefix(1);
+      // Only brackets: not the argument of a function.
+      drop_blanks_behind(before);
+      if (!before.empty() && is_word(before.back())) return "";
+      continue;
+    }
+    return take_word(behind) == "as" && take_last_word(before) == "cast" ? take_type(behind) : "";
+  }
 }
 
 }  // namespace
 
-std::map<std::size_t, bool> sql_parameters(std::string_view sql) {
-  std::map<std::size_t, bool> out;
+std::map<std::size_t, sql_parameter> sql_parameters(std::string_view sql) {
+  std::map<std::size_t, sql_parameter> out;
   char quote = 0;
   for (std::size_t i = 0; i < sql.size(); ++i) {
     const char c = sql[i];
@@ -41,9 +85,10 @@ std::map<std::size_t, bool> sql_parameters(std::string_view sql) {
       std::size_t number = 0;
       const auto [end, failed] = std::from_chars(sql.data() + i + 1, sql.data() + sql.size(), number);
       if (failed != std::errc{}) continue;
-      const bool bytea = casts_to_bytea(sql.substr(static_cast<std::size_t>(end - sql.data())));
-      bool& everywhere = out.try_emplace(number, true).first->second;
-      everywhere = everywhere && bytea;
+      const auto type = type_of(sql.substr(0, i), sql.substr(static_cast<std::size_t>(end - sql.data())));
+      auto& everywhere = out[number];
+      everywhere.bytea = everywhere.bytea && type == "bytea";
+      everywhere.text = everywhere.text && (type == "text" || type == "varchar");
     }
   }
   return out;

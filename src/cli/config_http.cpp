@@ -75,6 +75,8 @@ void check_whole(report& to, section& gate, const http_routes_reader& routes, se
     gate.complain(gate.has("answer_timeout") ? "answer_timeout" : "hold_grace",
                   "answer_timeout must be longer than hold_grace: a new holder waits for as long as a raise spares the "
                   "forwards of the old one");
+  // Here it is only how long a raise spares what other gates hold.
+  if (!holds) out.hold_grace = std::min(out.hold_grace, out.answer_timeout / 2);
   if (gate.has("upstream")) return;
   if (const auto line = routes.first_forward())
     to.add(gate.mark(), "gate needs the key \"upstream\": the route on line " + std::to_string(*line) + " forwards");
@@ -100,6 +102,9 @@ settings::http_gate read_http_gate(report& to, section& gate, const settings::pr
     read_policy(policy, out.policy);
   }
   read_limits(to, gate, out);
+  if (const auto node = gate.node("timeouts"); node && node->IsMap() && (*node)["idle"])
+    to.add((*node)["idle"].Mark(),
+           "timeouts.idle has no effect in an http gate: keep_alive, body_timeout and response_timeout are its own");
   gate.choice("unmatched", out.unmatched, words::http_unmatched);
   gate.choice("seal", out.seal, words::seal);
   check_seal(gate, out, process);

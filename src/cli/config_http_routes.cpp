@@ -147,12 +147,27 @@ void http_routes_reader::read_command(section& route, const fence::route_pattern
   const auto name = lower(out.command[0]);
   if (name.empty() || name.find('{') != std::string::npos)
     return report_.add((*list)[0].Mark(), "the command's name is written out: a request must not choose it");
+  check_command(name, out.command.size() > 1 ? lower(out.command[1]) : "", (*list)[0].Mark());
+  for (const auto& word : out.command)
+    if (const auto read = fence::route_template::parse(word, pattern); read && read->optional())
+      report_.add((*list)[0].Mark(), "a word of a command cannot be missing: leave the ? out of " + quoted(word));
+}
+
+// What would answer every request with 403.
+void http_routes_reader::check_command(const std::string& name, const std::string& next, const YAML::Mark& at) {
   const auto refused = backend::refused_commands();
   const auto is_refused = [&](const std::string& what) {
     return std::binary_search(refused.begin(), refused.end(), std::string_view(what));
   };
-  if (is_refused(name) || (out.command.size() > 1 && is_refused(name + "|" + lower(out.command[1]))))
-    report_.add((*list)[0].Mark(), "this command is refused: it could damage marks or escape the fence");
+  const std::string whole = name + "|" + next;
+  if (is_refused(name) || is_refused(whole))
+    return report_.add(at, "this command is refused: it could damage marks or escape the fence");
+  const bool of_subcommand =
+      !next.empty() && backend::role_by_name(name + "|help").has_value();  // then it is not for the container to say
+  if (backend::never_in_script(of_subcommand ? whole : name))
+    report_.add(at,
+                "this command has no place in an HTTP route: Redis does not run it in a script, which is how it is "
+                "checked, or it waits, or it is about the connection or the server");
 }
 
 void http_routes_reader::read_statement(section& route, const fence::route_pattern& pattern,
@@ -172,6 +187,28 @@ void http_routes_reader::read_statement(section& route, const fence::route_patte
   for (std::size_t i = 1; i <= out.parameters.size(); ++i)
     if (used.count(i) == 0)
       return route.complain("params", "sql has no $" + std::to_string(i) + ", and params has " + given + " of them");
+  const auto resource = fence::route_template::parse_resource(out.resource, pattern);
+  if (!resource) return;
+  for (const auto& [number, cast] : used)
+    if (!cast.text && number >= 1) warn_of_spellings(route, *resource, pattern, number, out.parameters[number - 1]);
+}
+
+// The database may read two texts as one value (07 and 7, as a number), and then each has a mark of its own.
+void http_routes_reader::warn_of_spellings(section& route, const fence::route_template& resource,
+                                           const fence::route_pattern& pattern, std::size_t number,
+                                           const std::string& parameter) {
+  const auto value = fence::route_template::parse(parameter, pattern);
+  if (!value) return;
+  for (const auto& part : value->parts()) {
+    const bool untyped = part.what == fence::route_template::part::kind::path &&
+                         pattern.places()[part.index].type == fence::capture_type::text;
+    if (untyped && resource.uses_capture(part.index))
+      route.warn("sql", "$" + std::to_string(number) + " is {" + part.text +
+                            "} of the path, which names the resource, too: "
+                            "two spellings of one value, as 7 and 07, would have two marks. Write {" +
+                            part.text + ":int}, {" + part.text + ":uuid} or {" + part.text + ":slug} in match, or $" +
+                            std::to_string(number) + "::text where it is compared as text");
+  }
 }
 
 void http_routes_reader::read_guarantee(section& route, const settings::mark_store* store, settings::http_route& out) {

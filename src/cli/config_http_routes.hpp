@@ -4,6 +4,7 @@
 #include "cli/config_section.hpp"
 #include "fence/gate_settings.hpp"
 #include "fence/route_table.hpp"
+#include "fence/route_template.hpp"
 
 #include <optional>
 #include <string>
@@ -37,7 +38,10 @@ class http_routes_reader {
   std::optional<fence::route_pattern> read_match(section& route, settings::http_route& out);
   void read_action(section& route, const fence::route_pattern& pattern, settings::http_route& out);
   void read_command(section& route, const fence::route_pattern& pattern, settings::http_route& out);
+  void check_command(const std::string& name, const std::string& next, const YAML::Mark& at);
   void read_statement(section& route, const fence::route_pattern& pattern, settings::http_route& out);
+  void warn_of_spellings(section& route, const fence::route_template& resource, const fence::route_pattern& pattern,
+                         std::size_t number, const std::string& parameter);
   void read_guarantee(section& route, const settings::mark_store* store, settings::http_route& out);
   void check_effect(section& route, const settings::http_route& out);
   std::vector<std::string> templates(section& route, std::string_view key, const fence::route_pattern& pattern);

@@ -170,12 +170,12 @@ int serve(const settings::process& config) {
   for (const auto& one : config.http_gates) {
     auto& counted = *figures.gates[next++];
     const auto stores = std::make_shared<gate::http_store_set>(workers, one, counted);
-    auto made = gate::make_http_server(workers, one, stores, counted, rejections);
-    if (made.has_error()) return fail("gate " + one.name + ": " + made.error().message);
-    gates.push_back(std::move(*made));
+    auto plan = gate::plan_routes(one);
+    if (plan.has_error()) return fail("gate " + one.name + ": " + plan.error().message);
+    gates.push_back(gate::make_http_server(workers, one, *plan, stores, counted, rejections));
     if (one.seal == settings::http_seal::admin)
       marks = marks_service_of(std::make_unique<gate::http_marks_desk>(
-          std::make_unique<gate::http_session_stores>(stores, io), one, counted, rejections));
+          std::make_unique<gate::http_session_stores>(stores, io), one, std::move(*plan), counted, rejections));
   }
   for (const auto& one : gates)
     if (const auto started = one->start(); started.has_error()) return fail(started.error().message);

@@ -4,6 +4,7 @@
 #include "fence/printable.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace fencegate::fence {
 
@@ -92,6 +93,16 @@ result<route_pattern::segment> route_pattern::read_segment(std::string_view text
   auto name = text.substr(1, text.size() - 2);
   const bool tail = name.ends_with(tail_dots);
   if (tail) name.remove_suffix(tail_dots.size());
+  auto type = std::optional(capture_type::text);
+  if (const auto colon = name.find(':'); colon != std::string_view::npos) {
+    const auto type_name = name.substr(colon + 1);
+    type = capture_type_of(type_name);
+    if (!type)
+      return error{"{" + printable(name, quoted_bytes_max) + "} in " + quoted(text_) + ": there are the types " +
+                   std::string(capture_type_names)};
+    if (tail) return error{quoted(type_name) + " in " + quoted(text_) + " is the type of one segment, not of several"};
+    name = name.substr(0, colon);
+  }
   if (!is_name(name)) return error{quoted(name) + " in " + quoted(text_) + " is not a name of A-Z a-z 0-9 _"};
   if (name == "body" || name == "token") return error{"{" + std::string(name) + "} is not a part of the path"};
   if (tail && !last) return error{"{" + std::string(name) + "...} in " + quoted(text_) + " must be the last segment"};
@@ -102,7 +113,13 @@ result<route_pattern::segment> route_pattern::read_segment(std::string_view text
     return error{quoted(text_) + " has more than " + std::to_string(route_captures::count_max) + " names in braces"};
   }
   names_.emplace_back(name);
+  places_.push_back({*type, segments_.size(), tail});
   return segment{tail ? kind::tail : kind::name, {}};
+}
+
+bool route_pattern::place::holds(std::string_view value) const {
+  if (!tail && value.find('/') != std::string_view::npos) return false;
+  return !value.empty() && !value.starts_with('/') && canonical(type, value) == value;
 }
 
 bool route_pattern::lists(std::string_view method) const {

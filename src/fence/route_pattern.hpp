@@ -3,9 +3,13 @@
 // Methods: a list, or `*` for all. Path: segments that are literal, `{name}` for one segment that is not empty, and as the
 // last one `{name...}` for one or more, the first of which is not empty. Upper and lower case differ, and a slash at the
 // end counts. Patterns are written as paths are decoded: `/a b`, not `/a%20b`.
+//
+// `{name:int}`, `{name:uuid}` and `{name:slug}` match as `{name}` does, so that what is no such value is refused by its
+// route rather than taken for another's: whoever matches asks canonical() for each.
 #pragma once
 
 #include "base/result.hpp"
+#include "fence/capture_type.hpp"
 
 #include <array>
 #include <cstddef>
@@ -27,8 +31,8 @@ class route_pattern {
   // Errors: no method or no path; a method that is no token in upper case, is repeated, or is CONNECT or TRACE, which no
   // gate lets through; a path that no request has ('.', '..', an empty segment before the last, '?', '#', '%', '\', a
   // control character, bytes that are no UTF-8); braces around a part of a segment; a name that is empty, repeated, has
-  // bytes outside [A-Za-z0-9_], or means something else in templates ("body", "token"); `{name...}` before the end; `*` in
-  // a path; more than route_captures::count_max names.
+  // bytes outside [A-Za-z0-9_], or means something else in templates ("body", "token"); an unknown type, and one of
+  // `{name...}`; `{name...}` before the end; `*` in a path; more than route_captures::count_max names.
   [[nodiscard]] static result<route_pattern> parse(std::string_view text);
 
   // `path` is decoded and canonical: '/', and segments with '/' between them. On true, `out` has the captures.
@@ -42,6 +46,16 @@ class route_pattern {
 
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  // Of the names, in their order.
+  struct place {
+    capture_type type = capture_type::text;
+    std::size_t segment = 0;  // of the path, from 0
+    bool tail = false;        // `{name...}`
+
+    // Whether a path can have this value there, in its one spelling.
+    [[nodiscard]] bool holds(std::string_view value) const;
+  };
+  [[nodiscard]] const std::vector<place>& places() const { return places_; }
   [[nodiscard]] bool any_method() const { return methods_.empty(); }
   // Whether the method stands in the list.
   [[nodiscard]] bool lists(std::string_view method) const;
@@ -66,6 +80,7 @@ class route_pattern {
   std::vector<std::string> methods_;  // empty: all
   std::vector<segment> segments_;     // never empty
   std::vector<std::string> names_;    // of the captures, in order
+  std::vector<place> places_;         // and what they are
 };
 
 }  // namespace fencegate::fence

@@ -41,10 +41,24 @@ result<route_template> route_template::parse(std::string_view text, const route_
     if (out.parts_.empty() || out.parts_.back().what != kind::literal) out.parts_.push_back({kind::literal, {}});
     out.parts_.back().text += text[at++];
   }
+  const bool lacks = std::any_of(out.parts_.begin(), out.parts_.end(), [](const part& p) { return p.optional; });
+  if (lacks && !out.optional()) return error{"what may be missing stands alone, and not as in " + quoted(text)};
   return out;
 }
 
 result<route_template::part> route_template::read_name(std::string_view name, const route_pattern& pattern) {
+  const bool optional = name.ends_with('?');
+  if (optional) name.remove_suffix(1);
+  auto named = read_plain_name(name, pattern);
+  if (!named || !optional) return named;
+  if (named->what != kind::query && named->what != kind::header)
+    return error{"{" + printable(name, quoted_bytes_max) + "?} in " + quoted(text_) +
+                 " is never missing: leave the ? out"};
+  named->optional = true;
+  return named;
+}
+
+result<route_template::part> route_template::read_plain_name(std::string_view name, const route_pattern& pattern) {
   if (name == "body") return part{kind::body, {}};
   if (name == "token") return part{kind::token, {}};
   if (name.starts_with(query_prefix) && name.size() > query_prefix.size()) {
@@ -94,6 +108,11 @@ bool route_template::uses(part::kind what) const {
   return std::any_of(parts_.begin(), parts_.end(), [what](const part& p) { return p.what == what; });
 }
 
+bool route_template::uses_capture(std::size_t index) const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [index](const part& p) { return p.what == kind::path && p.index == index; });
+}
+
 std::string route_template::resource(const route_captures& captured) const {
   // One byte past the limit is enough to be invalid.
   constexpr auto bytes_max = limits::resource_bytes_max + 1;
@@ -103,6 +122,28 @@ std::string route_template::resource(const route_captures& captured) const {
     name += text.substr(0, bytes_max - name.size());
   }
   return name;
+}
+
+// Where a name may be split is tried in all ways, from the left; each part is asked about each piece once. A name of the
+// path that stands there twice may be two different ones here: that is wider than the truth, by what no path gives.
+bool route_template::can_name(std::string_view resource, const route_pattern& pattern) const {
+  std::vector<bool> ends(resource.size() + 1);  // of what the parts so far can be
+  ends[0] = true;
+  for (const part& p : parts_) {
+    std::vector<bool> next(resource.size() + 1);
+    for (std::size_t begin = 0; begin <= resource.size(); ++begin) {
+      if (!ends[begin]) continue;
+      const auto rest = resource.substr(begin);
+      if (p.what == kind::literal) {
+        if (rest.starts_with(p.text)) next[begin + p.text.size()] = true;
+        continue;
+      }
+      for (std::size_t bytes = 1; bytes <= rest.size(); ++bytes)
+        if (pattern.places()[p.index].holds(rest.substr(0, bytes))) next[begin + bytes] = true;
+    }
+    ends = std::move(next);
+  }
+  return ends.back();
 }
 
 }  // namespace fencegate::fence

@@ -146,17 +146,44 @@ void http_engine::serve_route(const fence::route_match& match) {
   const auto& route = gate_.routes[match.route];
   route_ = match.route;
   captures_ = match.captured;
-  if (is_read() && route.policy.read == fence::reads::pass) return proceed();
+  const bool forwards = route.does == settings::http_action::forward;
+  const bool passes = is_read() && route.policy.read == fence::reads::pass;
+  // What passes and is forwarded is the upstream's to understand, whatever it is.
+  if (!settle_captures() && !(passes && forwards))
+    return refuse(400, "a part of the path is not what this route takes");
+  if (passes) return proceed();
   const std::string resource = plan_.routes[match.route].resource.resource(captures_);
   if (!fence::is_resource_name(resource)) return refuse(400, "this path names no resource that a token could be for");
   if (!bind(route.policy, resource)) return;
   if (claims_.empty()) return proceed();
-  const bool atomic = route.does != settings::http_action::forward;
+  const bool atomic = !forwards;
   if (route.policy.mode == fence::enforcement::monitor || (is_read() && !atomic)) return look(route.policy);
+  if (claims_.size() > 1 && !is_read())  // the route's own is none
+    if (auto foreign = plan_.foreign_claim(claims_, route.store)) return reject(std::move(*foreign));
   if (atomic) return proceed();  // the check is one unit with what it runs
   if (route.guarantee == settings::http_guarantee::held) return gather();
   phase_ = phase::judging;
   host_.raise(route_, claims_, [this](const fence_answer& answer) { on_judged(answer); });
+}
+
+// Gives each part of the path that has a type its one spelling, before anything is made of it. False: it is no such value,
+// or the path was another route's in that spelling.
+bool http_engine::settle_captures() {
+  const auto& places = plan_.table.pattern(*route_).places();
+  std::vector<std::pair<std::size_t, std::string>> changes;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i].type == fence::capture_type::text) continue;
+    auto spelled = fence::canonical(places[i].type, captures_.values[i]);
+    if (!spelled) return false;
+    if (*spelled != captures_.values[i]) changes.emplace_back(places[i].segment, std::move(*spelled));
+  }
+  if (changes.empty()) return true;
+  captures_ = {};  // they are parts of what is changed now
+  for (const auto& [segment, text] : changes) target_.set_segment(segment, text);
+  const auto again = plan_.table.match(request_.method, target_.decoded);
+  if (!again || again->route != *route_) return false;
+  captures_ = again->captured;
+  return true;
 }
 
 void http_engine::on_judged(const fence_answer& answer) {
@@ -257,6 +284,7 @@ void http_engine::refuse(int status, std::string_view detail) {
 void http_engine::refuse_unknown(int status, std::string_view detail) {
   auto what = problem_of_gateway(status, detail, fence::problem::effect::unknown);
   if (!claims_.empty()) {
+    figures_.checks(metrics::check_outcome::unknown).add();
     const auto& one = claims_.front();
     what.resource = one.resource;
     what.presented = one.presented;

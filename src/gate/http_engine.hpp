@@ -47,8 +47,9 @@ class http_engine {
   void on_backend_end();
   void on_connected();
   void on_unreachable(std::string_view why);
-  // The store's session that held the marks is gone: a raise has ended it, or the store.
-  void on_hold_lost(std::string_view why);
+  // The store's session that held the marks is gone: a raise has ended it, or the store. Which, is asked then, and told
+  // by the second call.
+  void on_hold_lost(const std::optional<fence::rejection>& why);
   // What the client has begun did not come in time; the connection ends.
   void on_client_timeout();
   // The upstream was silent for too long.
@@ -99,6 +100,7 @@ class http_engine {
   void begin_request();
   [[nodiscard]] bool is_read() const;
   void serve_route(const fence::route_match& match);
+  [[nodiscard]] bool settle_captures();
   [[nodiscard]] bool bind(const fence::policy& rules, const std::string& resource);
   void look(const fence::policy& rules);
   void on_judged(const fence_answer& answer);
@@ -123,6 +125,7 @@ class http_engine {
   [[nodiscard]] bool step_forwarding();
   [[nodiscard]] bool step_response_head();
   [[nodiscard]] bool hold_is_gone();
+  void end_cut(const fence::rejection& why);
   void relay_response_head(const wire::http_framing& framing);
   void end_response();
   void fail_forward(int status, std::string_view detail);
@@ -135,7 +138,7 @@ class http_engine {
   void collect();
   [[nodiscard]] bool step_collecting();
   void run();
-  [[nodiscard]] std::optional<std::string> value_of(const fence::route_template& text);
+  [[nodiscard]] bool add_value(const fence::route_template& text, route_values& to);
   void serve_marks();
 
   http_host& host_;
@@ -172,6 +175,7 @@ class http_engine {
   // The link and the response.
   bool linked_ = false;
   bool holding_ = false;
+  bool cut_ = false;  // what was forwarded under a hold that is gone; who has ended it is asked
   wire::http_head_finder response_finder_{wire::http_head_finder::side::response};
   std::string response_bytes_;
   wire::http_response_head response_;

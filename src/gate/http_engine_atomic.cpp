@@ -37,12 +37,9 @@ bool http_engine::step_collecting() {
 }
 
 void http_engine::run() {
-  std::vector<std::string> values;
-  for (const auto& one : plan_.routes[*route_].values) {
-    auto value = value_of(one);
-    if (!value) return;  // it was answered
-    values.push_back(std::move(*value));
-  }
+  route_values values;
+  for (const auto& one : plan_.routes[*route_].values)
+    if (!add_value(one, values)) return;
   phase_ = phase::judging;
   auto on_answer = [this](const atomic_answer& answered) {
     switch (answered.what) {
@@ -60,8 +57,8 @@ void http_engine::run() {
   host_.run(*route_, claims_, std::move(values), is_read(), std::move(on_answer));
 }
 
-// nullopt: the request has not what it takes, and was told so.
-std::optional<std::string> http_engine::value_of(const fence::route_template& text) {
+// False: the request has not what it takes, and was told so.
+bool http_engine::add_value(const fence::route_template& text, route_values& to) {
   using part = fence::route_template::part;
   std::string kept;
   std::string problem;
@@ -83,9 +80,10 @@ std::optional<std::string> http_engine::value_of(const fence::route_template& te
     kept = std::move(**value);
     return kept;
   };
-  auto expanded = text.expand(captures_, find);
-  if (!expanded) refuse(400, problem.empty() ? "the request lacks a value that this route needs" : problem);
-  return expanded;
+  to.push_back(text.expand(captures_, find));
+  if (to.back() || (problem.empty() && text.optional())) return true;
+  refuse(400, problem.empty() ? "the request lacks a value that this route needs" : problem);
+  return false;
 }
 
 void http_engine::serve_marks() {
@@ -93,13 +91,14 @@ void http_engine::serve_marks() {
   auto asked = read_marks_question(request_.method, target_.decoded, request_.fields, gate_.token_header);
   if (asked.why) return reject(*asked.why);
   if (asked.refused != 0) return refuse(asked.refused, asked.detail);
-  claims_ = asked.claims;
+  if (asked.raises) claims_ = asked.claims;
   if (auto other = fence::disagreement(gate_.tag, claims_); other && asked.raises)
     return reject({fence::reason::malformed, asked.resource, {}, {}, std::move(*other)});
+  if (auto foreign = plan_.foreign_claim(claims_, plan_.own_store)) return reject(std::move(*foreign));
   phase_ = phase::judging;
   auto on_answer = [this, asked](const fence_answer& answered) {
     if (answered.why) {
-      reject(*answered.why);
+      reject(asked.why_of(*answered.why));
     } else {
       if (asked.raises)
         note_admitted(answered.marks, answered.raised);
@@ -116,7 +115,7 @@ void http_engine::serve_marks() {
   if (asked.raises)
     host_.raise({}, claims_, std::move(on_answer));
   else
-    host_.look({}, claims_, std::move(on_answer));
+    host_.look({}, asked.claims, std::move(on_answer));
 }
 
 }  // namespace fencegate::gate

@@ -10,6 +10,13 @@ namespace fencegate::gate {
 using fence::reason;
 using kind = wire::http_framing::kind;
 
+namespace {
+
+constexpr std::string_view hold_ended =
+    "the hold on the mark was ended before the upstream answered, by a newer holder or because its store went away";
+
+}  // namespace
+
 // A hold takes one of few sessions of the store, and newer holders wait for it: not for a client that takes its time.
 void http_engine::gather() {
   collected_.clear();
@@ -129,6 +136,7 @@ bool http_engine::step_response_head() {
 // A gate that was frozen finds an answer, or its end, and the end of its hold at the same time, in any order.
 bool http_engine::hold_is_gone() {
   if (!holding_ || host_.holds()) return false;
+  marks_.clear();  // where they are now is not known
   fail_forward(504, "its store has let go of it before the upstream answered");
   return true;
 }
@@ -187,15 +195,33 @@ void http_engine::on_backend_end() {
   pump();
 }
 
-void http_engine::on_hold_lost(std::string_view why) {
+void http_engine::on_hold_lost(const std::optional<fence::rejection>& why) {
   if (!holding_) return;
-  if (phase_ == phase::connecting) {
+  if (cut_ && why) {
+    end_cut(*why);
+  } else if (phase_ == phase::connecting) {
     drop_link();
-    reject({reason::unavailable, claims_.front().resource, claims_.front().presented, {}, std::string(why)});
+    reject({reason::unavailable, claims_.front().resource, claims_.front().presented, {}, std::string(hold_ended)});
+  } else if (phase_ == phase::forwarding && answered_) {
+    fail_forward(504, hold_ended);
   } else if (phase_ == phase::forwarding) {
-    fail_forward(504, why);
+    drop_link();
+    cut_ = true;
+    phase_ = phase::judging;
   }
   pump();
+}
+
+// The upstream may have carried the request out. Where its marks are now, the store has said, or nobody knows.
+void http_engine::end_cut(const fence::rejection& why) {
+  cut_ = false;
+  release();
+  marks_.clear();
+  if (why.mark) marks_ = {{why.resource, *why.mark}};
+  const bool early = !request_body_.complete();
+  refuse_unknown(504,
+                 why.why == reason::stale ? "a newer holder has taken over before the upstream answered" : hold_ended);
+  if (early) lingers_ = true;
 }
 
 void http_engine::on_upstream_timeout() {
@@ -226,6 +252,7 @@ void http_engine::drop_link() {
 }
 
 void http_engine::release() {
+  cut_ = false;
   if (!holding_) return;
   holding_ = false;
   host_.release();

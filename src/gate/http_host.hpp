@@ -24,6 +24,11 @@ struct fence_answer {
   bool raised = false;                  // one was lower before
 };
 
+// Of the parameters of an atomic route, or the words of its command; nullopt: NULL, of a parameter alone.
+using route_values = std::vector<std::optional<std::string>>;
+
+using hold_lost = std::function<void(const std::optional<fence::rejection>& why)>;
+
 // What became of an atomic route's statement or command.
 struct atomic_answer {
   enum class outcome : std::uint8_t {
@@ -59,7 +64,8 @@ class http_host {
   virtual void look(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) = 0;
   // Raises the marks to the tokens; all from below, where the route's policy is equal_token: reject.
   virtual void raise(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) = 0;
-  // The same, and no raise commits from then on until release(), or on_hold_lost() has come.
+  // The same, and no raise commits from then on until release(), or on_hold_lost() has come: first with nullopt, then, as
+  // long as nobody has called release(), with what is known of why.
   virtual void hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) = 0;
   // Whether it still holds, as far as can be seen at this moment.
   [[nodiscard]] virtual bool holds() = 0;
@@ -70,7 +76,7 @@ class http_host {
   virtual void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) = 0;
   // Runs the route's statement or command with these values of its parameters, in one unit with the check. Without claims
   // it runs unchecked; `read_only`: so that the backend refuses writes.
-  virtual void run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
+  virtual void run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
                    std::function<void(const atomic_answer&)> done) = 0;
 
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;

@@ -71,6 +71,15 @@ marks_question read_marks_question(std::string_view method, std::string_view pat
   return out;
 }
 
+rejection marks_question::why_of(rejection found) const {
+  if (found.resource.empty()) found.resource = resource;
+  if (!raises)
+    found.presented.reset();
+  else if (const auto* one = find(claims, found.resource); one != nullptr && !found.presented)
+    found.presented = one->presented;
+  return found;
+}
+
 std::string marks_json(const marks_question& asked, const fence_answer& answered) {
   const auto* mark = find(answered.marks, asked.resource);
   if (mark == nullptr) return {};
@@ -86,9 +95,11 @@ void http_marks_desk::ask(const request& what, std::function<void(answer)> done)
   auto asked = read_marks_question(what.method, target.decoded, what.fields, gate_.token_header);
   if (asked.why) return done(rejected(*asked.why, what.client, what.method));
   if (asked.refused != 0) return done(refused(asked.refused, asked.detail));
+  const auto foreign = plan_.foreign_claim(asked.claims, plan_.own_store);
+  if (asked.raises && foreign) return done(rejected(*foreign, what.client, what.method));
   auto on_answer = [this, asked, client = std::string(what.client), method = std::string(what.method),
                     done = std::move(done)](const fence_answer& found) {
-    if (found.why) return done(rejected(*found.why, client, method));
+    if (found.why) return done(rejected(asked.why_of(*found.why), client, method));
     if (asked.raises)
       figures_.checks(found.raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
     auto body = marks_json(asked, found);

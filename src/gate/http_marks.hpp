@@ -5,6 +5,7 @@
 #include "base/header_field.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
+#include "gate/http_plan.hpp"
 #include "gate/http_stores.hpp"
 #include "gate/rejection_log.hpp"
 
@@ -34,6 +35,9 @@ struct marks_question {
   std::optional<fence::rejection> why;
   int refused = 0;  // the status, where the fence has nothing to say about it
   std::string_view detail;
+
+  // A rejection of it by the store, which names the resource; a token, only where the request has one.
+  [[nodiscard]] fence::rejection why_of(fence::rejection found) const;
 };
 // `path`: with all escapes undone.
 [[nodiscard]] marks_question read_marks_question(std::string_view method, std::string_view path,
@@ -58,9 +62,9 @@ class http_marks_desk {
   };
 
   // REQUIRES: the gate, figures and log live longer; the stores answer on the thread that asks.
-  http_marks_desk(std::unique_ptr<http_stores> stores, const settings::http_gate& gate, metrics::gate& figures,
-                  rejection_log& rejections)
-      : stores_(std::move(stores)), gate_(gate), figures_(figures), rejections_(rejections) {}
+  http_marks_desk(std::unique_ptr<http_stores> stores, const settings::http_gate& gate, http_plan plan,
+                  metrics::gate& figures, rejection_log& rejections)
+      : stores_(std::move(stores)), gate_(gate), plan_(std::move(plan)), figures_(figures), rejections_(rejections) {}
 
   // `done` comes once, at once or later, and never after the desk's end.
   void ask(const request& what, std::function<void(answer)> done);
@@ -70,6 +74,7 @@ class http_marks_desk {
 
   const std::unique_ptr<http_stores> stores_;
   const settings::http_gate& gate_;
+  const http_plan plan_;
   metrics::gate& figures_;
   rejection_log& rejections_;
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>();

@@ -66,12 +66,10 @@ class http_protocol final : public protocol {
 
 }  // namespace
 
-result<std::unique_ptr<server>> make_http_server(workers& threads, const settings::http_gate& gate,
-                                                 std::shared_ptr<http_store_set> stores, metrics::gate& figures,
-                                                 rejection_log& rejections) {
-  auto plan = plan_routes(gate);
-  if (plan.has_error()) return plan.error();
-  auto spoken = std::make_unique<http_protocol>(gate, std::move(*plan), std::move(stores), figures, rejections);
+std::unique_ptr<server> make_http_server(workers& threads, const settings::http_gate& gate, http_plan plan,
+                                         std::shared_ptr<http_store_set> stores, metrics::gate& figures,
+                                         rejection_log& rejections) {
+  auto spoken = std::make_unique<http_protocol>(gate, std::move(plan), std::move(stores), figures, rejections);
   return std::make_unique<server>(threads, server::place{gate.name, gate.listen, gate.connections_max},
                                   std::move(spoken), figures, rejections);
 }

@@ -4,6 +4,7 @@
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "fence/gate_settings.hpp"
+#include "gate/http_plan.hpp"
 #include "gate/http_store_set.hpp"
 #include "gate/rejection_log.hpp"
 #include "gate/server.hpp"
@@ -14,10 +15,9 @@
 namespace fencegate::gate {
 
 // REQUIRES: everything given lives longer than the workers run; the stores live on the first worker's thread, and are
-// started and stopped by the server. The error: the routes cannot be served, which the configuration's reader should have
-// said.
-[[nodiscard]] result<std::unique_ptr<server>> make_http_server(workers& threads, const settings::http_gate& gate,
-                                                               std::shared_ptr<http_store_set> stores,
-                                                               metrics::gate& figures, rejection_log& rejections);
+// started and stopped by the server. `plan`: of the gate's routes.
+[[nodiscard]] std::unique_ptr<server> make_http_server(workers& threads, const settings::http_gate& gate,
+                                                       http_plan plan, std::shared_ptr<http_store_set> stores,
+                                                       metrics::gate& figures, rejection_log& rejections);
 
 }  // namespace fencegate::gate

@@ -204,7 +204,7 @@ void http_session::raise(where route, const claims_list& wanted, std::function<v
 }
 
 void http_session::hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) {
-  auto lost = later([this](std::string_view why) { engine_.on_hold_lost(why); });
+  auto lost = later([this](const std::optional<fence::rejection>& why) { engine_.on_hold_lost(why); });
   hold_ = shard_.stores->hold(weak_from_this(), route, wanted, later(std::move(done)), std::move(lost));
 }
 
@@ -212,7 +212,7 @@ bool http_session::holds() { return hold_ != nullptr && hold_->alive(); }
 
 void http_session::release() { hold_.reset(); }
 
-void http_session::run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
+void http_session::run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
                        std::function<void(const atomic_answer&)> done) {
   shard_.stores->run(weak_from_this(), route, wanted, std::move(values), read_only, later(std::move(done)));
 }

@@ -62,7 +62,7 @@ class http_session final : public relay_session, public http_host {
   void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) override {
     shard_.stores->count_overtaken(route, claims, ago);
   }
-  void run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
+  void run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
            std::function<void(const atomic_answer&)> done) override;
   [[nodiscard]] time_point now() const override { return std::chrono::steady_clock::now(); }
   void report(const fence::rejection& why, std::string_view method, bool monitor) override;

@@ -126,14 +126,17 @@ atomic_answer answer_of(const backend::command_outcome& ran, const claims_list& 
       out.content_type = "application/json";
       out.body = "{\"reply\":";
       wire::append_reply_json(out.body, view_of(ran.reply));
+      if (ran.lacks == backend::command_outcome::lack::digits) out.body += ",\"inexact\":true";
+      if (ran.lacks == backend::command_outcome::lack::all) out.body += ",\"truncated\":true";
       out.body += '}';
       out.marks = wanted;
       break;
     case kind::failed: {
       fence::problem what;
-      what.status = may_succeed_later(ran.reply.text) ? 503 : 400;
+      const bool too_large = ran.lacks == backend::command_outcome::lack::all;
+      what.status = too_large ? 502 : may_succeed_later(ran.reply.text) ? 503 : 400;
       what.name = "command";
-      what.title = "Redis refused the command";
+      what.title = too_large ? "The answer is too large" : "Redis refused the command";
       what.detail = ran.reply.text;
       what.applied = fence::problem::effect::none;
       set_problem(out, what);
@@ -183,8 +186,8 @@ http_store_set::http_store_set(workers& threads, const settings::http_gate& gate
   }
   for (const auto& route : gate.routes) {
     auto& bytes = as_bytes_.emplace_back(route.parameters.size(), false);
-    for (const auto& [number, bytea] : backend::sql_parameters(route.statement))
-      if (number >= 1 && number <= bytes.size()) bytes[number - 1] = bytea;
+    for (const auto& [number, cast] : backend::sql_parameters(route.statement))
+      if (number >= 1 && number <= bytes.size()) bytes[number - 1] = cast.bytea;
   }
 }
 
@@ -237,13 +240,12 @@ void http_session_stores::raise(std::weak_ptr<const void> session, where route, 
 }
 
 std::unique_ptr<hold_lease> http_session_stores::hold(std::weak_ptr<const void> session, where route,
-                                                      const claims_list& wanted, fence_callback done,
-                                                      std::function<void(std::string_view)> lost) {
+                                                      const claims_list& wanted, fence_callback done, hold_lost lost) {
   auto mine = std::make_unique<lease>();
   // Only PostgreSQL can hold; the configuration was checked for that.
   const auto& store = std::get<std::shared_ptr<pg_store>>(set_->of(route));
-  auto on_cut = [state = mine->state, lost = std::move(lost)] {
-    if (!state->dropped) lost("a newer holder has taken over, or the store has gone: the hold on the mark was ended");
+  auto on_cut = [state = mine->state, lost = std::move(lost)](const std::optional<fence::rejection>& why) {
+    if (!state->dropped) lost(why);
   };
   auto on_held = [state = mine->state, wanted,
                   done = std::move(done)](backend::store_result<backend::held_marks> granted) {
@@ -282,8 +284,7 @@ void http_session_stores::count_overtaken(where route, const claims_list& claims
 }
 
 void http_session_stores::run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
-                              std::vector<std::string> values, bool read_only,
-                              std::function<void(const atomic_answer&)> done) {
+                              route_values values, bool read_only, std::function<void(const atomic_answer&)> done) {
   auto claims = presented(route, wanted);
   claims.read_only = read_only;
   claims.spends = claims.spends && !read_only;
@@ -295,12 +296,14 @@ void http_session_stores::run(std::weak_ptr<const void> session, std::size_t rou
   };
   const auto& one = set_->of(route);
   if (const auto* postgres = std::get_if<std::shared_ptr<pg_store>>(&one)) {
-    auto statement = backend::in_text(set_->gate().routes[route].statement, std::move(values));
-    for (std::size_t i = 0; i < statement.parameters.size(); ++i)
-      statement.parameters[i].binary = set_->as_bytes(route)[i];
+    backend::pg_statement statement{set_->gate().routes[route].statement};
+    for (std::size_t i = 0; i < values.size(); ++i)
+      statement.parameters.push_back({std::move(values[i]), set_->as_bytes(route)[i]});
     (*postgres)->run(from(std::move(session)), std::move(claims), std::move(statement), std::move(tell));
   } else {
-    std::get<std::shared_ptr<redis_store>>(one)->run(from(std::move(session)), std::move(claims), std::move(values),
+    std::vector<std::string> words;
+    for (auto& value : values) words.push_back(std::move(value).value_or(""));  // none is missing
+    std::get<std::shared_ptr<redis_store>>(one)->run(from(std::move(session)), std::move(claims), std::move(words),
                                                      std::move(tell));
   }
 }

@@ -54,11 +54,11 @@ class http_session_stores final : public http_stores, public std::enable_shared_
   void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) override;
   [[nodiscard]] std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
                                                  const claims_list& wanted, fence_callback done,
-                                                 std::function<void(std::string_view)> lost) override;
+                                                 hold_lost lost) override;
   [[nodiscard]] std::optional<fence::rejection> known_stale(where route, const claims_list& claims) override;
   void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) override;
-  void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
-           std::vector<std::string> values, bool read_only, std::function<void(const atomic_answer&)> done) override;
+  void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted, route_values values,
+           bool read_only, std::function<void(const atomic_answer&)> done) override;
 
  private:
   [[nodiscard]] backend::store_caller from(std::weak_ptr<const void> session) const;

@@ -34,15 +34,16 @@ class http_stores {
   virtual void look(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) = 0;
   virtual void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted,
                      fence_callback done) = 0;
-  // `lost` comes at most once, after `done` has said that it holds and before the lease is dropped.
+  // `lost` comes after `done` has said that it holds, and not once the lease was dropped: at once with nullopt, then with
+  // what is known of why.
   [[nodiscard]] virtual std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
                                                          const claims_list& wanted, fence_callback done,
-                                                         std::function<void(std::string_view)> lost) = 0;
+                                                         hold_lost lost) = 0;
   // See http_host.
   [[nodiscard]] virtual std::optional<fence::rejection> known_stale(where route, const claims_list& claims) = 0;
   virtual void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) = 0;
-  virtual void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted,
-                   std::vector<std::string> values, bool read_only, std::function<void(const atomic_answer&)> done) = 0;
+  virtual void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted, route_values values,
+                   bool read_only, std::function<void(const atomic_answer&)> done) = 0;
 };
 
 }  // namespace fencegate::gate

@@ -109,6 +109,15 @@ void http_target::append_to(std::string& out) const {
   if (query) out.append("?").append(*query);
 }
 
+void http_target::set_segment(std::size_t index, std::string_view text) {
+  for (std::string* form : {&path, &decoded}) {
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i <= index; ++i) begin = form->find('/', begin) + 1;
+    const auto end = std::min(form->find('/', begin), form->size());
+    form->replace(begin, end - begin, text);
+  }
+}
+
 http_result<void> parse_http_target(std::string_view method, std::string_view target, std::string_view host,
                                     http_target& out) {
   out.what = http_target::kind::path;

@@ -31,6 +31,9 @@ struct http_target {
 
   // For the upstream: path and query.
   void append_to(std::string& out) const;
+  // Puts this in the place of a segment, counted from 0, of both forms of the path. REQUIRES: there is one, and `text` is
+  // of unreserved characters.
+  void set_segment(std::size_t index, std::string_view text);
 };
 
 // `host` is the request's Host, "" when there is none: an absolute-form (http:// only) must name the same, without case.

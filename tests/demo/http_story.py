@@ -12,9 +12,9 @@ from story import Story, quoted
 MORE = """\
     store: ledger
     routes:
-      - {{ match: "PUT /orders/{{id}}", resource: "order:{{id}}",
+      - {{ match: "PUT /orders/{{id:int}}", resource: "order:{{id}}",
           sql: "UPDATE http_orders SET by = $2 WHERE id = $1::int", params: ["{{id}}", "{{body}}"] }}
-      - {{ match: "GET /orders/{{id}}", resource: "order:{{id}}",
+      - {{ match: "GET /orders/{{id:int}}", resource: "order:{{id}}",
           sql: "SELECT by FROM http_orders WHERE id = $1::int", params: ["{{id}}"] }}
       - {{ match: "PUT /carts/{{id}}", resource: "cart:{{id}}", store: cache,
           redis: [SET, "http:cart:{{id}}", "{{body}}"] }}

@@ -47,7 +47,7 @@ class willing_host final : public gate::http_host {
   void release() override { held = false; }
   std::optional<fence::rejection> known_stale(where, const gate::claims_list&) override { return {}; }
   void count_overtaken(where, const gate::claims_list&, std::chrono::nanoseconds) override {}
-  void run(std::size_t, const gate::claims_list&, std::vector<std::string>, bool,
+  void run(std::size_t, const gate::claims_list&, gate::route_values, bool,
            std::function<void(const gate::atomic_answer&)>) override {
     std::abort();
   }

@@ -140,8 +140,11 @@ class Forwarding(HttpTest):
             eventually(lambda: self.upstream.seen("PUT"))
             self.assertEqual(gate.request("PUT", "/orders/8", b"new", token=35)[0], 200)
             thread.join()
-            self.assert_problem(answers[0], 504, applied="unknown")
+            problem = self.assert_problem(answers[0], 504, applied="unknown")
+            self.assertIn("a newer holder has taken over", problem["detail"])
+            self.assertEqual((problem["token"], problem["mark"], answers[0][1]["Fencing-Mark"]), (34, 35, "35"))
             self.assertEqual(self.mark("order:8"), 35)
+            self.assertEqual(gate.metric("checks_total", outcome="unknown"), 1)
 
     def test_reads_do_not_wait_for_a_store_whose_connections_are_all_taken(self):
         with self.make(pool=2, answer_timeout="6s") as gate:
@@ -239,13 +242,20 @@ class Forwarding(HttpTest):
         for method, target, own in (("PUT", "/orders/9", "order:9"), ("PUT", "/checked/9", "order:9"),
                                     ("PUT", "/kv/9", "kv"), ("POST", "/entries", "entries")):
             with self.subTest(target):
-                status, headers, _ = ask(method, target, f"{own}=34, more=12")
-                self.assertEqual((status, headers["Fencing-Mark"]), (200, f"{own}=34, more=12"))
-                for stale in (f"{own}=34,more=11", f"{own}=33,more=12", f"more=12, {own}=33"):
+                status, headers, _ = ask(method, target, f"{own}=34, order:more=12")
+                self.assertEqual((status, headers["Fencing-Mark"]), (200, f"{own}=34, order:more=12"))
+                for stale in (f"{own}=34,order:more=11", f"{own}=33,order:more=12", f"order:more=12, {own}=33"):
                     self.assert_problem(ask(method, target, stale), 412, "stale")
-                self.assert_problem(ask(method, target, "more=12"), 428, "missing")
-                self.assert_problem(ask(method, target, f"{own}=34, more=x"), 400, "malformed")
+                self.assert_problem(ask(method, target, "order:more=12"), 428, "missing")
+                self.assert_problem(ask(method, target, f"{own}=34, order:more=x"), 400, "malformed")
         self.assertEqual(self.server.value("SELECT count(*) FROM entries"), 1)
+
+    def test_a_mark_that_no_route_of_the_gate_is_about_is_another_gates(self):
+        for method, target, tag in (("PUT", "/.fencegate/marks/secret", 34), ("PUT", "/orders/9", "order:9=34, secret=34"),
+                                    ("PUT", "/.fencegate/marks/kv", 34)):  # whose store is another
+            self.assert_problem(self.gate.request(method, target, b"1", token=tag), 403, "refused")
+        self.assertIsNone(self.mark("secret") or self.mark("kv") or self.mark("order:9"))
+        self.assertEqual(self.upstream.seen(), [])
 
     def test_a_store_that_is_away_closes(self):
         with PostgresServer() as server:
@@ -342,11 +352,11 @@ class Atomic(HttpTest):
         self.assertFalse([name for name in gate.metrics() if "takeover" in name])
 
     def test_marks(self):
-        self.assert_problem(self.gate.request("GET", "/.fencegate/marks/orders"), 404)
-        answer = self.gate.request("PUT", "/.fencegate/marks/orders", token=34)
-        self.assertEqual(json.loads(answer[2]), {"resource": "orders", "mark": 34, "raised": True})
-        self.assert_problem(self.gate.request("PUT", "/.fencegate/marks/orders", token=33), 412, "stale")
-        self.assertEqual(json.loads(self.gate.request("GET", "/.fencegate/marks/orders")[2])["mark"], 34)
+        self.assert_problem(self.gate.request("GET", "/.fencegate/marks/order:3"), 404)
+        answer = self.gate.request("PUT", "/.fencegate/marks/order:3", token=34)
+        self.assertEqual(json.loads(answer[2]), {"resource": "order:3", "mark": 34, "raised": True})
+        self.assert_problem(self.gate.request("PUT", "/.fencegate/marks/order:3", token=33), 412, "stale")
+        self.assertEqual(json.loads(self.gate.request("GET", "/.fencegate/marks/order:3")[2])["mark"], 34)
 
     def test_marks_at_the_admin_listener(self):
         path = "/.fencegate/marks/order:7"

@@ -170,8 +170,8 @@ void probe<backend::pg_store>::hold(const fields& f) {
   };
   store_->hold(
       caller(f), wanted(f[3]),
-      [id] {
-        say({id, "cut"});
+      [id](const auto& why) {
+        if (!why) say({id, "cut"});
       },
       std::move(on_held));
 }

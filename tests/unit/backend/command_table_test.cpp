@@ -93,6 +93,17 @@ TEST(CommandTable, OfTheUnflaggedOnlyScriptsAndPublishWrite) {
   EXPECT_THAT(writes, testing::UnorderedElementsAre("eval", "evalsha", "fcall", "publish", "spublish"));
 }
 
+// Of those without subcommands, which are nobody's to run.
+TEST(CommandTable, WhatNoScriptRunsIsKnownWithoutTheServer) {
+  const auto parsed = wire::parse_value(test::command_reply());
+  for_each_command((*parsed)->first, [&](std::string_view name, const auto&) {
+    if (name.find('|') == std::string_view::npos && role_by_name(std::string(name) + "|help")) return;
+    const auto& spec = by_full_name(name);
+    const bool runs = (spec.role == command_role::read || spec.role == command_role::write) && !spec.noscript;
+    EXPECT_EQ(never_in_script(name), !runs) << name;
+  });
+}
+
 TEST(CommandTable, UnknownCommandsAndSubcommandsAreWrites) {
   for (const auto* line : {"NOSUCH", "CLIENT NOSUCH", "CONFIG NOSUCH x", "client|kill", "CLIENT|LIST", "XGROUP NOSUCH"})
     EXPECT_EQ(spec_of(line).role, command_role::write) << line;

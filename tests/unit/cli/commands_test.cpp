@@ -46,6 +46,18 @@ TEST_F(CheckTest, PrintsEveryErrorWithItsPlaceAndExitsWithTwo) {
             "f.yaml:2:1: unknown key \"logs\" in the configuration (did you mean \"log\"?)\n");
 }
 
+TEST_F(CheckTest, WarnsAndIsContent) {
+  EXPECT_EQ(
+      check_text(
+          "stores: { s: { url: postgres://db/app } }\ngates:\n  - name: api\n    protocol: http\n"
+          "    listen: ':81'\n    store: s\n    routes:\n"
+          "      - { match: 'PUT /a/{id}', resource: 'a:{id}', sql: delete from a where id = $1, params: ['{id}'] "
+          "}\n"),
+      0);
+  EXPECT_EQ(out.str(), "f.yaml: OK, 1 gate\n");
+  EXPECT_THAT(err.str(), StartsWith("f.yaml:8:58: warning: $1 is {id} of the path"));
+}
+
 TEST_F(CheckTest, SaysWhichFileItCannotRead) {
   EXPECT_EQ(check("missing.yaml", surroundings(), out, err), 2);
   EXPECT_EQ(err.str(), "missing.yaml: cannot read the file: No such file or directory\n");

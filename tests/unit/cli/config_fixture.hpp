@@ -39,6 +39,13 @@ class ConfigTest : public testing::Test {
     return out;
   }
 
+  // The warnings of a text that is accepted, as above.
+  [[nodiscard]] std::vector<std::string> warnings_of(std::string_view yaml) const {
+    auto out = settings_of(yaml).warnings;
+    for (auto& one : out) one.erase(0, std::string_view("f:").size());
+    return out;
+  }
+
   // REQUIRES: the text is accepted; otherwise the test fails and the settings are the defaults.
   [[nodiscard]] settings::process settings_of(std::string_view yaml) const {
     auto outcome = read_config(yaml, "f", surroundings());

@@ -198,6 +198,52 @@ TEST_F(HttpConfigTest, RejectsRoutesThatCannotWork) {
   EXPECT_THAT(error_of(order_ + "sql: 'select 1', redis: [GET, a], store: cache"), HasSubstr("one of redis and sql"));
 }
 
+TEST_F(HttpConfigTest, RejectsCommandsThatNoScriptRuns) {
+  for (const auto* command : {"EVAL, 'return 1', '0'", "blpop, '{id}', '1'", "MULTI", "Exec", "SUBSCRIBE, a", "INFO",
+                              "xread, STREAMS, a, '0'", "FCALL, f, '0'", "CLIENT, INFO", "OBJECT, HELP", "SELECT, '1'",
+                              "FENCE, GET", "WAIT, '1', '1'"})
+    EXPECT_THAT(errors_of(route_with(order_ + "store: cache, redis: [" + command + "]")),
+                ElementsAre(HasSubstr("has no place in an HTTP route")))
+        << command;
+  for (const auto* command :
+       {"INCR, '{id}'", "OBJECT, ENCODING, '{id}'", "MEMORY, USAGE, '{id}'", "PING", "PUBLISH, a, b",
+        "XADD, a, '*', b, c", "XGROUP, CREATE, a, b, 0", "mystery.command, '{id}'"})
+    EXPECT_THAT(errors_of(route_with(order_ + "store: cache, redis: [" + command + "]")), IsEmpty()) << command;
+}
+
+TEST_F(HttpConfigTest, WarnsOfParametersWithSeveralSpellings) {
+  const std::string untyped = order_ + "store: ledger, sql: \"",
+                    typed = "match: 'PUT /orders/{id:int}', resource: 'order:{id}', store: ledger, sql: \"";
+  for (const auto* sql : {"update a set b = 1 where id = $1::int", "update a set b = 1 where id = $1",
+                          "update a set b = 1 where id = $1::text or id2 = $1"})
+    EXPECT_THAT(warnings_of(route_with(untyped + sql + "\", params: ['{id}']")),
+                ElementsAre(testing::AllOf(testing::StartsWith("10:"), HasSubstr("warning: $1 is {id} of the path"),
+                                           HasSubstr("{id:int}"))))
+        << sql;
+  EXPECT_THAT(warnings_of(route_with(untyped + "update a set b = $1 where id = $1::text\", params: ['{id}']")),
+              testing::SizeIs(1));
+  EXPECT_THAT(warnings_of(route_with(untyped + "update a set b = 1 where id = $1::text\", params: ['{id}']")),
+              IsEmpty());
+  EXPECT_THAT(warnings_of(route_with(untyped + "insert into a values ($1::jsonb)\", params: ['{body}']")), IsEmpty());
+  EXPECT_THAT(warnings_of(route_with(typed + "update a set b = 1 where id = $1::int\", params: ['{id}']")), IsEmpty());
+  EXPECT_THAT(warnings_of(route_with("match: 'PUT /orders/{id}', resource: orders, store: ledger, sql: \"update a set "
+                                     "b = 1 where id = $1::int\", params: ['{id}']")),
+              IsEmpty())
+      << "one mark for all";
+  EXPECT_THAT(warnings_of(route_with(order_ + "store: cache, redis: [SET, '{id}', '{body}']")), IsEmpty());
+}
+
+TEST_F(HttpConfigTest, ValuesThatMayBeMissingStandAlone) {
+  const std::string sql = order_ + "store: ledger, sql: insert into a values ($1), params: ";
+  EXPECT_THAT(errors_of(route_with(sql + "['{query.when?}']")), IsEmpty());
+  EXPECT_THAT(errors_of(route_with(sql + "['{header.X-User?}']")), IsEmpty());
+  EXPECT_THAT(errors_of(route_with(sql + "['at {query.when?}']")), ElementsAre(HasSubstr("stands alone")));
+  EXPECT_THAT(errors_of(route_with(sql + "['{id?}']")), ElementsAre(HasSubstr("is never missing")));
+  EXPECT_THAT(errors_of(route_with(sql + "['{body?}']")), ElementsAre(HasSubstr("is never missing")));
+  EXPECT_THAT(errors_of(route_with(order_ + "store: cache, redis: [SET, a, '{query.when?}']")),
+              ElementsAre(HasSubstr("cannot be missing")));
+}
+
 TEST_F(HttpConfigTest, RejectsRoutesThatCollide) {
   EXPECT_THAT(errors_of(http_with("store: ledger\n    routes:\n"
                                   "      - { match: 'PUT /a/{id}', resource: a }\n"
@@ -233,6 +279,11 @@ TEST_F(HttpConfigTest, RejectsWhatHasNoEffectOrNoEnd) {
               ElementsAre("9:5: an http gate has no key \"guard\": it belongs to postgres gates"));
   EXPECT_THAT(with("unmatched: tag", "store: ledger"), ElementsAre(HasSubstr("must be one of reject, pass")));
   EXPECT_THAT(errors_of(http_with("routes: []")), ElementsAre(HasSubstr("9:13: routes is empty")));
+}
+
+TEST_F(HttpConfigTest, RejectsATimeoutThatItDoesNotHave) {
+  EXPECT_THAT(errors_of(route_with(order_ + "store: ledger") + "    timeouts: { head: 1s, idle: 5s }\n"),
+              ElementsAre(HasSubstr("timeouts.idle has no effect in an http gate")));
 }
 
 TEST_F(HttpConfigTest, MarksAtTheAdminListenerAreThoseOfOneGate) {

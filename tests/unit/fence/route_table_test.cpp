@@ -94,6 +94,27 @@ TEST(RoutePattern, KnowsItsNames) {
   EXPECT_TRUE(pattern("GET,PUT /").lists("GET"));
 }
 
+TEST(RoutePattern, TypesMatchWhateverStandsThere) {
+  EXPECT_EQ(captured("PUT /a/{id:int}/{key:uuid}/{rest...}", "PUT", "/a/07/B/c/d"), "07|B|c/d");
+  const auto p = pattern("PUT /a/{id:int}/{key:uuid}/{name}/{rest...}");
+  ASSERT_EQ(p.places().size(), 4u);
+  EXPECT_EQ(p.places()[0].type, capture_type::integer);
+  EXPECT_EQ(p.places()[0].segment, 1u);
+  EXPECT_EQ(p.places()[1].type, capture_type::uuid);
+  EXPECT_EQ(p.places()[2].segment, 3u);
+  EXPECT_TRUE(p.places()[3].tail);
+  route_table table;
+  ASSERT_TRUE(table.add(pattern("PUT /a/{id:int}")));
+  EXPECT_FALSE(table.add(pattern("PUT /a/{name}"))) << "what is no number would be the other one's";
+}
+
+TEST(RoutePattern, RefusesTypesThatThereAreNot) {
+  for (const auto* text : {"PUT /{id:}", "PUT /{id:integer}", "PUT /{id:INT}", "PUT /{:int}", "PUT /{id:int:int}",
+                           "PUT /{id:int...}", "PUT /{body:int}", "PUT /{id:int}/{id}"})
+    EXPECT_NE(refused(text), "") << text;
+  EXPECT_THAT(refused("PUT /{id:integer}"), HasSubstr("there are the types int, uuid and slug"));
+}
+
 TEST(RoutePattern, RefusesWhatCannotBeMeant) {
   for (const auto text : {""sv, "PUT"sv, "/orders"sv, "PUT orders"sv, "PUT  /a"sv, "put /a"sv, ",PUT /a"sv, "PUT, /a"sv,
                           "PUT,* /a"sv, "PUT,PUT /a"sv, "TRACE /a"sv, "PUT,CONNECT /a"sv, " /a"sv}) {

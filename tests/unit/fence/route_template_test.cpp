@@ -83,6 +83,24 @@ TEST(RouteTemplate, ResourcesAreOfThePathAlone) {
   EXPECT_TRUE(resource(std::string(limits::resource_bytes_max, 'x') + "{id}").starts_with('['));
 }
 
+TEST(RouteTemplate, KnowsWhichResourcesItCanName) {
+  const auto typed = route_pattern::parse("PUT /o/{id:int}/{name}/{rest...}").value();
+  const auto can = [&](std::string_view text, std::string_view resource) {
+    return route_template::parse_resource(text, typed)->can_name(resource, typed);
+  };
+  EXPECT_TRUE(can("orders", "orders"));
+  EXPECT_FALSE(can("orders", "orders2"));
+  EXPECT_FALSE(can("orders", "order"));
+  EXPECT_TRUE(can("order:{id}", "order:7"));
+  EXPECT_FALSE(can("order:{id}", "order:07"));
+  EXPECT_FALSE(can("order:{id}", "order:"));
+  EXPECT_TRUE(can("{name}-{id}", "a-b-c--7"));
+  EXPECT_FALSE(can("{name}-{id}", "a/b-7"));
+  EXPECT_TRUE(can("x:{rest}", "x:a/b"));
+  EXPECT_FALSE(can("x:{rest}", "x:/b"));
+  EXPECT_TRUE(can("{name}{name}{name}{name}{name}{name}", std::string(limits::resource_bytes_max, 'a')));
+}
+
 TEST(RouteTemplate, KnowsWhatItUses) {
   const auto parsed = route_template::parse("{id}{query.a}", orders()).value();
   EXPECT_TRUE(parsed.uses(kind::path));

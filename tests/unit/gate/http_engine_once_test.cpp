@@ -67,8 +67,8 @@ TEST_F(http_once, monitor_says_what_it_would_have_rejected) {
 
 TEST_F(http_once, monitor_finds_the_used_one_among_several) {
   watch(1);
-  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: b=2, order:7=34\r\n\r\n");
-  host.answer(fence_answer{{}, {{"b", fence::token(2)}, {"order:7", t33}}, false});
+  client("PUT /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: order:8=2, order:7=34\r\n\r\n");
+  host.answer(fence_answer{{}, {{"order:8", fence::token(2)}, {"order:7", t33}}, false});
   EXPECT_THAT(host.reports, ElementsAre("monitor equal"));
 }
 

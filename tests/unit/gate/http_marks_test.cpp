@@ -27,11 +27,11 @@ class fake_stores final : public http_stores {
     ask("raise", std::move(session), route, wanted, std::move(done));
   }
   std::unique_ptr<hold_lease> hold(std::weak_ptr<const void>, where, const claims_list&, fence_callback,
-                                   std::function<void(std::string_view)>) override {
+                                   hold_lost) override {
     ADD_FAILURE() << "nobody holds a mark that is only raised";
     return nullptr;
   }
-  void run(std::weak_ptr<const void>, std::size_t, const claims_list&, std::vector<std::string>, bool,
+  void run(std::weak_ptr<const void>, std::size_t, const claims_list&, route_values, bool,
            std::function<void(const atomic_answer&)>) override {
     ADD_FAILURE() << "there is nothing to run";
   }
@@ -64,7 +64,17 @@ class HttpMarksDesk : public testing::Test {
   HttpMarksDesk() {
     auto stores = std::make_unique<fake_stores>();
     stores->asked = &asked;
-    desk = std::make_unique<http_marks_desk>(std::move(stores), gate, figures, rejections);
+    gate.stores.emplace_back().name = "ledger";
+    for (const auto* resource : {"order:{id}", "orders", "payments"}) add_route(resource, "ledger");
+    add_route("elsewhere:{id}", "other");
+    desk = std::make_unique<http_marks_desk>(std::move(stores), gate, plan_routes(gate).value(), figures, rejections);
+  }
+
+  void add_route(const std::string& resource, const std::string& store) {
+    auto& route = gate.routes.emplace_back();
+    route.pattern = "/" + std::to_string(gate.routes.size()) + "/{id:int}";
+    route.resource = resource;
+    route.store = store;
   }
 
   void ask(std::string_view method, std::string_view target, std::vector<header_field> fields = {}) {
@@ -100,6 +110,29 @@ TEST_F(HttpMarksDesk, RaisesAMarkInTheStoreOfTheGate) {
   EXPECT_EQ(answered().body, R"({"resource":"order:7","mark":34,"raised":true})");
   EXPECT_EQ(answered().mark, "34");
   EXPECT_EQ(counted(metrics::check_outcome::raised), 1u);
+}
+
+TEST_F(HttpMarksDesk, RaisesNoMarkThatNoRouteOfItsStoreCanBeAbout) {
+  for (const auto* resource : {"other", "order:", "order:07", "order:x", "orders2", "elsewhere:7"}) {
+    answers.clear();
+    ask("PUT", std::string("/.fencegate/marks/") + resource, {{"Fencing-Token", "34"}});
+    EXPECT_EQ(answered().status, 403) << resource;
+  }
+  answers.clear();
+  ask("PUT", "/.fencegate/marks/orders", {{"Fencing-Token", "orders=34, secret=12"}});
+  EXPECT_EQ(answered().status, 403);
+  EXPECT_THAT(answered().body, HasSubstr(R"("resource":"secret","token":12)"));
+  EXPECT_TRUE(asked.empty());
+  ask("GET", "/.fencegate/marks/other");
+  EXPECT_EQ(asked.size(), 1u) << "to look at one does no harm";
+}
+
+TEST_F(HttpMarksDesk, AMarkThatCannotBeReadHasNoToken) {
+  ask("GET", "/.fencegate/marks/orders");
+  asked.at(0).answer({fence::rejection{fence::reason::unavailable, {}, {}, {}, "store ledger: it is down"}, {}, false});
+  EXPECT_EQ(answered().status, 503);
+  EXPECT_THAT(answered().body, HasSubstr(R"("resource":"orders")"));
+  EXPECT_THAT(answered().body, testing::Not(HasSubstr("\"token\"")));
 }
 
 TEST_F(HttpMarksDesk, ReadsAMarkWithoutAToken) {

@@ -37,7 +37,7 @@ class fake_http_host final : public http_host {
     EXPECT_EQ(claims, wanted);
     answered_after.push_back(ago);
   }
-  void run(std::size_t route, const claims_list& wanted, std::vector<std::string> values, bool read_only,
+  void run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
            std::function<void(const atomic_answer&)> done) override {
     asked = read_only ? "read" : "run";
     asked_route = route;
@@ -64,7 +64,7 @@ class fake_http_host final : public http_host {
   std::string asked;                                     // the last question
   where asked_route;
   claims_list claims;
-  std::vector<std::string> run_values;
+  route_values run_values;
   std::vector<std::string> reports;
 
  private:
@@ -83,6 +83,7 @@ class http_rig : public ::testing::Test {
   http_rig() {
     gate_.name = "api";
     gate_.upstream = settings::address{"127.0.0.1", 9000, {}};
+    gate_.stores.emplace_back().name = "ledger";
     add("PUT", "/orders/{id}", "order:{id}").guarantee = settings::http_guarantee::held;
     add("PUT", "/checked/{id}", "order:{id}");
     auto& sql = add("POST", "/entries/{id}", "entries");
@@ -124,6 +125,12 @@ class http_rig : public ::testing::Test {
   }
   std::string to_client() { return std::exchange(engine().to_client, {}); }
   std::string to_upstream() { return std::exchange(engine().to_backend, {}); }
+
+  // What a store says of a hold on order:7 that was ended.
+  static fence::rejection lost_hold(bool to_a_raise) {
+    if (!to_a_raise) return {fence::reason::unavailable, {}, {}, {}, "the hold was ended"};
+    return {fence::reason::stale, "order:7", fence::token::parse("34").value(), fence::token::parse("35").value(), {}};
+  }
 
   // What stands in the first line: "HTTP/1.1 412 Precondition Failed".
   static int status_of(const std::string& response) {

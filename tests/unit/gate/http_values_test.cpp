@@ -28,6 +28,15 @@ TEST_F(http_values, come_from_path_query_header_and_token) {
   EXPECT_THAT(host.run_values, ElementsAre("a b", "now or never", "me", "34", "a a b: me"));
 }
 
+TEST_F(http_values, that_may_be_missing_are_null) {
+  EXPECT_EQ(ask({"{query.when?}", "{header.X-User?}", "{query.empty?}"}, "/entries/7?empty="), 0);
+  EXPECT_THAT(host.run_values, ElementsAre(std::nullopt, std::nullopt, ""));
+  EXPECT_EQ(ask({"{query.when?}", "{header.X-User?}"}, "/entries/7?when=now", "X-User: me\r\n"), 0);
+  EXPECT_THAT(host.run_values, ElementsAre("now", "me"));
+  EXPECT_EQ(ask({"{query.when?}"}, "/entries/7?when=1&when=2"), 400);
+  EXPECT_EQ(ask({"{header.X-User?}"}, "/entries/7", "X-User: a\r\nx-user: b\r\n"), 400);
+}
+
 TEST_F(http_values, that_are_missing_or_stand_twice_run_nothing) {
   EXPECT_EQ(ask({"{query.when}"}, "/entries/7"), 400);
   EXPECT_EQ(ask({"{query.when}"}, "/entries/7?when=1&when=2"), 400);

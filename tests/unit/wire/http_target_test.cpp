@@ -115,6 +115,17 @@ TEST(HttpTarget, OtherForms) {
   }
 }
 
+TEST(HttpTarget, ASegmentCanBePutAnew) {
+  http_target target;
+  ASSERT_TRUE(parse_http_target("PUT", "/a%3Bb/0%307/c%20d/?q=1", "a", target));
+  target.set_segment(1, "7");
+  target.set_segment(0, "longer-than-before");
+  EXPECT_EQ(target.path, "/longer-than-before/7/c%20d/");
+  EXPECT_EQ(target.decoded, "/longer-than-before/7/c d/");
+  target.set_segment(3, "end");
+  EXPECT_EQ(target.path, "/longer-than-before/7/c%20d/end");
+}
+
 TEST(HttpTarget, NothingIsLeftOfTheOneBefore) {
   http_target target;
   ASSERT_TRUE(parse_http_target("GET", "/a?b", "", target));

@@ -106,6 +106,10 @@ class Rig:
         """→ Verdict"""
         raise NotImplementedError
 
+    def is_over(self, takeovers, chaos):
+        """True when there has been enough of everything."""
+        return takeovers >= self.takeovers and not chaos.still_missing()
+
     def verdict(self):
         with contextlib.ExitStack() as stack:
             start = time.monotonic()
@@ -116,8 +120,7 @@ class Rig:
             self.writers = [stack.enter_context(self._writer(number, resource, issuer, ports))
                             for number, resource in zip(range(self.writers_count), itertools.cycle(self.resources))]
             chaos = Chaos(random.Random(self.seed), self.gates, self.writers, **self.trouble())
-            while ((issuer.takeovers < self.takeovers or chaos.still_missing())
-                   and time.monotonic() < start + self.seconds_max):
+            while not self.is_over(issuer.takeovers, chaos) and time.monotonic() < start + self.seconds_max:
                 chaos.step()
                 time.sleep(0.002)
             chaos.finish()
@@ -126,7 +129,7 @@ class Rig:
                 if writer.wait() != 0:
                     raise RuntimeError(f"a writer broke:\n{writer.log()}")
             complaints = self._settle()
-            verdict = self.judge([history for writer in self.writers for history in writer.histories()])
+            verdict = self.judge(self.histories())
             for text in complaints:
                 verdict.add("gate", text)
             for action in chaos.still_missing():
@@ -135,6 +138,9 @@ class Rig:
             for process in (self.server, *self.gates):  # of a binary that is broken on purpose nobody wants them
                 process.show_log = bool(verdict.violations) and self.binary is None
             return verdict
+
+    def histories(self):
+        return [history for writer in self.writers for history in writer.histories()]
 
     def _writer(self, number, resource, issuer, ports):
         more = self.writer_arguments(resource, ports)

@@ -120,7 +120,7 @@ class Tokens(PgGateTest):
     def test_settings_of_the_role_do_not_disturb_arming(self):
         self.server.user("careful")
         for setting in ("default_transaction_isolation = 'serializable'", "default_transaction_read_only = on",
-                        "statement_timeout = 1", "search_path = pg_temp", "lock_timeout = 1"):
+                        "statement_timeout = 250", "search_path = pg_temp", "lock_timeout = 1"):
             self.server.sql(f"ALTER ROLE careful SET {setting}")
         client = self.connect(5, user="careful", options=f"-c fencing.tokens={self.resource}=5")
         self.assertEqual(self.mark(), 5)

@@ -70,7 +70,8 @@ return redis.call('GET', KEYS[1])
 // How to answer: "untyped" converts the command's answer as RESP2 has it, nulls included; "typed" as RESP3 has it, but ends
 // an array at its first null; "streams" makes XREADGROUP's RESP3 map of its RESP2 array. Lua's numbers end at 2^53: a
 // larger integer, of a command that counts, is read again, and is "FENCEGATEINT " and its digits, or none where that could
-// not be done, or of another command: it did run.
+// not be done, or of another command: it did run. "first" is a command that takes from one key, and keys: it runs for one
+// after the other, and the answer is the first of them that has something, and what that is.
 inline constexpr std::string_view checked_command = R"lua(
 if ARGV[2] ~= '0' then redis.call('SELECT', 0) end
 local n = tonumber(ARGV[3])
@@ -78,8 +79,20 @@ for i = 4, 3 + n do
   if redis.call('GET', ARGV[i]) ~= ARGV[i + n] then return redis.error_reply('FENCEGATEMARK the mark moved') end
 end
 if ARGV[2] ~= '0' then redis.call('SELECT', ARGV[2]) end
-if ARGV[1] == 'typed' then redis.setresp(3) end
+if ARGV[1] == 'typed' or ARGV[1] == 'first' then redis.setresp(3) end
 local at = 4 + 2 * n
+if ARGV[1] == 'first' then
+  for i = at + 1, #ARGV do
+    local r = redis.pcall(ARGV[at], ARGV[i])
+    if type(r) == 'string' then return {ARGV[i], r} end
+    if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' .. r.err) end
+    if type(r) == 'table' and #r > 0 then
+      table.insert(r, 1, ARGV[i])
+      return r
+    end
+  end
+  return nil
+end
 local r = redis.pcall(unpack(ARGV, at))
 if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' .. r.err) end
 if type(r) == 'number' and (r >= 2^53 or r <= -2^53) then

@@ -36,4 +36,12 @@ std::optional<std::chrono::milliseconds> blocking_timeout(const std::vector<std:
   return from_text(arguments.back(), 1000);
 }
 
+std::string_view taken_by(std::string_view name) {
+  if (name == "blpop") return "LPOP";
+  if (name == "brpop") return "RPOP";
+  if (name == "bzpopmin") return "ZPOPMIN";
+  if (name == "bzpopmax") return "ZPOPMAX";
+  return {};
+}
+
 }  // namespace fencegate::gate

@@ -154,7 +154,7 @@ void redis_engine::command_done() {
   tries_ = 0;
   raise_tried_ = false;
   keys_asked_ = false;
-  if (!poll_batch_) poll_since_.reset();
+  if (!poll_batch_ && !single_.polled) poll_since_.reset();
 }
 
 redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
@@ -305,8 +305,8 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
     wire::append_command(batch_.bytes, r.arguments);
   else
     batch_.bytes.append(r.raw);
-  const bool not_wrapped = fenced && (refusal_in_script(r.arguments, spec) || spec.noscript ||
-                                      (spec.name == "xreadgroup" && blocking_timeout(r.arguments).has_value()));
+  const bool not_wrapped = fenced && (refusal_in_script(r.arguments, spec) ||
+                                      (spec.noscript && (taken_by(spec.name).empty() || !poll_timeout_)));
   batch_.commands.push_back(
       {batch_.bytes.size() - before, fenced && !verdict.watched(), muted_, spec.denyoom || not_wrapped, {}});
   batch_.needs |= verdict.required;

@@ -171,7 +171,8 @@ class redis_engine : private redis_engine_parts {
   void start_exec(const wire::reply_head& head);
   void finish_batch();
   std::size_t mark_used(claim_mask required);
-  void wait_and_poll();
+  void wait_and_poll(const std::string& bytes, bool muted);
+  [[nodiscard]] bool still_polling() const;
   void rewind_batch();
 
   // ── the listener's tag (redis_engine_listener.cpp)

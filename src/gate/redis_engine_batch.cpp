@@ -143,7 +143,11 @@ void redis_engine::finish_batch() {
   poll_again_ = false;
   if (batch_.outcome == batch::end::executed) {
     batch_attempts_ = 0;
-    if (polled_in_vain) return wait_and_poll();
+    if (polled_in_vain) {
+      const bool muted = batch_.commands.front().muted;
+      const std::string bytes = std::move(std::exchange(batch_, batch{}).bytes);
+      return wait_and_poll(bytes, muted);
+    }
     const auto applied = std::span(batch_.commands).first(batch_.merge_refused ? 1 : batch_.commands.size());
     const auto admitted = std::count_if(applied.begin(), applied.end(), [](const batched& one) { return one.counts; });
     if (admitted != 0) figures_.checks(metrics::check_outcome::admitted).add(static_cast<std::size_t>(admitted));
@@ -175,14 +179,11 @@ std::size_t redis_engine::mark_used(claim_mask required) {
   return used;
 }
 
-void redis_engine::wait_and_poll() {
-  const std::string bytes = std::move(batch_.bytes);
-  const bool muted = batch_.commands.front().muted;
-  batch_ = batch{};
+void redis_engine::wait_and_poll(const std::string& bytes, bool muted) {
   from_client.prepend(bytes);
   decoder_.reset_progress();
   replay_.push_front({replayed::route::normal, muted, {}});
-  finish_arm();
+  if (phase_ != phase::open) finish_arm();
   // Healing: the command goes on behind it, or has gone on already.
   if ((phase_ != phase::armed && phase_ != phase::open) || !poll_since_) return;
   phase_ = phase::waiting;

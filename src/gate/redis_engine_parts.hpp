@@ -182,6 +182,8 @@ struct redis_engine_parts {
     std::string answer;       // of the read
     bool too_large = false;   // it was dropped
     bool null_array = false;  // what the script says is nil is *-1
+    bool polled = false;      // it waits, and is tried again when it has found nothing
+    bool in_vain = false;     // so it has
     std::vector<noted> notes;
     replayed::route how = replayed::route::normal;
     bool muted = false;

@@ -1,6 +1,7 @@
 // Single commands with their check: writes behind it, in a script; reads in front of it.
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
+#include "gate/blocking.hpp"
 #include "gate/redis_engine.hpp"
 
 #include <algorithm>
@@ -27,7 +28,32 @@ bool is_wide_integer(std::string_view word) {
 bool answers_null_array(const command_spec& spec, std::size_t arguments) {
   const std::size_t with_count = 3;
   if (spec.name == "lpop" || spec.name == "rpop") return arguments == with_count;
-  return spec.name == "lmpop" || spec.name == "zmpop" || spec.name == "xreadgroup";
+  return spec.name == "lmpop" || spec.name == "zmpop" || spec.name == "xreadgroup" ||
+         spec.role == backend::command_role::blocking_write;
+}
+
+// Without its time-out: nothing waits in a script, and XREADGROUP may not be asked to.
+void append_unblocked(std::vector<std::string_view>& to, const std::vector<std::string_view>& command,
+                      const command_spec& spec) {
+  auto rest = command.begin(), end = command.end();
+  if (const auto takes = taken_by(spec.name); !takes.empty()) {
+    to.push_back(takes);
+    ++rest;
+    --end;
+  } else if (spec.name == "xreadgroup") {
+    const auto option = [&](std::string_view name) {
+      return std::find_if(rest, end, [&](std::string_view word) { return wire::iequals(word, name); });
+    };
+    const std::ptrdiff_t options = 4;  // XREADGROUP GROUP group consumer
+    to.insert(to.end(), rest, rest + std::min(options, end - rest));
+    rest += std::min(options, end - rest);
+    end = option("STREAMS");
+    const auto block = option("BLOCK");
+    to.insert(to.end(), rest, block);
+    rest = block + std::min<std::ptrdiff_t>(2, end - block);
+    end = command.end();
+  }
+  to.insert(to.end(), rest, end);
 }
 
 }  // namespace
@@ -37,6 +63,7 @@ std::optional<std::string_view> redis_engine::refusal_in_script(const std::vecto
                                                                 const command_spec& spec) const {
   using enum backend::script_answer;
   if (!backend::writes(spec.role)) return std::nullopt;
+  if (!taken_by(spec.name).empty()) return std::nullopt;
   if (command.size() > wrapped_arguments_max) return "too many arguments for a script; put the command behind MULTI";
   if (protocol_ == 3 && spec.in_script == unknown)
     return "RESP3's answer of this command does not survive a script; put it behind MULTI, or use RESP2";
@@ -96,7 +123,9 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   phase_ = phase::single;
   if (!backend::writes(spec.role)) return look_behind(command);
   single_.null_array = protocol_ == 2 && answers_null_array(spec, command.size());
-  std::string_view answer = "untyped";
+  single_.polled = still_polling();
+  const auto takes = taken_by(spec.name);
+  std::string_view answer = takes.empty() ? "untyped" : "first";
   if (protocol_ == 3 && spec.in_script == backend::script_answer::typed) answer = "typed";
   if (protocol_ == 3 && spec.in_script == backend::script_answer::streams) answer = "streams";
   const std::string keys = std::to_string(under.size() + 1);
@@ -106,7 +135,7 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   eval.push_back(backend::epoch_key);
   eval.insert(eval.end(), single_.tokens.begin(), single_.tokens.end());
   eval.push_back(single_.epoch);
-  eval.insert(eval.end(), command.begin(), command.end());
+  append_unblocked(eval, command, spec);
   wire::append_command(to_backend, eval);
   expectations_.push_back({awaits::single, muted_});
 }
@@ -164,6 +193,11 @@ void redis_engine::start_single(const wire::reply_head& head) {
   const auto answer = [&](std::string text) {
     if (!single_.muted) to_client += text;
   };
+  if (single_.polled && head.is_null()) {
+    single_.in_vain = true;
+    return begin(head, sink::drop);
+  }
+  single_.polled = false;
   if (single_.null_array && head.is_null()) {
     answer(nil_text());
     return begin(head, sink::drop);
@@ -191,6 +225,8 @@ void redis_engine::single_done() {
   if (!single_.mark_moved) {
     const wrapped done = std::exchange(single_, wrapped{});
     batch_attempts_ = 0;
+    if (done.in_vain) return wait_and_poll(done.raw, done.muted);
+    poll_since_.reset();
     if (done.error.empty()) {
       if (done.notes.empty()) figures_.checks(metrics::check_outcome::admitted).add();
       return book(done.notes);

@@ -129,10 +129,16 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
       }
   }
   add_to_batch(r, spec, verdict);
-  batch_.polled = poll_timeout_ && (poll_timeout_->count() == 0 || now - *poll_since_ < *poll_timeout_);
+  batch_.polled = still_polling();
   if (!batch_.polled) poll_since_.reset();
   poll_batch_ = true;
   return progress::taken;
+}
+
+// Whether what finds nothing now is tried again.
+bool redis_engine::still_polling() const {
+  if (!poll_since_ || !poll_timeout_) return false;
+  return poll_timeout_->count() == 0 || host_.now() - *poll_since_ < *poll_timeout_;
 }
 
 redis_engine::progress redis_engine::step_unfenced(const wire::request& r, const command_spec& spec) {

@@ -59,9 +59,8 @@ class Backend(FaultTest):
                     self.assert_error(replies[0], "OOM")
                     self.assert_error(replies[3], "OOM")
                     if title != "watching":  # where they are refused
-                        for waits in (("BLPOP", "data:none", "1"),
-                                      ("EVAL", "return redis.call('DEL', KEYS[1])", "1", "data:none")):
-                            self.assert_error(client.call(*waits), "OOM")
+                        self.assert_error(client.call("EVAL", "return redis.call('DEL', KEYS[1])", "1", "data:none"), "OOM")
+                        self.waits_on_a_full_server(bench, client)
                     bench.must("CONFIG", "SET", "maxmemory", "0")
                     bench.must("SET", bench.mark_key, 34)
                     bench.must("SET", "data:big", "kept")
@@ -70,6 +69,25 @@ class Backend(FaultTest):
                     self.assertEqual(bench.must("GET", "data:big"), b"kept")
                 finally:
                     bench.must("CONFIG", "SET", "maxmemory", "0")
+
+    def waits_on_a_full_server(self, bench, client):
+        """What waits takes what is there, waits for what comes, and ends in time, as direct."""
+        def fill(*command):
+            bench.must("CONFIG", "SET", "maxmemory", "0")
+            bench.must(*command)
+            bench.must("CONFIG", "SET", "maxmemory", "1")
+
+        for come, waits, answer in ((("RPUSH", "data:l", "a"), ("BLPOP", "data:none", "data:l", "0"), [b"data:l", b"a"]),
+                                    (("RPUSH", "data:l", "a"), ("BLMPOP", "0", "1", "data:l", "LEFT"), [b"data:l", [b"a"]]),
+                                    (("ZADD", "data:z", "1.5", "m"), ("BZPOPMIN", "data:z", "0"), [b"data:z", b"m", b"1.5"])):
+            for there in (True, False):
+                if there:
+                    fill(*come)
+                client.send_command(*waits)
+                if not there:
+                    fill(*come)
+                self.assertEqual(client.reply(), answer)
+        self.assertIsNone(client.call("BLPOP", "data:none", "0.1"))
 
     def test_snapshots_fail(self):
         bench = Bench(self)

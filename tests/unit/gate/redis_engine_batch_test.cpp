@@ -9,6 +9,7 @@ using testing::AllOf;
 using testing::AnyOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -291,7 +292,7 @@ TEST(EngineBatch, WhatNeedsMemoryGetsRedissOwnAnswer) {
 
 // In the wrapper it would be an error that tells nothing.
 TEST(EngineBatch, WhatMayNotRunInAScriptGetsRedissOwnAnswerToo) {
-  for (const auto* command : {"EVAL x 1 a", "BLPOP a 0", "XREADGROUP GROUP g c BLOCK 9 STREAMS s >"}) {
+  for (const auto* command : {"EVAL x 1 a", "BLMOVE a b LEFT LEFT 0", "BLPOP a soon"}) {
     engine_rig rig;
     rig.arm();
     rig.client(command);
@@ -300,6 +301,55 @@ TEST(EngineBatch, WhatMayNotRunInAScriptGetsRedissOwnAnswerToo) {
     EXPECT_EQ(rig.answers(), "-OOM command not allowed|") << command;
     EXPECT_THAT(rig.sent(), IsEmpty()) << command;
   }
+}
+
+// What waits frees memory when something comes, and waits on when the wrapper has found nothing.
+TEST(EngineBatch, WhatWaitsOnAFullServerWaitsInFrontOfTheWrapper) {
+  struct one {
+    const char *command, *wrapped;
+  };
+  for (const auto& [command, wrapped] :
+       {one{"BLPOP a b 0", "first 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 LPOP a b"},
+        one{"BZPOPMAX a 9", "first 0 2 fencegate:mark:{orders} fencegate:epoch 34 e1 ZPOPMAX a"},
+        one{"XREADGROUP GROUP g c COUNT 1 block 900 NOACK STREAMS s >",
+            "XREADGROUP GROUP g c COUNT 1 NOACK STREAMS s >"}}) {
+    engine_rig rig;
+    rig.arm();
+    for (const bool found : {false, true}) {
+      if (found)
+        rig.fire_timer();
+      else
+        rig.client(command);
+      if (found) {
+        EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI")) << command;
+        rig.backend("+OK", marks("34"), "+OK");
+      }
+      ASSERT_THAT(rig.sent(), Contains(command));
+      rig.backend("-OOM command not allowed", "-EXECABORT no", "+OK", marks("34"), "+OK");
+      const auto sent = rig.sent();
+      ASSERT_EQ(sent.size(), 2u) << command;
+      EXPECT_THAT(sent[1], EndsWith(wrapped));
+      rig.backend("+OK", found ? "*2|$1|a|$1|v" : "$-1");
+      EXPECT_EQ(rig.answers(), found ? "*2|$1|a|$1|v|" : "") << command;
+      EXPECT_EQ(rig.engine.polling(), !found);
+    }
+  }
+}
+
+TEST(EngineBatch, WhatHasWaitedLongEnoughOnAFullServerIsToldSo) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("BLPOP a 1");
+  rig.backend("-OOM command not allowed", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  rig.host.clock += std::chrono::seconds(2);
+  rig.backend("+OK", "$-1");
+  EXPECT_EQ(rig.answers(), "");
+  rig.fire_timer();
+  rig.backend("+OK", marks("34"), "+OK");
+  rig.backend("-OOM command not allowed", "-EXECABORT no", "+OK", marks("34"), "+OK");
+  rig.backend("+OK", "$-1");
+  EXPECT_EQ(rig.answers(), "*-1|");
+  EXPECT_FALSE(rig.engine.polling());
 }
 
 TEST(EngineBatch, TheWrapperIsToldThatTheMarkMoved) {

@@ -15,6 +15,9 @@ class Upstream:
     """Answers 200 with what it got, as JSON; `requests` holds (method, target, headers, body) of all. What a test wants
     otherwise it says in the request's own headers: X-Status, X-Sleep-Until (an event's name in `events`)."""
 
+    def __init__(self, address=LOOPBACK):
+        self.address = address
+
     def __enter__(self):
         self.requests, self.events, self.lock = [], {}, threading.Lock()
         upstream = self
@@ -30,7 +33,7 @@ class Upstream:
             def log_message(self, *_):
                 pass
 
-        self.server = http.server.ThreadingHTTPServer((LOOPBACK, free_port()), Handler)
+        self.server = http.server.ThreadingHTTPServer((self.address, free_port()), Handler)
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

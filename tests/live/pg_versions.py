@@ -55,11 +55,16 @@ def binary(name):
     return found if os.path.exists(found) else shutil.which(name) or name
 
 
-def _store():
-    """Of the machine, since the server runs as another user than root, who may not look into root's folders."""
+def kept(name):
+    """A path that is there for the next run, too. Of the machine, since PostgreSQL runs as another user than root, who may not
+    look into root's folders."""
     if os.geteuid() == 0:
-        return "/var/cache/fencegate/servers"
-    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fencegate/servers")
+        return f"/var/cache/fencegate/{name}"
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), f"fencegate/{name}")
+
+
+def _store():
+    return kept("servers")
 
 
 @functools.cache

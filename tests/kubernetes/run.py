@@ -1,0 +1,77 @@
+"""`./dev test --kubernetes`: docker/k8s as shipped, on a real cluster. Needs FENCEGATE_CLUSTER, and FENCEGATE_ENGINE: podman,
+with what goes in front of `build`. Status 77: this machine cannot, and why is said. Arguments: names of tests.
+"""
+
+import concurrent.futures
+import contextlib
+import os
+import sys
+import time
+import unittest
+
+import cluster
+from locks import Locks
+
+
+class Timed(unittest.TextTestResult):
+    """Says how long each test took."""
+
+    started = time.monotonic()
+
+    def startTest(self, test):
+        self.started = time.monotonic()
+        super().startTest(test)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self._show(test, err)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self._show(test, err)
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err:
+            self._show(subtest, err)
+
+    def _show(self, test, err):
+        """At once, with the pods as they are."""
+        self.stream.writeln(f"    {time.monotonic() - self.started:.1f} s\n{self._exc_info_to_string(err, test)}")
+        if cluster.rig:
+            self.stream.writeln(cluster.rig.described())
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.stream.writeln(f"    {time.monotonic() - self.started:.1f} s")
+
+
+def run_tests(names):
+    with contextlib.ExitStack() as stack:
+        nodes = cluster.Cluster(os.environ["FENCEGATE_CLUSTER"])
+        with contextlib.ExitStack() as started, concurrent.futures.ThreadPoolExecutor() as two:
+            for one in [two.submit(started.enter_context, each) for each in (nodes, cluster.Images())]:
+                one.result()
+            stack.push(started.pop_all())
+        with cluster.timed("images loaded"):
+            nodes.load(cluster.FENCEGATE, cluster.NEXT, cluster.WRITER)
+        cluster.rig = cluster.Rig(nodes, stack.enter_context(Locks(cluster.NODE, 8500)))
+        cluster.rig.start_servers(stack)
+        # The Jobs first, whose tokens are those of the file.
+        tests = unittest.defaultTestLoader.loadTestsFromNames(names or ("test_jobs", "test_deployment", "test_sidecar"))
+        runner = unittest.TextTestRunner(verbosity=2, resultclass=Timed)
+        return 0 if runner.run(tests).wasSuccessful() else 1
+
+
+def main():
+    cluster.clean_up_on_sigterm()
+    try:
+        with cluster.timed("all"):
+            sys.exit(run_tests(sys.argv[1:]))
+    except cluster.Unavailable as error:
+        print(f"kubernetes: SKIPPED: {error}", file=sys.stderr)
+        sys.exit(77)
+
+
+if __name__ == "__main__":
+    main()

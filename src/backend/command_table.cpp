@@ -1,6 +1,7 @@
 #include "backend/command_table.hpp"
 
 #include "backend/command_roles.hpp"
+#include "base/ascii.hpp"
 #include "wire/resp_request.hpp"
 
 #include <algorithm>
@@ -11,11 +12,9 @@
 namespace fencegate::backend {
 namespace {
 
-char lower_char(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 std::string lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), lower_char);
+  std::transform(out.begin(), out.end(), out.begin(), ascii_lower);
   return out;
 }
 
@@ -221,7 +220,7 @@ const command_spec& command_table::find(std::string_view name, std::string_view 
   if (name.find('\0') != std::string_view::npos) return disguised;
   if (name.size() > longest) return unknown;
   std::array<char, 2 * longest + 1> key;
-  std::transform(name.begin(), name.end(), key.begin(), lower_char);
+  std::transform(name.begin(), name.end(), key.begin(), ascii_lower);
   auto found = specs_.find(std::string_view(key.data(), name.size()));
   if (found == specs_.end() || found->first.find('|') != std::string::npos) return unknown;
   const command_spec& spec = found->second;
@@ -230,7 +229,7 @@ const command_spec& command_table::find(std::string_view name, std::string_view 
   if (first_argument.size() > longest) return nobodys;
   key[name.size()] = '|';
   std::transform(first_argument.begin(), first_argument.end(),
-                 key.begin() + static_cast<std::ptrdiff_t>(name.size()) + 1, lower_char);
+                 key.begin() + static_cast<std::ptrdiff_t>(name.size()) + 1, ascii_lower);
   found = specs_.find(std::string_view(key.data(), name.size() + 1 + first_argument.size()));
   return found == specs_.end() ? nobodys : found->second;
 }

@@ -5,12 +5,12 @@
 namespace fencegate::backend {
 namespace {
 
-openssl functions;
+openssl found;
 
-result<void> load() {
+result<void> find_functions() {
   auto library = shared_library::load("libssl.so.3", "libssl3");
   if (!library) return error{"TLS needs OpenSSL 3: " + library.error().message};
-#define FENCEGATE_OPENSSL_FIND(name) library->find(#name, functions.name);
+#define FENCEGATE_OPENSSL_FIND(name) library->find(#name, found.name);
   FENCEGATE_OPENSSL(FENCEGATE_OPENSSL_FIND)
 #undef FENCEGATE_OPENSSL_FIND
   return library->complete();
@@ -19,10 +19,10 @@ result<void> load() {
 }  // namespace
 
 const result<void>& load_openssl() {
-  static const result<void> outcome = load();
+  static const result<void> outcome = find_functions();
   return outcome;
 }
 
-const openssl& ssl() { return functions; }
+const openssl& ssl() { return found; }
 
 }  // namespace fencegate::backend

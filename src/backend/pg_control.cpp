@@ -91,11 +91,11 @@ void pg_control::stop() {
   stopped_ = true;
   address_->stop();
   ticker_.cancel();
-  for (auto& [name, one] : databases_)
+  for (auto& [name, one] : databases_) {
     for (const auto& by : {one.own, one.raising})
       if (by.link != nullptr) by.link->close("the gate is stopping");
-  for (auto& [name, one] : databases_)
     if (one.raises != nullptr) one.raises->close("the gate is stopping");
+  }
 }
 
 mark_memory& pg_control::marks(const std::string& database) {

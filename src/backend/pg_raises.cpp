@@ -32,10 +32,6 @@ void pg_raises::raise(const claims& wanted, std::vector<pg_statement> statements
   if (!line_.empty()) watch_time();
 }
 
-bool pg_raises::idle() const {
-  return line_.empty() && std::all_of(workers_.begin(), workers_.end(), [](const auto& one) { return is_free(one); });
-}
-
 void pg_raises::close(const std::string& why) {
   closed_ = true;
   timer_.cancel();

@@ -36,8 +36,6 @@ class pg_raises : public std::enable_shared_from_this<pg_raises> {
   // Runs the statements in one transaction, when no raise of one of these resources is under way or in front. `done` is
   // called once: later, or at once where there is no server; never when its client had left before it began.
   void raise(const claims& wanted, std::vector<pg_statement> statements, has_left left, pg_answer done);
-  // Nothing is under way or waits.
-  [[nodiscard]] bool idle() const;
   void close(const std::string& why);
 
  private:

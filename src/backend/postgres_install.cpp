@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t message_bytes_max = 1'000;
 
 using connection = std::unique_ptr<PGconn, decltype(&PQfinish)>;
-using answer = std::unique_ptr<PGresult, decltype(&PQclear)>;
+using result_owner = std::unique_ptr<PGresult, decltype(&PQclear)>;
 
 // Whatever standard_conforming_strings is: all of a message is parsed before the first statement of it runs. (An object, so
 // that nobody means std::quoted.)
@@ -97,7 +97,7 @@ result<void> install(const postgres_place& place, postgres_installation what) {
       server.get(), [](void*, const char*) {}, nullptr);
   if (what.gate_user.empty()) what.gate_user = pq().PQuser(server.get());
   // One message: behind a transaction pooler the parts of several could run on different servers.
-  const answer got(pq().PQexec(server.get(), install_script(what).c_str()), pq().PQclear);
+  const result_owner got(pq().PQexec(server.get(), install_script(what).c_str()), pq().PQclear);
   const auto status = pq().PQresultStatus(got.get());
   if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) return error{words_of(server.get(), got.get())};
   return {};

@@ -2,6 +2,7 @@
 // bytes only: Lua's numbers are doubles and end at 2^53, so what a mark means for a token is judged in C++.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace fencegate::backend {
@@ -62,17 +63,29 @@ redis.call('DEL', KEYS[2], KEYS[3])
 return redis.call('GET', KEYS[1])
 )lua";
 
+// In front of the scripts that run a command. Lua's numbers end at 2^53: `far` answers for a larger integer, of a command
+// that counts, which it reads again. "FENCEGATEINT " and its digits, or none where that could not be done, or of another
+// command: it did run. nil: `r` is exact.
+inline constexpr std::string_view exact_integers = R"lua(
+local function far(r, command, key, field)
+  if type(r) ~= 'number' or (r < 2^53 and r > -2^53) then return nil end
+  local name, is = string.lower(command), nil
+  if name == 'hincrby' then is = redis.pcall('HGET', key, field) end
+  if name == 'incr' or name == 'incrby' or name == 'decr' or name == 'decrby' then is = redis.pcall('GET', key) end
+  return redis.error_reply('FENCEGATEINT ' .. (type(is) == 'string' and is or ''))
+end
+)lua";
+
 // One command behind its check. No KEYS: Redis asks for write access to those, and clients need none to the marks. ARGV:
 // how to answer, database of the client, n, n keys (marks, then the epoch), their n expected values, then the command. A
 // mark that differs answers the error "FENCEGATEMARK"; the command did not run then. An error of the command itself is
 // "FENCEGATERAN " and its text; any other error is the script's, and the command did not run.
 //
 // How to answer: "untyped" converts the command's answer as RESP2 has it, nulls included; "typed" as RESP3 has it, but ends
-// an array at its first null; "streams" makes XREADGROUP's RESP3 map of its RESP2 array. Lua's numbers end at 2^53: a
-// larger integer, of a command that counts, is read again, and is "FENCEGATEINT " and its digits, or none where that could
-// not be done, or of another command: it did run. "first" is a command that takes from one key, and keys: it runs for one
-// after the other, and the answer is the first of them that has something, and what that is.
-inline constexpr std::string_view checked_command = R"lua(
+// an array at its first null; "streams" makes XREADGROUP's RESP3 map of its RESP2 array. "first" is a command that takes
+// from one key, and keys: it runs for one after the other, and the answer is the first of them that has something, and
+// what that is.
+inline const std::string checked_command = std::string(exact_integers) + R"lua(
 if ARGV[2] ~= '0' then redis.call('SELECT', 0) end
 local n = tonumber(ARGV[3])
 for i = 4, 3 + n do
@@ -95,14 +108,8 @@ if ARGV[1] == 'first' then
 end
 local r = redis.pcall(unpack(ARGV, at))
 if type(r) == 'table' and r.err then return redis.error_reply('FENCEGATERAN ' .. r.err) end
-if type(r) == 'number' and (r >= 2^53 or r <= -2^53) then
-  local name, is = string.lower(ARGV[at]), nil
-  if name == 'hincrby' then is = redis.pcall('HGET', ARGV[at + 1], ARGV[at + 2]) end
-  if name == 'incr' or name == 'incrby' or name == 'decr' or name == 'decrby' then
-    is = redis.pcall('GET', ARGV[at + 1])
-  end
-  return redis.error_reply('FENCEGATEINT ' .. (type(is) == 'string' and is or ''))
-end
+local is = far(r, ARGV[at], ARGV[at + 1], ARGV[at + 2])
+if is then return is end
 if ARGV[1] == 'streams' and r then
   local map = {}
   for _, one in ipairs(r) do map[one[1]] = one[2] end
@@ -129,7 +136,7 @@ end
 // the command counted further than Lua's numbers go, which end at 2^53. Any other error is the script's, of a
 // time when it had changed nothing: what Redis refuses (memory, rights to one of the keys, its disk, a type), it refuses
 // of the writes that are tried first, each of which does nothing. DEL is what a mark is put back by that was not there.
-inline constexpr std::string_view raise_marks = R"lua(
+inline const std::string raise_marks = std::string(exact_integers) + R"lua(
 local n = #KEYS - 1
 local spends, command = ARGV[2] == 'spend', 3 + 3 * n
 if redis.call('GET', KEYS[n + 1]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
@@ -174,15 +181,7 @@ if failed then
   end
   return redis.error_reply('FENCEGATERAN ' .. failed)
 end
-if type(r) == 'number' and (r >= 2^53 or r <= -2^53) then
-  local name, is = string.lower(ARGV[command]), nil
-  if name == 'hincrby' then is = redis.pcall('HGET', ARGV[command + 1], ARGV[command + 2]) end
-  if name == 'incr' or name == 'incrby' or name == 'decr' or name == 'decrby' then
-    is = redis.pcall('GET', ARGV[command + 1])
-  end
-  return redis.error_reply('FENCEGATEINT ' .. (type(is) == 'string' and is or ''))
-end
-return r
+return far(r, ARGV[command], ARGV[command + 1], ARGV[command + 2]) or r
 )lua";
 
 }  // namespace fencegate::backend

@@ -1,5 +1,7 @@
 #include "backend/sql_parameters.hpp"
 
+#include "base/ascii.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -9,10 +11,8 @@ namespace {
 
 constexpr std::string_view blanks = " \t\r\n\f\v";
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 bool is_word(char c) {
-  const char l = lower(c);
+  const char l = ascii_lower(c);
   return (l >= 'a' && l <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
          static_cast<unsigned char>(c) >= 0x80;
 }
@@ -25,7 +25,7 @@ std::string take_word(std::string_view& text) {
   skip_blanks(text);
   const auto end = static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_word) - text.begin());
   std::string word(text.substr(0, end));
-  std::transform(word.begin(), word.end(), word.begin(), lower);
+  std::transform(word.begin(), word.end(), word.begin(), ascii_lower);
   text.remove_prefix(end);
   return word;
 }

@@ -1,6 +1,8 @@
 // One field of an HTTP head, and when two names are the same.
 #pragma once
 
+#include "base/ascii.hpp"
+
 #include <algorithm>
 #include <string_view>
 
@@ -10,8 +12,6 @@ struct header_field {
   std::string_view name;   // as it came
   std::string_view value;  // without the blanks around it
 };
-
-[[nodiscard]] constexpr char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // Field names are ASCII, and compared without case (RFC 9110 section 5.1).
 [[nodiscard]] constexpr bool same_field_name(std::string_view a, std::string_view b) {

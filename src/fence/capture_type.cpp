@@ -1,5 +1,7 @@
 #include "fence/capture_type.hpp"
 
+#include "base/ascii.hpp"
+
 #include <algorithm>
 #include <charconv>
 
@@ -7,7 +9,6 @@ namespace fencegate::fence {
 
 namespace {
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); }
 bool is_slug_byte(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c == '_' || c == '-'; }
@@ -29,7 +30,7 @@ std::optional<std::string> canonical_uuid(std::string_view value) {
   }
   std::string digits;
   for (std::size_t i = 0; i < value.size(); ++i) {
-    const char c = lower(value[i]);
+    const char c = ascii_lower(value[i]);
     if (c == '-') {
       const bool in_place = i > 0 && value[i - 1] != '-' && digits.size() % group == 0 && digits.size() < digits_all;
       if (!in_place) return std::nullopt;
@@ -45,7 +46,7 @@ std::optional<std::string> canonical_uuid(std::string_view value) {
 
 std::optional<std::string> canonical_slug(std::string_view value) {
   std::string out(value);
-  std::transform(out.begin(), out.end(), out.begin(), lower);
+  std::transform(out.begin(), out.end(), out.begin(), ascii_lower);
   if (out.empty() || !std::all_of(out.begin(), out.end(), is_slug_byte)) return std::nullopt;
   return out;
 }

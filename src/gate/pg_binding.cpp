@@ -295,6 +295,12 @@ arm_reading::outcome arm_reading::judge() const {
   return out;
 }
 
+std::string pg_detail(const fence::rejection& why, applied certain) {
+  const std::string resource = fence::is_resource_name(why.resource) ? "\"" + why.resource + "\"" : "null";
+  return "{\"resource\":" + resource + ",\"token\":" + json_number(why.presented) +
+         ",\"mark\":" + json_number(why.mark) + ",\"applied\":\"" + (certain == applied::no ? "no" : "unknown") + "\"}";
+}
+
 wire::pg_error pg_error_of(const fence::rejection& why, std::string_view severity, applied certain) {
   wire::pg_error e;
   e.severity = severity;
@@ -303,10 +309,7 @@ wire::pg_error pg_error_of(const fence::rejection& why, std::string_view severit
   if (certain == applied::unknown) {
     e.message = without_end(e.message) + "; whether the last statements were applied is not known";
   }
-  const std::string resource = fence::is_resource_name(why.resource) ? "\"" + why.resource + "\"" : "null";
-  e.detail = "{\"resource\":" + resource + ",\"token\":" + json_number(why.presented) +
-             ",\"mark\":" + json_number(why.mark) + ",\"applied\":\"" + (certain == applied::no ? "no" : "unknown") +
-             "\"}";
+  e.detail = pg_detail(why, certain);
   switch (why.why) {
     case fence::reason::stale: e.hint = "Another holder has taken over. Do not retry with this token."; break;
     case fence::reason::missing:

@@ -88,6 +88,12 @@ class arm_reading {
 // What of the session's last statements is certain when its token was superseded.
 enum class applied : std::uint8_t { no, unknown };
 
+// The server's SQLSTATE to a session that somebody ends: an administrator, or a raise.
+inline constexpr std::string_view admin_shutdown = "57P01";
+
+// The field D of what the gate says: JSON.
+[[nodiscard]] std::string pg_detail(const fence::rejection& why, applied certain);
+
 // ErrorResponse for a rejection; `severity` FATAL when the connection ends with it, ERROR otherwise.
 [[nodiscard]] wire::pg_error pg_error_of(const fence::rejection& why, std::string_view severity,
                                          applied certain = applied::no);

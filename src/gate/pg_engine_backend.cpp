@@ -13,7 +13,6 @@ using fence::reason;
 
 constexpr std::string_view server_message_types = "123ACDEGHIKNRSTVWZcdnst v";
 constexpr std::string_view inspected_types = "123CDEGNSWZ";
-constexpr std::string_view admin_shutdown = "57P01";
 
 // application_name is cut to NAMEDATALEN - 1 bytes.
 constexpr std::size_t name_bytes_max = 63;

@@ -19,6 +19,27 @@ constexpr milliseconds ask_unsaid{3'000};
 // A server that cannot be asked at all has probably gone.
 constexpr milliseconds ask_unanswered{2'000};
 
+// `words`, messages of the server's. Where the last of them says without a word more that somebody ended the session: also
+// what is certain of its last statements, and who that may have been. A raise that failed leaves nothing by which it could
+// be told from an administrator.
+std::string with_outcome(std::string words, applied certain) {
+  std::size_t last = 0;
+  for (;;) {
+    const wire::pg_head head =
+        wire::decode_pg_head(std::string_view(words).substr(last)).value().value();  // it was framed
+    const std::size_t end = last + wire::pg_head_bytes + head.body_bytes;
+    if (end < words.size()) {
+      last = end;
+      continue;
+    }
+    auto e = wire::decode_pg_error(std::string_view(words).substr(last + wire::pg_head_bytes));
+    if (!e || e->sqlstate != admin_shutdown || !e->detail.empty() || !e->hint.empty()) return words;
+    e->detail = pg_detail({}, certain);
+    e->hint = "An administrator ended this session, or a takeover that failed. Connect again.";
+    return words.replace(last, std::string::npos, wire::encode_pg_error(*e));
+  }
+}
+
 }  // namespace
 
 // ── the server has ended the session ────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +140,7 @@ void pg_engine::end_as_told() {
                              {},
                              "a takeover ended this session and then failed; connect again"},
                             "FATAL", certain_));
-  if (fatal_held_) return part_with(std::exchange(last_words_, {}));
+  if (fatal_held_) return part_with(with_outcome(std::exchange(last_words_, {}), certain_));
   const char* last = certain_ == applied::no ? "; what was not committed is not applied"
                                              : "; whether the last statements were applied is not known";
   part_with(std::exchange(last_words_, {}) +

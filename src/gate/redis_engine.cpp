@@ -37,7 +37,7 @@ redis_engine::redis_engine(engine_host& host, const settings::redis_gate& gate, 
 void redis_engine::on_client_bytes() { resume(); }
 
 void redis_engine::on_timer() {
-  if (!std::exchange(poll_sleeps_, false)) return;
+  if (!std::exchange(poll_.sleeps, false)) return;
   if (phase_ == phase::waiting) phase_ = armed_mask_ != 0 ? phase::armed : phase::open;
   resume();
 }
@@ -154,7 +154,7 @@ void redis_engine::command_done() {
   tries_ = 0;
   raise_tried_ = false;
   keys_asked_ = false;
-  if (!poll_batch_ && !single_.polled) poll_since_.reset();
+  if (!poll_.batch && !single_.polled) poll_.since.reset();
 }
 
 redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
@@ -294,7 +294,7 @@ redis_engine::progress redis_engine::step_blocking_read(const wire::request& r, 
 // ── small parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 bool redis_engine::batch_full(const wire::request& r) const {
-  return poll_batch_ || batch_.commands.size() >= limits::batch_commands_max || batch_.notes.size() >= noted_max ||
+  return poll_.batch || batch_.commands.size() >= limits::batch_commands_max || batch_.notes.size() >= noted_max ||
          (!batch_.commands.empty() && batch_.bytes.size() + r.raw.size() > limits::command_buffered_bytes_max);
 }
 
@@ -306,7 +306,7 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
   else
     batch_.bytes.append(r.raw);
   const bool not_wrapped = fenced && (refusal_in_script(r.arguments, spec) ||
-                                      (spec.noscript && (taken_by(spec.name).empty() || !poll_timeout_)));
+                                      (spec.noscript && (taken_by(spec.name).empty() || !poll_.timeout)));
   batch_.commands.push_back(
       {batch_.bytes.size() - before, fenced && !verdict.watched(), muted_, spec.denyoom || not_wrapped, {}});
   batch_.needs |= verdict.required;

@@ -46,7 +46,7 @@ class redis_engine : private redis_engine_parts {
   // Something may have come under the keys for which it waits.
   void on_key() { on_timer(); }
   // It does, or is about to look again.
-  [[nodiscard]] bool waits_for_keys() const { return poll_since_.has_value(); }
+  [[nodiscard]] bool waits_for_keys() const { return poll_.since.has_value(); }
   // What became of the write that the host has shared: Redis' answer, or nullopt: certainly not applied, and to be sent on
   // this link.
   void on_shared(std::optional<std::string_view> answer);
@@ -94,7 +94,7 @@ class redis_engine : private redis_engine_parts {
   // A bare command may be waiting in the server, whatever was sent behind it.
   [[nodiscard]] bool may_block_in_server() const;
   // A blocking write found nothing, and is to be tried again.
-  [[nodiscard]] bool polling() const { return phase_ == phase::waiting && poll_since_.has_value(); }
+  [[nodiscard]] bool polling() const { return phase_ == phase::waiting && poll_.since.has_value(); }
   // A value larger than the buffer is on its way.
   [[nodiscard]] bool streaming() const { return large_ != nullptr; }
   // Commands that were not answered yet.
@@ -102,9 +102,7 @@ class redis_engine : private redis_engine_parts {
   // An incomplete command stands in from_client.
   [[nodiscard]] bool half_read() const { return !from_client.empty() && !blocked_; }
   // Writes of this session that the backend may have applied without our knowing.
-  [[nodiscard]] bool write_in_flight() const {
-    return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single || phase_ == phase::shared;
-  }
+  [[nodiscard]] bool write_in_flight() const;
   // The backend cannot be reached at all: answers what stands in from_client with this, then closes.
   void fail_all(std::string_view detail);
 
@@ -383,14 +381,7 @@ class redis_engine : private redis_engine_parts {
   wrapped single_;
   std::unique_ptr<claims> call_;  // of the FENCE CALL at hand
 
-  // Polling of a blocking write.
-  std::optional<std::chrono::steady_clock::time_point> poll_since_;
-  std::chrono::milliseconds poll_delay_{0};
-  std::optional<std::chrono::milliseconds> poll_timeout_;  // 0 = for ever
-  std::vector<std::string> poll_keys_;
-  bool poll_sleeps_ = false;  // until the timer, or until something comes
-  bool poll_batch_ = false;   // the batch is one blocking command
-  bool poll_again_ = false;   // it found nothing
+  poll poll_;
 
   change change_;
   std::string held_reply_;

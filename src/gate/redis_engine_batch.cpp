@@ -23,7 +23,7 @@ void redis_engine::send_batch() {
   to_backend += batch_.bytes;
   for (const auto& one : batch_.commands) expectations_.push_back({awaits::relay, one.muted});
   batch_ = batch{};
-  poll_batch_ = false;
+  poll_.batch = false;
   phase_ = phase::open;
   return;
 #endif
@@ -138,9 +138,8 @@ void redis_engine::start_exec(const wire::reply_head& head) {
 
 // The batch's EXEC and the arm behind it were answered.
 void redis_engine::finish_batch() {
-  poll_batch_ = false;
-  const bool polled_in_vain = poll_again_;
-  poll_again_ = false;
+  poll_.batch = false;
+  const bool polled_in_vain = std::exchange(poll_.in_vain, false);
   if (batch_.outcome == batch::end::executed) {
     batch_attempts_ = 0;
     if (polled_in_vain) {
@@ -185,17 +184,17 @@ void redis_engine::wait_and_poll(const std::string& bytes, bool muted) {
   replay_.push_front({replayed::route::normal, muted, {}});
   if (phase_ != phase::open) finish_arm();
   // Healing: the command goes on behind it, or has gone on already.
-  if ((phase_ != phase::armed && phase_ != phase::open) || !poll_since_) return;
+  if ((phase_ != phase::armed && phase_ != phase::open) || !poll_.since) return;
   phase_ = phase::waiting;
-  const bool watched = host_.wait_for_keys(database_, poll_keys_);
-  if (!watched) poll_delay_ = std::clamp(poll_delay_ + poll_delay_ / 2, poll_delay_min, poll_delay_max);
-  auto delay = watched ? poll_delay_watched : poll_delay_;
-  if (poll_timeout_ && poll_timeout_->count() != 0) {
+  const bool watched = host_.wait_for_keys(database_, poll_.keys);
+  if (!watched) poll_.delay = std::clamp(poll_.delay + poll_.delay / 2, poll_delay_min, poll_delay_max);
+  auto delay = watched ? poll_delay_watched : poll_.delay;
+  if (poll_.timeout && poll_.timeout->count() != 0) {
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(*poll_since_ + *poll_timeout_ - host_.now());
+        std::chrono::duration_cast<std::chrono::milliseconds>(*poll_.since + *poll_.timeout - host_.now());
     delay = std::clamp(left, std::chrono::milliseconds(1), delay);
   }
-  poll_sleeps_ = true;
+  poll_.sleeps = true;
   host_.set_timer(delay);
 }
 

@@ -172,6 +172,16 @@ struct redis_engine_parts {
   };
   // The answer of a read waits for the marks behind it, up to this size.
   static constexpr std::size_t held_read_bytes_max = 1024 * 1024;
+  // Of a blocking write, which is tried again and again.
+  struct poll {
+    std::optional<std::chrono::steady_clock::time_point> since;
+    std::chrono::milliseconds delay{0};
+    std::optional<std::chrono::milliseconds> timeout;  // 0 = for ever
+    std::vector<std::string> keys;
+    bool sleeps = false;   // until the timer, or until something comes
+    bool batch = false;    // the batch is one blocking command
+    bool in_vain = false;  // it found nothing, and is to be tried again
+  };
   // A command in the wrapper script, or a read in front of its marks.
   struct wrapped {
     std::string raw;  // as received
@@ -183,7 +193,6 @@ struct redis_engine_parts {
     bool too_large = false;   // it was dropped
     bool null_array = false;  // what the script says is nil is *-1
     bool polled = false;      // it waits, and is tried again when it has found nothing
-    bool in_vain = false;     // so it has
     std::vector<noted> notes;
     replayed::route how = replayed::route::normal;
     bool muted = false;

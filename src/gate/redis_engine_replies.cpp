@@ -54,7 +54,7 @@ void redis_engine::on_backend_bytes() {
 bool redis_engine::take_run(std::string_view view) {
   std::size_t taken = 0;
   if (batch_.elements_left > 0) {
-    if (poll_batch_ || batch_.muted || batch_.merged || batch_.elements_seen < batch_.prefixed) return false;
+    if (poll_.batch || batch_.muted || batch_.merged || batch_.elements_seen < batch_.prefixed) return false;
     while (batch_.elements_left > 0) {
       const std::size_t bytes = short_line(view.substr(taken));
       if (bytes == 0) break;
@@ -220,17 +220,17 @@ void redis_engine::start_element(const wire::reply_head& head) {
     }
     return begin(head, sink::drop);
   }
-  if (poll_batch_) {
+  if (poll_.batch) {
     if (batch_.polled && head.is_null()) {
-      poll_again_ = true;
+      poll_.in_vain = true;
       return begin(head, sink::drop);
     }
     // Inside MULTI some commands say "nothing" with another null than when their time-out is over.
-    if (head.is_null() && poll_timeout_) {
+    if (head.is_null() && poll_.timeout) {
       if (!batch_.commands[0].muted) to_client += nil_text();
       return begin(head, sink::drop);
     }
-    poll_since_.reset();
+    poll_.since.reset();
   }
   begin(head, batch_.commands[at - batch_.prefixed].muted ? sink::drop : sink::client);
 }

@@ -25,4 +25,8 @@ bool redis_engine::may_block_in_server() const {
   return std::any_of(expectations_.begin(), expectations_.end(), [](const expectation& e) { return e.may_block; });
 }
 
+bool redis_engine::write_in_flight() const {
+  return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single || phase_ == phase::shared;
+}
+
 }  // namespace fencegate::gate

@@ -56,6 +56,15 @@ void append_unblocked(std::vector<std::string_view>& to, const std::vector<std::
   to.insert(to.end(), rest, end);
 }
 
+// See backend::checked_command.
+std::string_view how_to_answer(int protocol, const command_spec& spec) {
+  using enum backend::script_answer;
+  if (!taken_by(spec.name).empty()) return "first";
+  if (protocol == 3 && spec.in_script == typed) return "typed";
+  if (protocol == 3 && spec.in_script == streams) return "streams";
+  return "untyped";
+}
+
 }  // namespace
 
 // Why a write cannot run in the wrapper script and be answered as it should.
@@ -124,13 +133,10 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   if (!backend::writes(spec.role)) return look_behind(command);
   single_.null_array = protocol_ == 2 && answers_null_array(spec, command.size());
   single_.polled = still_polling();
-  const auto takes = taken_by(spec.name);
-  std::string_view answer = takes.empty() ? "untyped" : "first";
-  if (protocol_ == 3 && spec.in_script == backend::script_answer::typed) answer = "typed";
-  if (protocol_ == 3 && spec.in_script == backend::script_answer::streams) answer = "streams";
   const std::string keys = std::to_string(under.size() + 1);
   const std::string database = std::to_string(database_);
-  std::vector<std::string_view> eval{"EVAL", backend::checked_command, "0", answer, database, keys};
+  std::vector<std::string_view> eval{"EVAL", backend::checked_command, "0", how_to_answer(protocol_, spec), database,
+                                     keys};
   for (const auto& one : single_.cells) eval.push_back(one->key);
   eval.push_back(backend::epoch_key);
   eval.insert(eval.end(), single_.tokens.begin(), single_.tokens.end());
@@ -194,7 +200,7 @@ void redis_engine::start_single(const wire::reply_head& head) {
     if (!single_.muted) to_client += text;
   };
   if (single_.polled && head.is_null()) {
-    single_.in_vain = true;
+    poll_.in_vain = true;
     return begin(head, sink::drop);
   }
   single_.polled = false;
@@ -225,8 +231,8 @@ void redis_engine::single_done() {
   if (!single_.mark_moved) {
     const wrapped done = std::exchange(single_, wrapped{});
     batch_attempts_ = 0;
-    if (done.in_vain) return wait_and_poll(done.raw, done.muted);
-    poll_since_.reset();
+    if (std::exchange(poll_.in_vain, false)) return wait_and_poll(done.raw, done.muted);
+    poll_.since.reset();
     if (done.error.empty()) {
       if (done.notes.empty()) figures_.checks(metrics::check_outcome::admitted).add();
       return book(done.notes);

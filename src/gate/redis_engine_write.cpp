@@ -113,16 +113,16 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
                                                const claims::verdict& verdict) {
   if (!batch_.commands.empty()) return block();
   const auto now = host_.now();
-  if (!poll_since_) {
-    poll_since_ = now;
-    poll_delay_ = std::chrono::milliseconds(0);
-    poll_timeout_ = blocking_timeout(r.arguments);
-    poll_keys_.clear();
-    for (const std::size_t at : keys_) poll_keys_.emplace_back(r.arguments[at]);
+  if (!poll_.since) {
+    poll_.since = now;
+    poll_.delay = std::chrono::milliseconds(0);
+    poll_.timeout = blocking_timeout(r.arguments);
+    poll_.keys.clear();
+    for (const std::size_t at : keys_) poll_.keys.emplace_back(r.arguments[at]);
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
-      if (poll_timeout_ && (verdict.required >> i & 1) != 0 &&
+      if (poll_.timeout && (verdict.required >> i & 1) != 0 &&
           claims_.items()[i].rules.equal == fence::equal_token::reject) {
-        poll_since_.reset();
+        poll_.since.reset();
         reject({reason::refused, {}, {}, {}, "a blocking command is tried many times; equal_token: reject admits one"},
                spec.name);
         return progress::taken;
@@ -130,15 +130,15 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
   }
   add_to_batch(r, spec, verdict);
   batch_.polled = still_polling();
-  if (!batch_.polled) poll_since_.reset();
-  poll_batch_ = true;
+  if (!batch_.polled) poll_.since.reset();
+  poll_.batch = true;
   return progress::taken;
 }
 
 // Whether what finds nothing now is tried again.
 bool redis_engine::still_polling() const {
-  if (!poll_since_ || !poll_timeout_) return false;
-  return poll_timeout_->count() == 0 || host_.now() - *poll_since_ < *poll_timeout_;
+  if (!poll_.since || !poll_.timeout) return false;
+  return poll_.timeout->count() == 0 || host_.now() - *poll_.since < *poll_.timeout;
 }
 
 redis_engine::progress redis_engine::step_unfenced(const wire::request& r, const command_spec& spec) {

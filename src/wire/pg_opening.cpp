@@ -1,5 +1,6 @@
 #include "wire/pg_opening.hpp"
 
+#include "base/ascii.hpp"
 #include "wire/pg_bytes.hpp"
 
 #include <algorithm>
@@ -20,10 +21,9 @@ constexpr std::uint32_t gss_code = 80877104;
 constexpr char tls_handshake = 0x16;  // a record's first byte
 
 // Setting names fold ASCII letters only, whatever the locale (guc_name_compare).
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 bool equal_without_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
 }
 
 // What the postmaster reads itself, byte for byte; every other parameter is a setting.

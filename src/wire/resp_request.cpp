@@ -1,5 +1,6 @@
 #include "wire/resp_request.hpp"
 
+#include "base/ascii.hpp"
 #include "base/limits.hpp"
 #include "wire/resp_header_line.hpp"
 #include "wire/resp_inline.hpp"
@@ -197,8 +198,6 @@ void append_header_line(std::string& out, char type, std::size_t value) {
   out.append(line, static_cast<std::size_t>(end - line));
 }
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 }  // namespace
 
 void append_command(std::string& out, std::span<const std::string_view> arguments) {
@@ -212,7 +211,7 @@ void append_command(std::string& out, std::span<const std::string_view> argument
 
 bool iequals(std::string_view a, std::string_view b) {
   return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
 }
 
 }  // namespace fencegate::wire

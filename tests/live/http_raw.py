@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 
-from support import LOOPBACK, connect, free_port
+from support import LOOPBACK, connect, eventually, free_port
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "corpus")
 _ESCAPES = {b"r": b"\r", b"n": b"\n", b"t": b"\t", b"\\": b"\\"}
@@ -225,6 +225,7 @@ class RawUpstream:
     def __init__(self, serve, path=None):
         self.serve, self.path = serve, path
         self.errors, self.count, self.open, self.lock = [], 0, set(), threading.Lock()
+        self.looking = None  # the address that settled() calls from
 
     def __enter__(self):
         if self.path:
@@ -251,11 +252,15 @@ class RawUpstream:
     def _accept(self):
         while True:
             try:
-                sock = self.listener.accept()[0]
+                sock, caller = self.listener.accept()
             except OSError:
                 return
             sock.settimeout(60)
             with self.lock:
+                if caller == self.looking:
+                    self.looking = None
+                    sock.close()
+                    continue
                 self.open.add(sock)
                 number, self.count = self.count, self.count + 1
             threading.Thread(target=self._run, args=(sock, number), daemon=True).start()
@@ -275,6 +280,15 @@ class RawUpstream:
     def idle(self):
         with self.lock:
             return not self.open
+
+    def settle(self):
+        """Waits until all connections that were made before have come to their end. Those that nobody has accepted yet are
+        in the listener's queue, in front of this one."""
+        with socket.socket() as last:
+            last.bind((LOOPBACK, 0))
+            self.looking = last.getsockname()
+            last.connect((LOOPBACK, self.port))
+            eventually(lambda: self.looking is None and self.idle())
 
 
 class Recorder(RawUpstream):

@@ -32,7 +32,7 @@ class Requests(CorpusTest):
                 upstream.whole.clear()
                 upstream.broken.clear()
                 self.answers(gate, case)
-                eventually(upstream.idle)
+                upstream.settle()
                 self.assertEqual(upstream.errors, [])
                 passed = [line for line in case.expected if line.startswith(b"pass ")]
                 self.assertEqual([self.line_of(one) for one in upstream.whole], passed)

@@ -148,6 +148,8 @@ class Sizes(RoutesTest):
         writers = [threading.Thread(target=writer) for _ in range(4)]
         for one in writers:
             one.start()
+            self.addCleanup(one.join)
+            self.addCleanup(stop.set)
         for _ in range(3):
             for target in ("/kv/large", "/list/long"):
                 status, problem = self.ask("GET", target)
@@ -161,7 +163,8 @@ class Sizes(RoutesTest):
             one.join()
         self.assertEqual(set(outcomes), {(200, None)})
         self.assertEqual(self.gate.log().count('"backend lost"'), 0)
-        eventually(lambda: self.gate.rss_bytes() < 100 * MIB)
+        if "FENCEGATE_SANITIZED" not in os.environ:  # a sanitizer keeps what was freed, and shadows what is used
+            eventually(lambda: self.gate.rss_bytes() < 100 * MIB)
 
     def test_a_large_row_ends_its_connection_and_no_memory_stays(self):
         gate = self.start(self.make(answer_timeout="60s"))
@@ -171,9 +174,11 @@ class Sizes(RoutesTest):
         status, problem = self.ask("POST", f"/wide/{200 * MIB}", gate=gate)
         self.assertEqual((status, problem["applied"]), (502, "unknown"))
         self.assertIn("larger than 16777216 bytes", problem["detail"])
-        self.assertLess(gate.rss_bytes_max(), 256 * MIB)  # libpq reads on, as long as more has come
+        if "FENCEGATE_SANITIZED" not in os.environ:
+            self.assertLess(gate.rss_bytes_max(), 256 * MIB)  # libpq reads on, as long as more has come
         self.assertEqual(self.ask("POST", f"/wide/{MIB}", gate=gate)[0], 200)
-        eventually(lambda: gate.rss_bytes() < 64 * MIB)
+        if "FENCEGATE_SANITIZED" not in os.environ:
+            eventually(lambda: gate.rss_bytes() < 64 * MIB)
 
 
 class Time(RoutesTest):

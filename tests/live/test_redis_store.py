@@ -423,7 +423,8 @@ class Spending(StoreTest):
 def raising_script():
     path = os.path.join(os.path.dirname(__file__), "../../src/backend/redis_scripts.hpp")
     with open(path) as file:
-        return re.search(r'raise_marks = R"lua\((.*?)\)lua"', file.read(), re.DOTALL)[1]
+        return "".join(re.search(rf'{name} = [^;]*?R"lua\((.*?)\)lua"', text, re.DOTALL)[1]
+                       for text in [file.read()] for name in ("exact_integers", "raise_marks"))
 
 
 class Mutations(LiveTest):

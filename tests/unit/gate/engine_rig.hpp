@@ -17,14 +17,17 @@
 
 namespace fencegate::test {
 
+// What token 34 is told behind 35.
+inline const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
+
 // "SET k v" as an array of bulk strings. A word '' is an empty argument.
-inline std::string command(std::string_view words) {
+inline std::string command(std::string_view text) {
   std::vector<std::string_view> out;
-  while (!words.empty()) {
-    const auto end = std::min(words.find(' '), words.size());
-    const auto word = words.substr(0, end);
+  while (!text.empty()) {
+    const auto end = std::min(text.find(' '), text.size());
+    const auto word = text.substr(0, end);
     out.push_back(word == "''" ? std::string_view{} : word);
-    words.remove_prefix(std::min(end + 1, words.size()));
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
   std::string bytes;
   wire::append_command(bytes, out);

@@ -138,7 +138,7 @@ TEST(PgEngineEnd, BehindAPoolerAMarkThatRisesSoonIsTheReason) {
     if (rises) rig.host.marks = *fence::parse_tag("orders=35");
     while (rig.host.timer) rig.fire_timer();
     EXPECT_LT(rig.host.clock - ended, std::chrono::seconds(4));
-    EXPECT_THAT(heard(rig), ElementsAre(rises ? "E FATAL ZF001 applied no" : "E FATAL 57P01", "Z I"));
+    EXPECT_THAT(heard(rig), ElementsAre(rises ? "E FATAL ZF001 applied no" : "E FATAL 57P01 applied no", "Z I"));
   }
 }
 
@@ -168,7 +168,7 @@ TEST(PgEngineEnd, AnAdministratorsEndIsTheServersOwnWords) {
   rig.serve();
   rig.host.registrations = still_holds();
   end(rig, way::fatal);
-  EXPECT_THAT(heard(rig), ElementsAre("E FATAL 57P01", "Z I"));
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL 57P01 applied no", "Z I"));
   EXPECT_THAT(rig.host.cuts, IsEmpty());
 }
 
@@ -189,7 +189,7 @@ TEST(PgEngineEnd, AServerThatCannotBeAskedIsGivenUpInTime) {
   const auto ended = rig.host.clock;
   while (!rig.engine.parting()) rig.fire_timer();
   EXPECT_LT(rig.host.clock - ended, std::chrono::seconds(3));
-  EXPECT_THAT(heard(rig), ElementsAre("E FATAL 57P01", "Z I"));
+  EXPECT_THAT(heard(rig), ElementsAre("E FATAL 57P01 applied no", "Z I"));
 }
 
 TEST(PgEngineEnd, NothingIsSaidInsideAMessageThatIsHalfSent) {

@@ -9,12 +9,6 @@ using namespace test;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const std::vector<std::pair<std::string, std::string>> orders_35{{"orders", "35"}};
-
-std::string stale_35() {
-  return error_of("ERROR", "ZF001", "stale", R"({"resource":"orders","token":34,"mark":35})") + ready('I');
-}
-
 TEST(PgEngineStatement, ATagInACommentArmsAtABoundary) {
   pg_rig rig;
   rig.serve();

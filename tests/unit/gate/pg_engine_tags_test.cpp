@@ -9,12 +9,6 @@ using namespace test;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const std::vector<std::pair<std::string, std::string>> orders_35{{"orders", "35"}};
-
-std::string stale_35() {
-  return error_of("ERROR", "ZF001", "stale", R"({"resource":"orders","token":34,"mark":35})") + ready('I');
-}
-
 // What the function raised is not known, nor when: each statement with a tag is proven anew.
 TEST(PgEngineTags, WhereAStatementNamesTheFenceEachLaterTagIsProven) {
   pg_rig rig;

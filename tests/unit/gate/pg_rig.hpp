@@ -18,6 +18,12 @@ namespace fencegate::test {
 
 using words = std::vector<std::string>;
 
+inline const std::vector<std::pair<std::string, std::string>> orders_35{{"orders", "35"}};
+
+inline std::string stale_35() {
+  return error_of("ERROR", "ZF001", "stale", R"({"resource":"orders","token":34,"mark":35})") + ready('I');
+}
+
 inline settings::postgres_gate tags_in_sql() {
   settings::postgres_gate out;
   out.tags_in_sql = settings::comment_tags::lead;

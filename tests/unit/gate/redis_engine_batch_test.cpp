@@ -15,8 +15,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
-
 // Two writes and a read between them are in flight.
 struct three_in_flight : engine_rig {
   three_in_flight() {

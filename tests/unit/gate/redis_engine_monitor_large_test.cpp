@@ -9,7 +9,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-std::string large_set(std::string_view key) {
+std::string set_beyond_buffer(std::string_view key) {
   std::string out;
   wire::append_command_of(out, std::string_view("SET"), key, std::string(limits::command_buffered_bytes_max + 1, 'x'));
   return out;
@@ -23,7 +23,7 @@ TEST(EngineMonitor, TheMarksAreLookedAtBehindALargeWrite) {
     if (caching) rig.client("CLIENT CACHING YES");
     if (caching) rig.backend("+OK");
     rig.sent();
-    const auto set = large_set("k");
+    const auto set = set_beyond_buffer("k");
     rig.client_bytes(set.substr(0, 100'000));
     rig.client_bytes(set.substr(100'000));
     EXPECT_TRUE(rig.engine.to_backend == set + command("MGET fencegate:mark:{orders}"));
@@ -41,7 +41,7 @@ TEST(EngineMonitor, ALargeWriteUnderARuleInMonitorModeGoesBare) {
     engine_rig rig(with_a_monitored_rule());
     rig.bind(tag);
     rig.host.now_picture.ready = false;
-    const auto set = large_set("report:1");
+    const auto set = set_beyond_buffer("report:1");
     rig.client_bytes(set.substr(0, 100'000));
     rig.client_bytes(set.substr(100'000));
     EXPECT_TRUE(rig.engine.to_backend.starts_with(set + "*")) << tag;
@@ -60,7 +60,7 @@ TEST(EngineMonitor, ALargeWriteThatARuleInMonitorModeWouldRejectGoesThrough) {
   rig.mark_is("report", 35);
   rig.bind("orders=34,report=34");
   for (const std::string key : {"report:1", "acct:1"}) {
-    const auto set = large_set(key);
+    const auto set = set_beyond_buffer(key);
     rig.client_bytes(set);
     if (key == "acct:1") rig.backend("+OK", marks("34"), "+OK");
     if (key == "acct:1") rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
@@ -89,7 +89,7 @@ TEST(EngineMonitor, ALargeWriteToKeysOfBothKindsIsBookedOnce) {
 TEST(EngineMonitor, ALargeWriteThatIsEnforcedIsRefusedBeforeItComes) {
   engine_rig rig(with_a_monitored_rule());
   rig.bind("report=34");
-  const auto set = large_set("acct:1");
+  const auto set = set_beyond_buffer("acct:1");
   rig.client_bytes(set.substr(0, 100'000));
   EXPECT_THAT(rig.sent(), IsEmpty());
   rig.client_bytes(set.substr(100'000));
@@ -113,7 +113,7 @@ TEST(EngineMonitor, AnEnforcedKeyWhoseResourceARuleInMonitorModeNamesFirst) {
   const auto gate = with_a_monitored_rule("orders");
   engine_rig large(gate);
   large.bind("orders=34");
-  large.client_bytes(large_set("acct:1"));
+  large.client_bytes(set_beyond_buffer("acct:1"));
   EXPECT_THAT(large.sent(), ElementsAre(watch, mget, "MULTI"));
   large.backend("+OK", marks("34"), "+OK");
   EXPECT_THAT(large.engine.to_backend, StartsWith("*3\r\n$3\r\nSET\r\n$6\r\nacct:1\r\n"));

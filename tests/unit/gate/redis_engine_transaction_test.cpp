@@ -11,8 +11,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
-
 // Inside a client's MULTI that adopted the gate's.
 struct adopted : engine_rig {
   adopted() {

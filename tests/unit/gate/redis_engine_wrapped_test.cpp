@@ -9,8 +9,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-const std::string fenced = "-FENCED token 34 of orders is below mark 35; not applied|";
-
 // Bound, and the client watches a key: nothing of the gate's may end that.
 struct watching : engine_rig {
   explicit watching(bool resp3 = false) : engine_rig(with_policy([](auto& p) { p.read = fence::reads::fence; })) {

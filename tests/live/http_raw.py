@@ -225,7 +225,7 @@ class RawUpstream:
     def __init__(self, serve, path=None):
         self.serve, self.path = serve, path
         self.errors, self.count, self.open, self.lock = [], 0, set(), threading.Lock()
-        self.looking = None  # the address that settled() calls from
+        self.looking = None  # the address that settle() calls from
 
     def __enter__(self):
         if self.path:

@@ -2,7 +2,8 @@
 #include "backend/pg_claims.hpp"
 #include "backend/pg_store.hpp"
 #include "backend/pg_store_parts.hpp"
-#include "wire/sql_scanner.hpp"
+#include "wire/sql_lead.hpp"
+#include "wire/sql_pieces.hpp"
 
 #include <algorithm>
 #include <array>
@@ -70,14 +71,14 @@ bool is_proven(const presented_claims& wanted, const pg_outcome& outcome, const 
 // Whether a statement may be sent without a BEGIN. It must not be able to end the transaction that its check is in, as
 // CALL and DO can, VACUUM and others do. And it is not for the session's defaults to say what kind of transaction it is
 // where that is the point: of what only reads, and of what raises.
-bool fits_one_sync(const presented_claims& wanted, const wire::sql_scanner::findings& found) {
+bool fits_one_sync(const presented_claims& wanted, const wire::sql_lead& lead) {
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
   return false;
 #endif
   static constexpr std::array<std::string_view, 8> plain{"SELECT", "INSERT", "UPDATE", "DELETE",
                                                          "MERGE",  "WITH",   "VALUES", "TABLE"};
   return !wanted.claims.empty() && !wanted.read_only && !wanted.spends &&
-         std::any_of(plain.begin(), plain.end(), [&](std::string_view word) { return found.begins_with(word); });
+         std::any_of(plain.begin(), plain.end(), [&](std::string_view word) { return lead.begins_with(word); });
 }
 
 // The check itself has failed: sessions begin other transactions by default (25000) or have a time limit of their own that
@@ -89,13 +90,14 @@ bool wants_block(const pg_outcome& outcome) {
 }
 
 // "" when this may be run behind a check, or why not.
-std::string_view unfitness(const wire::sql_scanner::findings& found) {
-  if (found.statements.size() != 1 || found.more_statements) return "it must be one statement";
+std::string_view unfitness(std::string_view sql, const wire::sql_lead& lead) {
+  const auto pieces = wire::split_sql(sql, false);  // the server refuses what this takes for one and is more
+  if (pieces.size() != 1 || pieces.front().text.empty()) return "it must be one statement";
   static constexpr std::array<std::string_view, 9> transactions{"BEGIN", "START",     "COMMIT",  "END",    "ROLLBACK",
                                                                 "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"};
   static constexpr std::array<std::string_view, 8> sessions{"SET",        "RESET",  "DISCARD",  "EXECUTE",
                                                             "DEALLOCATE", "LISTEN", "UNLISTEN", "LOAD"};
-  const auto begins = [&](std::string_view word) { return found.begins_with(word); };
+  const auto begins = [&](std::string_view word) { return lead.begins_with(word); };
   if (std::any_of(transactions.begin(), transactions.end(), begins))
     return "the gate begins and ends the transaction: a statement that does so would run unchecked";
   if (std::any_of(sessions.begin(), sessions.end(), begins))
@@ -128,7 +130,7 @@ struct pg_store::attempt {
   std::chrono::steady_clock::time_point sent{};
 };
 
-std::string_view unfit_statement(std::string_view sql) { return unfitness(wire::scan_sql(sql)); }
+std::string_view unfit_statement(std::string_view sql) { return unfitness(sql, wire::read_sql_lead(sql)); }
 
 void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) {
   if (a->held) return answer(a->from, a->held, store_result<held_marks>(std::move(why)));
@@ -232,12 +234,12 @@ void pg_store::run(store_caller from, presented_claims wanted, pg_statement stat
   const auto refuse = [&](const char* sqlstate, std::string_view why) {
     answer(from, done, run_outcome{kind::failed, {}, {"ERROR", sqlstate, std::string(why), {}, {}}, {}});
   };
-  const auto found = wire::scan_sql(statement.sql);
-  if (const auto why = unfitness(found); !why.empty()) return refuse("0A000", why);
+  const auto lead = wire::read_sql_lead(statement.sql);
+  if (const auto why = unfitness(statement.sql, lead); !why.empty()) return refuse("0A000", why);
   for (const auto& one : statement.parameters)
     if (one.value && !one.binary && one.value->find('\0') != std::string::npos)
       return refuse("22021", "a text has a NUL byte in it");
-  const auto* shape = fits_one_sync(wanted, found) ? &up_to_sync : &in_block;
+  const auto* shape = fits_one_sync(wanted, lead) ? &up_to_sync : &in_block;
   auto a = std::make_shared<attempt>(
       attempt{std::move(from), std::move(wanted), 0, {}, {}, std::move(statement), std::move(done), shape});
   begin(a, &pg_store::try_run);

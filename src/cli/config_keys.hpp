@@ -16,7 +16,7 @@ inline constexpr std::array<std::string_view, 7> process{"threads",       "busy_
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
-inline constexpr std::array<std::string_view, 29> gate{"name",
+inline constexpr std::array<std::string_view, 30> gate{"name",
                                                        "protocol",
                                                        "listen",
                                                        "tag_from",
@@ -28,6 +28,7 @@ inline constexpr std::array<std::string_view, 29> gate{"name",
                                                        "unmatched",
                                                        "allow_commands",
                                                        "guard",
+                                                       "pooled",
                                                        "comment_tags",
                                                        "cut_timeout",
                                                        "timeouts",
@@ -109,21 +110,32 @@ inline constexpr std::array<word<settings::http_guarantee>, 2> guarantee{
     {{"held", settings::http_guarantee::held}, {"checked", settings::http_guarantee::checked}}};
 inline constexpr std::array<word<settings::guard>, 2> guard{
     {{"session", settings::guard::session}, {"transaction", settings::guard::transaction}}};
+inline constexpr std::array<word<bool>, 2> yes_or_no{{{"true", true}, {"false", false}}};
 inline constexpr std::array<word<settings::comment_tags>, 2> comment_tags{
     {{"off", settings::comment_tags::off}, {"lead", settings::comment_tags::lead}}};
 }  // namespace words
 
 // Keys of a gate that not every protocol has; one that two have stands here twice.
-inline constexpr std::array<word<protocol>, 20> keys_of_one_protocol{
-    {{"resources", protocol::redis},      {"unmatched", protocol::redis},
-     {"allow_commands", protocol::redis}, {"share_writes_from", protocol::redis},
-     {"guard", protocol::postgres},       {"comment_tags", protocol::postgres},
-     {"cut_timeout", protocol::postgres}, {"routes", protocol::http},
-     {"unmatched", protocol::http},       {"store", protocol::http},
-     {"token_header", protocol::http},    {"seal", protocol::http},
-     {"hold_grace", protocol::http},      {"answer_timeout", protocol::http},
-     {"body_max", protocol::http},        {"body_held_max", protocol::http},
-     {"keep_alive", protocol::http},      {"body_timeout", protocol::http},
-     {"request_timeout", protocol::http}, {"response_timeout", protocol::http}}};
+inline constexpr std::array<word<protocol>, 21> keys_of_one_protocol{{{"resources", protocol::redis},
+                                                                      {"unmatched", protocol::redis},
+                                                                      {"allow_commands", protocol::redis},
+                                                                      {"share_writes_from", protocol::redis},
+                                                                      {"guard", protocol::postgres},
+                                                                      {"pooled", protocol::postgres},
+                                                                      {"comment_tags", protocol::postgres},
+                                                                      {"cut_timeout", protocol::postgres},
+                                                                      {"routes", protocol::http},
+                                                                      {"unmatched", protocol::http},
+                                                                      {"store", protocol::http},
+                                                                      {"token_header", protocol::http},
+                                                                      {"seal", protocol::http},
+                                                                      {"hold_grace", protocol::http},
+                                                                      {"answer_timeout", protocol::http},
+                                                                      {"body_max", protocol::http},
+                                                                      {"body_held_max", protocol::http},
+                                                                      {"keep_alive", protocol::http},
+                                                                      {"body_timeout", protocol::http},
+                                                                      {"request_timeout", protocol::http},
+                                                                      {"response_timeout", protocol::http}}};
 
 }  // namespace fencegate::cli

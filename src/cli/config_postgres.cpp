@@ -56,6 +56,9 @@ settings::postgres_gate read_postgres_gate(report& to, section& gate) {
   settings::postgres_gate out;
   read_server(to, gate, out);
   gate.choice("guard", out.kept_by, words::guard);
+  gate.choice("pooled", out.pooled, words::yes_or_no);
+  if (gate.has("pooled") && out.kept_by != settings::guard::transaction)
+    gate.warn("pooled", "pooled says nothing to guard: session, which serves no pooler");
   gate.choice("comment_tags", out.tags_in_sql, words::comment_tags);
   if (out.tags_in_sql == settings::comment_tags::lead && out.kept_by == settings::guard::transaction)
     gate.complain("comment_tags",

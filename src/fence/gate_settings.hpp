@@ -84,6 +84,7 @@ struct postgres_gate {
   std::string control_database;  // where the gate's own connection looks after the server; marks live in each database
   fence::policy policy;          // equal is always `accept`, read always `pass`
   guard kept_by = guard::session;
+  bool pooled = true;  // guard: transaction: a pooler may be in between
   comment_tags tags_in_sql = comment_tags::off;
   std::chrono::milliseconds cut_timeout{5'000};  // how long a raise waits for older sessions to end
   timeouts limits_time;

@@ -27,13 +27,24 @@ pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics
 bool pg_engine::blocked() const {
   return phase_ == phase::connecting || phase_ == phase::cancelling || phase_ == phase::arming ||
          phase_ == phase::raising || phase_ == phase::looking || phase_ == phase::judging ||
-         (phase_ == phase::starting && authenticated_) || flight_.size() > limits::replies_awaited_max ||
-         waits_for_boundary_ || asks_isolation_;
+         (phase_ == phase::starting && authenticated_) || awaits_too_much() || waits_for_boundary_;
 }
 
 bool pg_engine::at_rest() const {
-  return phase_ == phase::relaying && flight_.at_boundary() && client_passing_ == 0 && backend_passing_ == 0 &&
-         large_ == nullptr && swallowed_ == 0 && from_client.empty() && from_backend.empty();
+  return phase_ == phase::relaying && at_boundary() && client_passing_ == 0 && backend_passing_ == 0 &&
+         swallowed_ == 0 && from_client.empty() && from_backend.empty();
+}
+
+bool pg_engine::is_quiet() const {
+  return (guarded_ ? guarded_->idle() : flight_.idle() && flight_.certain()) && client_passing_ == 0;
+}
+
+bool pg_engine::at_boundary() const {
+  return guarded_ ? guarded_->idle() && guarded_->status() == 'I' : flight_.at_boundary();
+}
+
+bool pg_engine::awaits_too_much() const {
+  return (guarded_ ? guarded_->size() : flight_.size()) > limits::replies_awaited_max;
 }
 
 void pg_engine::resume() {
@@ -233,6 +244,7 @@ bool pg_engine::step_starting_backend() {
       if (const auto both = wire::decode_pg_strings(body, 2)) {
         if ((*both)[0] == "application_name") application_name_ = (*both)[1];
         if ((*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
+        if ((*both)[0] == "standard_conforming_strings") conforming_strings_ = (*both)[1];
         if ((*both)[0] == "in_hot_standby") on_standby_ = (*both)[1] == "on";
         if ((*both)[0] == "is_superuser") superuser_ = (*both)[1] == "on";
       }
@@ -278,6 +290,7 @@ void pg_engine::serve() {
   to_client += held_ready_;
   std::string().swap(held_ready_);
   phase_ = phase::relaying;
+  if (guards()) begin_guarding();
   if (draining_) drain();
 }
 

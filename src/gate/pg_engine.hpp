@@ -14,9 +14,8 @@
 #include "gate/pg_binding.hpp"
 #include "gate/pg_farewell.hpp"
 #include "gate/pg_flight.hpp"
-#include "gate/pg_guard.hpp"
+#include "gate/pg_guarded.hpp"
 #include "wire/sql_lead.hpp"
-#include "wire/sql_scanner.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -27,6 +26,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fencegate::gate {
@@ -138,6 +138,9 @@ class pg_engine {
   // What older tokens have prepared is closed. false: there is none.
   bool close_superseded();
   void step_closing(std::string_view message);
+  // guard: transaction without a pooler: whether the session is the one that was announced.
+  void begin_checking();
+  void step_checking(std::string_view message);
   void begin_raising();
   [[nodiscard]] bool is_to_raise() const;
   void raise_ahead();
@@ -150,11 +153,9 @@ class pg_engine {
   // ── the client's messages (pg_engine_client.cpp, pg_engine_judging.cpp)
   bool step_client();
   bool step_statement(const wire::pg_head& head);
-  bool take_guarded(const wire::pg_head& head, std::string_view name, std::string_view sql, bool whole,
-                    std::string_view command);
-  bool begin_large_statement(const wire::pg_head& head, std::string_view body);
   bool step_bind(const wire::pg_head& head);
-  bool step_large_statement();
+  // The two strings at the start of Bind's body, portal and statement; nullopt: they are not there yet.
+  [[nodiscard]] static std::optional<std::pair<std::string_view, std::string_view>> bind_names(std::string_view body);
   bool step_passing();
   // Sends on what is there of the message in front; the rest follows in step_passing().
   void forward(const wire::pg_head& head);
@@ -180,29 +181,32 @@ class pg_engine {
   void note_own_arms();
   void refuse_to_begin(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
   bool obey(const judged& j, const wire::pg_head& head, std::string_view command);
+  [[nodiscard]] std::string refusal_of(const fence::rejection& why, std::string_view command);
   void refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
-  [[nodiscard]] bool guards() const;
-  // "" or why the text of a statement is refused. `whole`: else there is more of it to come.
-  [[nodiscard]] std::string unreadable(std::string_view sql, bool whole) const;
-  bool take(const pg_guard::advice& advice, const wire::pg_head& head, std::string_view command);
-  bool step_execute(const wire::pg_head& head);
-  void send_guard(char in_front_of);
-  void ask_isolation(char in_front_of);
-  void send_owed_sync();
   void remember_statement(const std::string& key, claims_list claims, bool begins);
   void forget_statement(const wire::pg_head& head);
 
-  // ── the server's messages (pg_engine_backend.cpp), the end (pg_engine_end.cpp)
-  bool step_backend();
   enum class passage : std::uint8_t {
     through,
     dropped,    // it answers a message of the gate's
+    replaced,   // by the machine's reply
     held_back,  // the server ends the session; what the client is told depends on why
-    stopped,    // the connection ends
+    stopped,    // the connection ends; wrong_ says why
   };
-  passage inspect_guard(char type, std::string_view body);
+
+  // ── guard: transaction (pg_engine_guard.cpp)
+  [[nodiscard]] bool guards() const;
+  void begin_guarding();
+  bool step_guarded(const wire::pg_head& head);
+  [[nodiscard]] static bool is_malformed(const wire::pg_head& head, std::string_view body);
+  [[nodiscard]] pg_guarded::verdict judge_guarded(char type, std::string_view body, std::size_t body_bytes);
+  [[nodiscard]] passage inspect_guarded(char type, std::string_view body);
+  void send_behind();
+
+  // ── the server's messages (pg_engine_backend.cpp), the end (pg_engine_end.cpp)
+  bool step_backend();
   passage inspect(const wire::pg_head& head, std::string_view message);
-  void on_error();
+  [[nodiscard]] bool is_read(char type) const;
   void on_parameter(std::string_view body);
   void take_tag_of_name();
   void on_terminated(bool with_error);
@@ -218,6 +222,12 @@ class pg_engine {
   void reject(const fence::rejection& why, std::string_view command, applied certain = applied::no);
   void close_with(const wire::pg_error& e);
   void protocol_error(metrics::side whose, std::string_view what);
+  // Everything that was sent is answered, and nothing is half sent.
+  [[nodiscard]] bool is_quiet() const;
+  // … outside a transaction.
+  [[nodiscard]] bool at_boundary() const;
+  // Until the server has answered some of it, nothing more is sent.
+  [[nodiscard]] bool awaits_too_much() const;
   [[nodiscard]] bool enforces() const { return gate_.policy.mode == fence::enforcement::enforce; }
 
   pg_host& host_;
@@ -248,6 +258,8 @@ class pg_engine {
   claims_list arming_for_;
   std::vector<std::string> seen_before_;  // of these, whose marks were seen there already
   arm_reading arm_;
+  bool checks_session_ = false;      // behind the raise
+  bool is_announced_ = false;        // … and it is the one
   bool closes_superseded_ = false;   // behind the arm; its replies are still to come
   backend::pg_raised raised_ahead_;  // of this arm
   std::string held_ready_;  // the first ReadyForQuery, for the client once it is armed; empty: the client has it
@@ -260,18 +272,6 @@ class pg_engine {
   std::size_t client_passing_ = 0;   // bytes of a message whose head went through
   std::size_t backend_passing_ = 0;  // the same, towards the client
   std::size_t swallowed_ = 0;        // bytes of a refused message that are still to come
-  // guard: transaction. A statement larger than the buffer is going through: its text is read before it goes on, hence
-  // before it is whole.
-  struct large_statement {
-    wire::sql_scanner text;
-    std::size_t left = 0;  // bytes of the message
-    bool named = false;    // Parse: its name is still to be read
-    bool text_over = false;
-    bool alone = false;  // nothing was in flight in front of it
-
-    void read(std::string_view body);
-  };
-  std::unique_ptr<large_statement> large_;
   // Prepared statements whose text has a tag; by wire::pg_name_key().
   struct prepared_statement {
     claims_list claims;
@@ -282,18 +282,13 @@ class pg_engine {
   // Statements prepared since the last Sync that mend a refused application_name: only there is it sure what a name means.
   std::set<std::string, std::less<>> mending_;
 
-  // guard: transaction.
-  pg_guard guard_;
-  std::size_t guard_replies_ = 0;  // of the guard whose first reply has come: how many came
-  // A guard whose replies have not all come rides in front of a Query: if it fails, a Sync is owed.
-  bool guards_query_ = false;
-  bool sync_owed_ = false;
-  bool asks_isolation_ = false;  // in the place of a guard, whose replies have the same shape
-  std::string client_encoding_;
+  std::unique_ptr<pg_guarded> guarded_;               // guard: transaction; flight_ knows nothing of such a session
+  std::string client_encoding_, conforming_strings_;  // as the server reported them before
 
   // The end.
   bool draining_ = false;
   bool backend_ended_ = false;
+  std::string wrong_;  // passage::stopped: what is wrong with the server's message
   bool fatal_seen_ = false;
   bool fatal_held_ = false;                    // among last_words_
   std::string last_words_;                     // the server's, to be passed on when nobody superseded this session

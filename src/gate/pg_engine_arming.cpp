@@ -109,6 +109,10 @@ bool pg_engine::step_arming() {
     step_closing(*message);
     return true;
   }
+  if (checks_session_) {
+    step_checking(*message);
+    return true;
+  }
   if (type == 'N' || !arm_.take(type, std::string_view(*message).substr(wire::pg_head_bytes))) return true;
   const auto outcome = arm_.judge();
   figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
@@ -137,7 +141,9 @@ void pg_engine::on_armed(const backend::pg_raised& did) {
   for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
   bind_claims(bound_, arming_for_);
   bind_claims(proven_, arming_for_);
-  if (!held_ready_.empty())
+  if (!held_ready_.empty() && gate_.kept_by == settings::guard::transaction && !gate_.pooled)
+    begin_checking();
+  else if (!held_ready_.empty())
     serve();
   else
     phase_ = close_superseded() ? phase::arming : phase::relaying;
@@ -168,6 +174,33 @@ void pg_engine::step_closing(std::string_view message) {
     return protocol_error(metrics::side::backend, "an unexpected reply to Close");
   closes_superseded_ = false;
   phase_ = phase::relaying;
+}
+
+// A name means to the server what it meant to this client only while the server's session is the client's own.
+void pg_engine::begin_checking() {
+  phase_ = phase::arming;
+  checks_session_ = true;
+  to_backend += wire::encode_pg_query("SELECT pg_catalog.pg_backend_pid()");
+  host_.set_timer(arming_allowance);
+}
+
+void pg_engine::step_checking(std::string_view message) {
+  const auto body = message.substr(wire::pg_head_bytes);
+  if (message.front() == 'D') {
+    const auto row = wire::decode_pg_row(body);
+    is_announced_ = row && row->size() == 1 && (*row)[0] == std::to_string(pid_);
+  }
+  if (message.front() != 'Z') return;
+  checks_session_ = false;
+  if (is_announced_ && body == "I") return serve();
+  const fence::rejection why{
+      reason::refused,
+      {},
+      {},
+      {},
+      "this is not the session that the server announced: with a pooler in between the gate needs pooled: true"};
+  host_.report(why, "startup", false);
+  part(pg_error_of(why, "FATAL"));
 }
 
 // guard: transaction: there is no session to arm. The marks rise at once, on a connection of the gate's own; each

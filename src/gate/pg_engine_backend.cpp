@@ -12,12 +12,18 @@ namespace {
 using fence::reason;
 
 constexpr std::string_view server_message_types = "123ACDEGHIKNRSTVWZcdnst v";
-constexpr std::string_view inspected_types = "123CDEGNSWZ";
+constexpr std::string_view inspected_types = "12CEGNSWZ";
 
 // application_name is cut to NAMEDATALEN - 1 bytes.
 constexpr std::size_t name_bytes_max = 63;
 
 }  // namespace
+
+// Rows and COPY data pass, unless they are the gate's.
+bool pg_engine::is_read(char type) const {
+  if (!guarded_) return inspected_types.find(type) != std::string_view::npos;
+  return (type != 'D' && type != 'd') || guarded_->own_turn();
+}
 
 // Moves whole stretches: up to the next message that has to be read.
 bool pg_engine::step_backend() {
@@ -44,14 +50,24 @@ bool pg_engine::step_backend() {
     }
     if (!*head) break;
     const std::size_t bytes = wire::pg_head_bytes + (*head)->body_bytes;
-    const bool rows_pass = (*head)->type == 'D' && guard_replies_ == 0;
-    const bool reads = !rows_pass && inspected_types.find((*head)->type) != std::string_view::npos;
-    if (!reads || (*head)->body_bytes > limits::pg_inspected_bytes_max) {
-      if ((*head)->type == 'E') on_error();
+    const bool large = (*head)->body_bytes > limits::pg_inspected_bytes_max;
+    if (!is_read((*head)->type) || large) {
+      if (guarded_ && is_read((*head)->type)) {
+        // Of what is large and matters, the type says all.
+        if (inspect_guarded((*head)->type, {}) != passage::through) {
+          move();
+          protocol_error(metrics::side::backend, "a message is too long");
+          return false;
+        }
+      } else if ((*head)->type == 'E') {
+        flight_.on_error();
+      }
       backend_passing_ = bytes;
       continue;
     }
     if (input.size() - at < bytes) break;
+    // What may end the session stands behind all that was said before.
+    if (at != 0 && ((*head)->type == 'E' || (*head)->type == 'N')) break;
     // Those that stay in the stretch are read where they lie.
     const auto message = input.substr(at, bytes);
     const auto verdict = inspect(**head, message);
@@ -60,8 +76,12 @@ bool pg_engine::step_backend() {
       continue;
     }
     move();
-    if (verdict == passage::stopped) return false;
+    if (verdict == passage::stopped) {
+      protocol_error(metrics::side::backend, wrong_);
+      return false;
+    }
     from_backend.consume(bytes);
+    if (verdict == passage::replaced) to_client += guarded_->reply;
     if (verdict == passage::held_back) return phase_ == phase::relaying;
     return true;
   }
@@ -72,79 +92,57 @@ bool pg_engine::step_backend() {
 
 pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_view message) {
   const auto body = message.substr(wire::pg_head_bytes);
-  const auto wrong = [this](std::string_view what) {
-    protocol_error(metrics::side::backend, what);
+  const auto wrong = [this](std::string what) {
+    wrong_ = std::move(what);
     return passage::stopped;
   };
-  // Nothing was in flight in front of a guarded Query: an error there is the guard's, whichever of its messages failed.
-  const bool of_guard = guard_replies_ != 0 || (guards_query_ && head.type == 'E');
-  if (of_guard && head.type != 'Z') {
-    const auto verdict = inspect_guard(head.type, body);
-    // What ends the session, or belongs to the client, is read as always.
-    if (verdict != passage::through) return verdict;
+  if (head.type == 'S') {
+    on_parameter(body);
+    return passage::through;
   }
+  if (head.type == 'E' || head.type == 'N') {
+    const auto e = wire::decode_pg_error(body);
+    if (!e) return wrong(e.error().message);
+    const bool ends = e->severity == "FATAL" || e->severity == "PANIC";
+    // Behind a pooler it is the pooler that ends the session, in its own words. A client's own RAISE may carry the server's
+    // SQLSTATE, too; but it ends no session.
+    const bool announced = e->sqlstate == admin_shutdown && enforces() && (ends || e->severity == "WARNING");
+    if (announced || (ends && guarded_)) {
+      last_words_ += message;
+      fatal_held_ = head.type == 'E' && ends;
+      // A pooler's own words say nothing of what the server did.
+      if (head.type == 'E' && ends) on_terminated(e->sqlstate == admin_shutdown);
+      return passage::held_back;
+    }
+    fatal_seen_ = fatal_seen_ || (head.type == 'E' && ends);
+  }
+  if (guarded_) return inspect_guarded(head.type, body);
   switch (head.type) {
-    case '3':
-      if (!flight_.on_statement_reply('3')) return passage::through;
-      guard_replies_ = 1;
-      return passage::dropped;
     case '1':
     case '2': return flight_.on_statement_reply(head.type) ? passage::dropped : passage::through;
     case 'Z': {
       const auto status = wire::decode_pg_ready(body);
       if (!status) return wrong(status.error().message);
-      const bool unanswered = guard_replies_ != 0 || flight_.awaits_guard();
-      if (unanswered && !guard_.failed()) return wrong("a guard was neither answered nor failed");
-      if (!flight_.on_ready(*status)) return wrong("ReadyForQuery that nobody asked for");
-      guard_.on_ready(*status);
-      guard_replies_ = 0;
-      guards_query_ = asks_isolation_ = false;
-      return passage::through;
+      return flight_.on_ready(*status) ? passage::through : wrong("ReadyForQuery that nobody asked for");
     }
     case 'C':
       if (const auto tag = wire::decode_pg_strings(body, 1)) {
         flight_.on_complete((*tag)[0]);
-        guard_.on_complete((*tag)[0]);
         const bool drops_all = (*tag)[0] == "DEALLOCATE ALL" || (*tag)[0] == "DISCARD ALL";
         if (drops_all && flight_.parses_answered()) prepared_.clear();
       }
       return passage::through;
     case 'G':
     case 'W': flight_.on_copy_in(); return passage::through;
-    case 'S': on_parameter(body); return passage::through;
-    default: break;
+    case 'E': flight_.on_error(); return passage::through;
+    default: return passage::through;
   }
-  const auto e = wire::decode_pg_error(body);
-  if (!e) return wrong(e.error().message);
-  const bool ends = e->severity == "FATAL" || e->severity == "PANIC";
-  // Behind a pooler it is the pooler that ends the session, in its own words. A client's own RAISE may carry the server's
-  // SQLSTATE, too; but it ends no session.
-  const bool announced = e->sqlstate == admin_shutdown && enforces() && (ends || e->severity == "WARNING");
-  if (announced || (ends && guards())) {
-    last_words_ += message;
-    fatal_held_ = head.type == 'E' && ends;
-    // A pooler's own words say nothing of what the server did.
-    if (head.type == 'E' && ends) on_terminated(e->sqlstate == admin_shutdown);
-    return passage::held_back;
-  }
-  if (head.type == 'E') {
-    on_error();
-    fatal_seen_ = fatal_seen_ || ends;
-  }
-  return passage::through;
-}
-
-// Behind it the server skips a question of the gate's, too.
-void pg_engine::on_error() {
-  flight_.on_error();
-  guard_.on_error();
-  asks_isolation_ = false;
 }
 
 // A changed application_name that carries a tag binds from the next statement on, where no pooler is between.
 void pg_engine::on_parameter(std::string_view body) {
   const auto both = wire::decode_pg_strings(body, 2);
-  if (both && (*both)[0] == "client_encoding") client_encoding_ = (*both)[1];
+  if (both && guarded_) guarded_->on_parameter((*both)[0], (*both)[1]);
   if (!both || (*both)[0] != "application_name" || (*both)[1] == application_name_) return;
   application_name_ = (*both)[1];
   take_tag_of_name();

@@ -34,8 +34,13 @@ seen_statement beginning_of(char type, std::string_view body) {
   return out;
 }
 
-// The two strings at the start of Bind's body; nullopt: they are not there yet.
-std::optional<std::pair<std::string_view, std::string_view>> bind_names(std::string_view body) {
+bool contains(const claims_list& claims, const fence::claim& one) {
+  return std::find(claims.begin(), claims.end(), one) != claims.end();
+}
+
+}  // namespace
+
+std::optional<std::pair<std::string_view, std::string_view>> pg_engine::bind_names(std::string_view body) {
   const auto portal = body.find('\0');
   if (portal == std::string_view::npos) return std::nullopt;
   const auto statement = body.find('\0', portal + 1);
@@ -43,18 +48,10 @@ std::optional<std::pair<std::string_view, std::string_view>> bind_names(std::str
   return std::pair{body.substr(0, portal), body.substr(portal + 1, statement - portal - 1)};
 }
 
-bool contains(const claims_list& claims, const fence::claim& one) {
-  return std::find(claims.begin(), claims.end(), one) != claims.end();
-}
-
-}  // namespace
-
 bool pg_engine::step_client() {
   waits_for_boundary_ = false;
-  if (asks_isolation_) return false;
-  if (from_client.empty() || flight_.size() > limits::replies_awaited_max) return false;
+  if (from_client.empty() || awaits_too_much()) return false;
   if (swallowed_ != 0 || client_passing_ != 0) return step_passing();
-  if (large_ != nullptr) return step_large_statement();
   const auto head = wire::decode_pg_head(from_client.view());
   if (!head) {
     protocol_error(metrics::side::client, head.error().message);
@@ -74,6 +71,7 @@ bool pg_engine::step_client() {
     protocol_error(metrics::side::client, "a message that has no body has one");
     return false;
   }
+  if (guarded_) return step_guarded(**head);
   if (type == 'Q' || type == 'P') return step_statement(**head);
   if (type == 'B') return step_bind(**head);
   if (type == 'F') {
@@ -81,8 +79,6 @@ bool pg_engine::step_client() {
     note_own_arms();
   }
   if (type == 'C') forget_statement(**head);
-  if (type == 'E' && guards()) return step_execute(**head);
-  if (guards() && !take(guard_.on_other(type, flight_), **head, "message")) return !waits_for_boundary_;
   if (type == 'E' || type == 'F') figures_.requests(metrics::request_class::other).add();
   if (type == 'X') terminated_ = true;
   forward(**head);
@@ -100,7 +96,7 @@ bool pg_engine::step_passing() {
   to_backend += from_client.view().substr(0, n);
   from_client.consume(n);
   client_passing_ -= n;
-  send_owed_sync();
+  if (guarded_) send_behind();
   return true;
 }
 
@@ -133,10 +129,6 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   const auto claims = claims_in(lead, whole);
   const bool mends = whole && claims && claims->empty() && only_mends(there.sql);
   if (!obey(judge(lead, claims, key, mends), head, command_of(lead))) return !waits_for_boundary_;
-  if (guards()) {
-    if (!take_guarded(head, there.name, there.sql, whole, command_of(lead))) return !waits_for_boundary_;
-    if (!whole) return begin_large_statement(head, body);
-  }
   figures_.requests(metrics::request_class::other).add();
   if (key && claims) remember_statement(*key, *claims, begins_transaction(lead));
   if (key && mends && *key != wire::pg_unsure_name)
@@ -144,71 +136,6 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   else if (key)
     mending_.erase(*key);
   forward(head);
-  return true;
-}
-
-// guard: transaction.
-bool pg_engine::take_guarded(const wire::pg_head& head, std::string_view name, std::string_view sql, bool whole,
-                             std::string_view command) {
-  const bool settled = head.type == 'P' || flight_.idle();  // else the encoding may be about to change
-  const auto doubt = unreadable(sql, whole);
-  if (!doubt.empty() && settled) {
-    refuse_statement(head, {reason::refused, {}, {}, {}, doubt}, command);
-    return false;
-  }
-  const auto found = wire::scan_sql(sql);
-  return take(head.type == 'Q' ? guard_.on_query(found, flight_, whole) : guard_.on_parse(name, found, flight_, whole),
-              head, command);
-}
-
-// What is there of it was judged before any of it goes on; the rest is, as it comes.
-bool pg_engine::begin_large_statement(const wire::pg_head& head, std::string_view body) {
-  figures_.requests(metrics::request_class::other).add();
-  auto large = std::make_unique<large_statement>();
-  large->left = head.body_bytes;
-  large->named = head.type == 'P';
-  large->read(body);
-  large->alone = flight_.idle() && flight_.certain();
-  flight_.on_sent(head.type);
-  const std::size_t inspected = wire::pg_head_bytes + body.size();
-  to_backend += from_client.view().substr(0, inspected);
-  from_client.consume(inspected);
-  large->left -= body.size();
-  large_ = std::move(large);
-  return true;
-}
-
-// Of a message's body: a Parse's name is passed over, and what comes behind the text is no text.
-void pg_engine::large_statement::read(std::string_view body) {
-  if (named) {
-    const auto end = body.find('\0');
-    if (end == std::string_view::npos) return;
-    body.remove_prefix(end + 1);
-    named = false;
-  }
-  if (text_over) return;
-  const auto end = body.find('\0');
-  text_over = end != std::string_view::npos;
-  text.feed(body.substr(0, end));
-}
-
-// Its beginning was sent on. The server runs nothing of a message that is not whole: so what turns out to be unfit is
-// stopped by closing before the last bytes.
-bool pg_engine::step_large_statement() {
-  const auto piece = from_client.view().substr(0, std::min(large_->left, from_client.size()));
-  large_->read(piece);
-  const auto unfit = pg_guard::unfit(large_->text.found());
-  if (!unfit.empty()) {
-    reject({reason::refused, {}, {}, {}, std::string(unfit)}, "statement",
-           large_->alone ? applied::no : applied::unknown);
-    return false;
-  }
-  to_backend += piece;
-  large_->left -= piece.size();
-  from_client.consume(piece.size());
-  if (large_->left != 0) return true;
-  large_.reset();
-  send_owed_sync();
   return true;
 }
 
@@ -243,7 +170,7 @@ void pg_engine::forget_statement(const wire::pg_head& head) {
 }
 
 bool pg_engine::step_bind(const wire::pg_head& head) {
-  if (prepared_.empty() && mending_.empty() && !guards()) {
+  if (prepared_.empty() && mending_.empty()) {
     if (!obey(judge_name(), head, "BIND")) return !waits_for_boundary_;
     forward(head);
     return true;
@@ -257,8 +184,6 @@ bool pg_engine::step_bind(const wire::pg_head& head) {
     return false;
   }
   if (!obey(judge_bind(names->second), head, "BIND")) return !waits_for_boundary_;
-  if (guards() && !take(guard_.on_bind(names->first, names->second, flight_), head, "BIND"))
-    return !waits_for_boundary_;
   forward(head);
   return true;
 }
@@ -301,21 +226,22 @@ void pg_engine::refuse_to_begin(const wire::pg_head& head, const fence::rejectio
     reject(why, command, flight_.at_boundary() ? applied::no : applied::unknown);
 }
 
+// Reports it; a statement that fails with it.
+std::string pg_engine::refusal_of(const fence::rejection& why, std::string_view command) {
+  host_.report(why, command, false);
+  const bool named = why.why != reason::refused;
+  return failing_statement(pg_error_of(named ? why : about_single(why, bound_), "ERROR"));
+}
+
 // The server itself fails in place of the statement: so the client sees what it would see of any failing statement, and the
 // transaction around it fails with it.
 void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command) {
   const bool simple = head.type == 'Q' || head.type == 'F';
   // Who reads data fails at the first of the three messages that would be sent, and may run the other two.
   if (!simple && (flight_.copying() || !flight_.certain())) return reject(why, command, applied::unknown);
-  if (!simple && guards() && !guard_.on_refused(flight_)) {
-    waits_for_boundary_ = true;
-    return;
-  }
   swallowed_ = wire::pg_head_bytes + head.body_bytes;
-  if (!simple && !guards() && flight_.failing()) return;  // the server skips what comes up to the next Sync
-  host_.report(why, command, false);
-  const bool named = why.why != reason::refused;
-  const std::string sql = failing_statement(pg_error_of(named ? why : about_single(why, bound_), "ERROR"));
+  if (!simple && flight_.failing()) return;  // the server skips what comes up to the next Sync
+  const std::string sql = refusal_of(why, command);
   if (simple) {
     to_backend += wire::encode_pg_query(sql);
     flight_.on_sent('Q');

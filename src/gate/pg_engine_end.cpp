@@ -48,8 +48,8 @@ std::string with_outcome(std::string words, applied certain) {
 // Everything else may have been applied: a WARNING and end of file while COMMIT waits for a standby, a bare end of file,
 // inner commits of CALL and DO, autocommit.
 void pg_engine::on_terminated(bool with_error) {
-  const bool quiet = flight_.idle() && flight_.certain() && client_passing_ == 0 && large_ == nullptr;
-  certain_ = quiet || (with_error && flight_.uncommitted()) ? applied::no : applied::unknown;
+  const bool uncommitted = guarded_ ? guarded_->uncommitted() : flight_.uncommitted();
+  certain_ = is_quiet() || (with_error && uncommitted) ? applied::no : applied::unknown;
   ended_at_ = host_.now();
   phase_ = phase::judging;
   ask_why();
@@ -61,7 +61,7 @@ void pg_engine::on_backend_end() {
     case phase::raising:
     case phase::arming: {
       // A raise ends arms of older tokens, too: the mark says whether one did.
-      if (!closes_superseded_) {
+      if (!closes_superseded_ && !checks_session_) {
         arm_ended_ = arm_.judge().why;
         bind_claims(bound_, arming_for_);
       }
@@ -165,8 +165,9 @@ void pg_engine::part_with(std::string words) {
     phase_ = phase::closing;
     return;
   }
-  const std::size_t unfinished = client_passing_ + swallowed_ + (large_ != nullptr ? large_->left : 0);
-  farewell_ = pg_farewell(std::move(words), {flight_.size() != 0, flight_.unsynced() || flight_.copying(), unfinished});
+  const bool owes_ready = guarded_ ? guarded_->owes_ready() : flight_.size() != 0;
+  const bool unsynced = guarded_ ? guarded_->unsynced() : flight_.unsynced() || flight_.copying();
+  farewell_ = pg_farewell(std::move(words), {owes_ready, unsynced, client_passing_ + swallowed_});
   phase_ = phase::parting;
   to_backend.clear();
   if (!draining_) return resume();

@@ -66,7 +66,7 @@ pg_engine::judged pg_engine::judge_text(const wire::sql_lead& lead, const claims
   }
   if (calls_fence(lead) && has_tagged_names()) return refuse(reason::malformed, std::string(lends));
   const auto j = judge_tagged(claims);
-  if (j.what == judged::verdict::forward && calls_fence(lead) && !guards()) note_own_arms();
+  if (j.what == judged::verdict::forward && calls_fence(lead)) note_own_arms();
   return j;
 }
 

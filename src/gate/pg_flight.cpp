@@ -14,16 +14,16 @@ void pg_flight::on_sent(char type) {
       if (unsynced_) query_unsynced_ = true;
       unsynced_ = false;
       ++runs_;
-      waiting_.push_back({kind::query, runs_, parses_.sent, binds_.sent, closes_.sent});
+      waiting_.push_back({kind::query, runs_, parses_.sent, binds_.sent});
       break;
     case 'S':
       failing_ = false;
       if (copying_) {
         ++eaten_;
-        last_eaten_ = {kind::sync, runs_, parses_.sent, binds_.sent, closes_.sent};
+        last_eaten_ = {kind::sync, runs_, parses_.sent, binds_.sent};
         break;
       }
-      waiting_.push_back({kind::sync, runs_, parses_.sent, binds_.sent, closes_.sent});
+      waiting_.push_back({kind::sync, runs_, parses_.sent, binds_.sent});
       unsynced_ = false;
       query_unsynced_ = false;
       break;
@@ -44,14 +44,11 @@ void pg_flight::on_sent(char type) {
       unsynced_ = true;
       break;
     case 'C':
-      ++closes_.sent;
-      unsynced_ = true;
-      break;
+    case 'D': unsynced_ = true; break;
     case 'E':
       ++runs_;
       unsynced_ = true;
       break;
-    case 'D': unsynced_ = true; break;
     default: break;  // CopyData, Terminate; Flush, which asks for answers to what was sent before it
   }
 }
@@ -68,13 +65,11 @@ bool pg_flight::on_ready(char status) {
     waiting_.pop_front();
     parses_.skip_to(answered.parses);
     binds_.skip_to(answered.binds);
-    closes_.skip_to(answered.closes);
     drop_ends(answered.runs);
   } else if (surplus_ != 0) {
     --surplus_;
     parses_.skip_to(last_eaten_.parses);
     binds_.skip_to(last_eaten_.binds);
-    closes_.skip_to(last_eaten_.closes);
     unsynced_ = false;
   } else {
     return false;
@@ -114,17 +109,7 @@ void pg_flight::on_injected_statement() {
   failing_ = true;
 }
 
-// Not `unsynced`: what follows, a Query or the client's own messages, says so or answers for it.
-void pg_flight::on_injected_guard() {
-  closes_.ours.push_back(closes_.sent);
-  closes_.sent += 4;  // two in front, two behind
-  ++parses_.sent;
-  ++binds_.sent;
-}
-
-bool pg_flight::on_statement_reply(char type) {
-  return (type == '1' ? parses_ : type == '2' ? binds_ : closes_).on_answer();
-}
+bool pg_flight::on_statement_reply(char type) { return (type == '1' ? parses_ : binds_).on_answer(); }
 
 bool pg_flight::count::on_answer() {
   const bool mine = !ours.empty() && ours.front() == answered;

@@ -20,9 +20,7 @@ class pg_flight {
   void on_sent(char type);
   // The gate has put a Parse and a Bind of its own in front of an Execute: their replies are not the client's.
   void on_injected_statement();
-  // The same for a guard: two Close, a Parse, a Bind and an Execute, of which the first CloseComplete is the mark.
-  void on_injected_guard();
-  // ParseComplete ('1'), BindComplete ('2') or CloseComplete ('3'); true: it answers a message of the gate's.
+  // ParseComplete ('1') or BindComplete ('2'); true: it answers a message of the gate's.
   [[nodiscard]] bool on_statement_reply(char type);
   // The server's messages that matter. false: a ReadyForQuery that nobody asked for.
   [[nodiscard]] bool on_ready(char status);
@@ -42,10 +40,6 @@ class pg_flight {
   [[nodiscard]] bool failing() const { return failing_; }
   // The server has read every Parse that was sent.
   [[nodiscard]] bool parses_answered() const { return certain_ && parses_.answered == parses_.sent; }
-  // What ReadyForQuery answers next has a guard in front of it, none of whose replies has come.
-  [[nodiscard]] bool awaits_guard() const {
-    return !waiting_.empty() && !closes_.ours.empty() && closes_.ours.front() < waiting_.front().closes;
-  }
   [[nodiscard]] std::size_t size() const { return waiting_.size(); }
   [[nodiscard]] char status() const { return status_; }
   [[nodiscard]] bool certain() const { return certain_; }
@@ -58,8 +52,8 @@ class pg_flight {
   struct sent {
     kind what;
     std::uint64_t runs = 0;  // Query and Execute messages up to it: only such a one begins a COPY
-    // All Parse, Bind and Close messages sent before it: it is answered when they are, or were skipped.
-    std::uint64_t parses = 0, binds = 0, closes = 0;
+    // All Parse and Bind messages sent before it: it is answered when they are, or were skipped.
+    std::uint64_t parses = 0, binds = 0;
   };
   // Of one type of message: how many were sent, how many were answered or skipped, and which are the gate's.
   struct count {
@@ -81,7 +75,7 @@ class pg_flight {
   bool left_ = false;            // the transaction of the last ReadyForQuery was ended
   bool certain_ = true;
   std::uint64_t runs_ = 0;
-  count parses_, binds_, closes_;
+  count parses_, binds_;
 };
 
 }  // namespace fencegate::gate

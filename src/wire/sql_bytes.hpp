@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace fencegate::wire {
 
@@ -21,7 +20,6 @@ enum class byte_class : std::uint8_t {
   slash,
   dash,
   semicolon,
-  dot,
 };
 
 [[nodiscard]] constexpr std::array<byte_class, 256> make_byte_classes() {
@@ -44,7 +42,6 @@ enum class byte_class : std::uint8_t {
   out['/'] = byte_class::slash;
   out['-'] = byte_class::dash;
   out[';'] = byte_class::semicolon;
-  out['.'] = byte_class::dot;
   return out;
 }
 
@@ -62,18 +59,5 @@ inline constexpr std::array<byte_class, 256> byte_classes = make_byte_classes();
 [[nodiscard]] inline bool in_number(char c) { return in_delimiter(c) || c == '.'; }
 
 [[nodiscard]] inline char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
-
-// The first of these bytes, or `end`.
-[[nodiscard]] inline const char* skip_to(const char* at, const char* end, char c) {
-  const void* found = std::memchr(at, c, static_cast<std::size_t>(end - at));
-  return found != nullptr ? static_cast<const char*>(found) : end;
-}
-
-[[nodiscard]] inline const char* skip_to(const char* at, const char* end, char a, char b) {
-  while (at != end && *at != a && *at != b) {
-    ++at;
-  }
-  return at;
-}
 
 }  // namespace fencegate::wire

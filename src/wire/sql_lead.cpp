@@ -34,16 +34,6 @@ std::size_t comment_bytes(std::string_view text) {
 
 std::string_view behind(std::string_view text, std::size_t bytes) { return text.substr(std::min(bytes, text.size())); }
 
-std::string_view behind_blanks_and_comments(std::string_view text, bool semicolons) {
-  for (;;) {
-    const auto before = text.size();
-    while (!text.empty() && (is_sql_blank(text.front()) || (semicolons && text.front() == ';'))) text.remove_prefix(1);
-    if (text.starts_with("--")) text = behind(text, text.find_first_of("\r\n"));
-    if (text.starts_with("/*")) text = behind(text, comment_bytes(text));
-    if (text.size() == before) return text;
-  }
-}
-
 // What `fence:` or the delimiter of its comment could still become.
 bool may_become_tag(std::string_view begin) {
   if (begin.size() < 2) return begin.empty() || begin == "/";
@@ -54,6 +44,16 @@ bool may_become_tag(std::string_view begin) {
 }
 
 }  // namespace
+
+std::string_view behind_blanks(std::string_view sql, bool semicolons) {
+  for (;;) {
+    const auto before = sql.size();
+    while (!sql.empty() && (is_sql_blank(sql.front()) || (semicolons && sql.front() == ';'))) sql.remove_prefix(1);
+    if (sql.starts_with("--")) sql = behind(sql, sql.find_first_of("\r\n"));
+    if (sql.starts_with("/*")) sql = behind(sql, comment_bytes(sql));
+    if (sql.size() == before) return sql;
+  }
+}
 
 bool sql_lead::begins_with(std::string_view first, std::string_view second) const {
   return !words.empty() && words[0] == first && (second.empty() || (words.size() > 1 && words[1] == second));
@@ -68,7 +68,7 @@ sql_lead read_sql_lead(std::string_view sql) {
     if (!out.undecided)
       out.tag = without_blanks(without_blanks(begin.substr(2, bytes - 4)).substr(fence_prefix.size()));
   }
-  auto left = behind_blanks_and_comments(sql, true);
+  auto left = behind_blanks(sql, true);
   while (out.words.size() < words_kept && !left.empty() && class_of(left.front()) == byte_class::word) {
     const auto end = std::find_if_not(left.begin(), left.end(), in_word);
     std::string word(left.begin(), end);
@@ -78,7 +78,7 @@ sql_lead read_sql_lead(std::string_view sql) {
     word.resize(std::min(word.size(), word_bytes_max));
     std::transform(word.begin(), word.end(), word.begin(), upper);
     out.words.push_back(std::move(word));
-    left = behind_blanks_and_comments(left, false);
+    left = behind_blanks(left, false);
   }
   return out;
 }

@@ -25,4 +25,8 @@ struct sql_lead {
 
 [[nodiscard]] sql_lead read_sql_lead(std::string_view sql);
 
+// What of the text stands behind blanks and comments, and behind semicolons where they count as blanks, too. A comment that
+// does not end takes all of it.
+[[nodiscard]] std::string_view behind_blanks(std::string_view sql, bool semicolons);
+
 }  // namespace fencegate::wire

@@ -71,10 +71,30 @@ constexpr const char* statements[] = {"INSERT",
                                       "INSERT; EXECUTE s; INSERT",
                                       "LOCK TABLE t",
                                       "LOCK TABLE t; INSERT"};
+// … and what matters to guards. The last of 256 are theirs, so that seeds keep their meaning.
+constexpr const char* statements_of_guards[] = {"CALL p()",
+                                                "DO $$fail$$",
+                                                "COMMIT AND CHAIN",
+                                                "ROLLBACK AND CHAIN",
+                                                "COPY t FROM STDIN; INSERT",
+                                                "SET TRANSACTION",
+                                                "PREPARE s AS INSERT",
+                                                "BEGIN; LOCK TABLE t; INSERT; COMMIT",
+                                                "SAVEPOINT a; INSERT",
+                                                "INSERT; CALL p(); INSERT",
+                                                "CALL p(); SAVEPOINT a; CALL p()",
+                                                "COMMIT; LOCK TABLE t; INSERT",
+                                                "ROLLBACK; CALL p()"};
 constexpr const char* names[] = {"", "s", "t"};
+constexpr const char* lent[] = {"INSERT", "BEGIN", "COMMIT", "DO $$x$$", "COMMIT AND CHAIN"};
+
+const char* statement_of(std::uint8_t which) {
+  if (which >= 216) return statements_of_guards[(which - 216) % std::size(statements_of_guards)];
+  return statements[which % std::size(statements)];
+}
 
 std::string client_message(std::uint8_t action, input& in) {
-  const char* sql = statements[in.byte() % std::size(statements)];
+  const char* sql = statement_of(in.byte());
   const char* name = names[action / 16 % std::size(names)];
   switch (action % 16) {
     case 0:
@@ -88,10 +108,10 @@ std::string client_message(std::uint8_t action, input& in) {
     case 8: return execute();
     case 9:
     case 10: return test::sync();
-    case 11: return close_statement(name);
+    case 11: return action < 128 ? close_statement(name) : describe_statement(name);
     case 12: return copy_data("1\n");
     case 13: return action < 128 ? copy_done() : wire::encode_pg_message('f', "\0"s);
-    case 14: return flush();
+    case 14: return action < 128 ? flush() : describe_portal();
     default: return action < 200 ? wire::encode_pg_message('F', "x") : wire::encode_pg_message('X', "");
   }
 }
@@ -132,6 +152,7 @@ class scene {
     witness_.pooled = server_.pooled = (options & 4) != 0;
     witness_.untagged = server_.untagged = (options & 8) != 0;
     server_.serializable = (options & 32) != 0;
+    witness_.lends = lends_ = gate_.pooled;
     judged_ = (options & 16) == 0;  // a client's own bytes may hold anything
     host_.on_raise = [this](const gate::claims_list& claims) -> std::optional<wire::pg_error> {
       const auto token = claims.empty() ? 0 : claims[0].presented.value();
@@ -190,6 +211,7 @@ class scene {
       out.kept_by = settings::guard::transaction;
     else
       out.tags_in_sql = settings::comment_tags::lead;
+    out.pooled = (options & 64) == 0;
     if ((options & 8) != 0) out.policy.missing = fence::missing_token::allow;
     return out;
   }
@@ -238,6 +260,7 @@ class scene {
     const bool was_there = !server_.gone();
     if (what % 4 == 0) server_.raise_to(33 + what / 4 % 5);
     if (what % 4 == 1) server_.end();
+    if (what % 4 == 2 && lends_) server_.lend(names[what / 4 % 3], lent[what / 16 % std::size(lent)]);
     tell_host();
     if (!was_there || !server_.gone()) return;
     // What it says in the end comes behind all that it said before.
@@ -288,7 +311,7 @@ class scene {
   pg_witness witness_;
   fake_pg_server server_;
   std::string to_server_;
-  bool judged_ = true, ended_ = false;
+  bool judged_ = true, ended_ = false, lends_ = true;
 
  public:
   bool honest_ = false;

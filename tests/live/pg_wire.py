@@ -48,6 +48,12 @@ def bind(*values, portal="", statement=""):
     return message(b"B", text(portal) + text(statement) + count + data + struct.pack("!h", 0))
 
 
+def bind_to(portal="", statement="", values=(), binary_results=False):
+    """The same in the order of the message. `binary_results`: all of them."""
+    made = bind(*values, portal=portal, statement=statement)
+    return message(b"B", made[5:-2] + struct.pack("!hh", 1, 1)) if binary_results else made
+
+
 def describe(kind, name=""):
     return message(b"D", kind + text(name))
 
@@ -68,9 +74,10 @@ def copy_data(data):
     return message(b"d", data)
 
 
-def function_call(oid, *values):
+def function_call(oid, *values, binary=False):
     data = b"".join(struct.pack("!i", len(v)) + v for v in values)
-    return message(b"F", struct.pack("!ihh", oid, 0, len(values)) + data + struct.pack("!h", 0))
+    formats = struct.pack("!hh", 1, 1) if binary else struct.pack("!h", 0)
+    return message(b"F", struct.pack("!i", oid) + formats + struct.pack("!h", len(values)) + data + struct.pack("!h", 0))
 
 
 SYNC, FLUSH, TERMINATE, COPY_DONE = message(b"S"), message(b"H"), message(b"X"), message(b"c")

@@ -273,15 +273,16 @@ class Postgres(LiveTest):
         gate = self.gate("transaction")
         old = self.connect(gate, "orders=34")
         run_sql(old, "INSERT INTO orders VALUES (34)")
-        for code, text in (("ZF007", "BEGIN; SELECT 1; COMMIT; INSERT INTO orders VALUES (1)"),
-                           ("ZF007", "DO $$BEGIN INSERT INTO orders VALUES (1); END$$"),
-                           ("ZF007", "COMMIT PREPARED 'x'"),
-                           ("ZF007", "BEGIN READ WRITE; INSERT INTO orders VALUES (1); COMMIT"),
-                           ("25001", "VACUUM orders")):
+        for code, text in (("ZF007", "PREPARE TRANSACTION 'x'"), ("ZF007", "PREPARE s AS SELECT 1"),
+                           ("ZF007", "SET standard_conforming_strings = off; SELECT '\\\\'"),
+                           ("ZF007", "SET client_encoding = LATIN1; SELECT '\u00e9'"),
+                           ("25001", "VACUUM orders"), ("25001", "CREATE DATABASE other"),
+                           ("25001", "ALTER SYSTEM SET work_mem = '5MB'"), ("25001", "COMMIT PREPARED 'x'"),
+                           ("2D000", "DO $$BEGIN INSERT INTO orders VALUES (1); COMMIT; END$$"),
+                           ("42601", "INSERT INTO orders VALUES (1); SELEC"), ("08P01", "SELECT $1")):
             self.assertEqual(self.state(old, text), code, text)
-        run_sql(old, "BEGIN")
         run_sql(old, "DO $$BEGIN INSERT INTO orders VALUES (35); END$$")
-        run_sql(old, "COMMIT")
+        self.assertEqual(run_sql(old, "SELECT now() = statement_timestamp()"), [(False,)])
         self.connect(gate, "orders=35")
         for text in ("SELECT 1", "INSERT INTO orders VALUES (1)"):
             self.assertEqual(self.state(old, text), "ZF001")

@@ -64,6 +64,15 @@ TEST_F(ConfigTest, PostgresReadsWhereTagsMayStand) {
               ElementsAre(HasSubstr("comment_tags: lead needs guard: session")));
 }
 
+TEST_F(ConfigTest, PostgresReadsWhetherAPoolerMayBeInBetween) {
+  EXPECT_TRUE(postgres_of(postgres_with("guard: transaction")).pooled);
+  EXPECT_TRUE(postgres_of(postgres_with("guard: transaction\n    pooled: true")).pooled);
+  EXPECT_FALSE(postgres_of(postgres_with("guard: transaction\n    pooled: false")).pooled);
+  EXPECT_THAT(errors_of(postgres_with("pooled: true")), IsEmpty());
+  EXPECT_THAT(errors_of(postgres_with("guard: transaction\n    pooled: perhaps")),
+              ElementsAre(HasSubstr("pooled must be")));
+}
+
 TEST_F(ConfigTest, PostgresRejectsTimesOutOfRange) {
   EXPECT_THAT(errors_of(postgres_with("cut_timeout: 0")), ElementsAre("6:18: cut_timeout must be 1ms or longer"));
   EXPECT_THAT(errors_of(postgres_with("cut_timeout: 601s")), ElementsAre("6:18: cut_timeout must be 10m or shorter"));

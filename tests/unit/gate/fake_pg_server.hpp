@@ -1,6 +1,6 @@
 // A PostgreSQL server as far as a fence is concerned: transactions, pipelines, COPY, prepared statements, arms that end
-// older sessions, guards that lock the mark. It knows some twenty statements by their texts, and is honest: what it
-// applied, and under which token, is known. Its answers wait until they are asked for. No gtest here.
+// older sessions, guards that lock the mark, what commits inside of itself. It knows some thirty statements by their texts,
+// and is honest: what it applied, and under which token, is known. Its answers wait until they are asked for. No gtest here.
 #pragma once
 
 #include "fake_pg_host.hpp"
@@ -52,6 +52,13 @@ class fake_pg_server {
   // Something was committed since the last ReadyForQuery that was taken.
   [[nodiscard]] bool applied_unheard() const { return commits_ != told_commits_; }
 
+  // A pooler lends a session on which the name means something else: true where that can be.
+  bool lend(const std::string& name, const std::string& sql) {
+    if (!pooled || block_ || unsynced_ || !pending_.empty() || gone_) return false;
+    if (texts_.contains(name)) texts_[name] = sql;
+    return true;
+  }
+
   // Somebody else raises the mark; what is in the way is ended, or (a guard's lock) makes the raise wait: false.
   bool raise_to(std::int64_t token) {
     if (token <= mark) return true;
@@ -83,7 +90,7 @@ class fake_pg_server {
   }
   void roll_back() { leave(); }
   void leave() {
-    block_ = failed_ = dirty_ = savepoint_ = false;
+    block_ = failed_ = dirty_ = savepoint_ = read_committed_ = false;
     guard_ = -1;
     portals_.clear();
   }
@@ -100,21 +107,30 @@ class fake_pg_server {
   void on_message(char type, const std::string& body) {
     if (skips_ && type != 'S') return;
     if (copies_ && on_copy(type)) return;
+    if (type == 'Q' || type == 'F') {
+      // From version 18 on it would go on with their transaction, and not end it.
+      if (pooled && !untagged && unsynced_) violations.push_back("behind unsynced messages: " + body);
+      unsynced_ = false;
+    }
     if (type == 'Q') {
       texts_.erase("");
       run_query(body.substr(0, body.find('\0')));
       return;
     }
     if (type == 'F') {
-      if (failed_ ? fail("25P02") : write("F")) finish();
+      if (failed_ ? fail("25P02") : write("F")) {
+        answer(function_result());
+        finish();
+      }
       return ready();
     }
     if (type == 'S') {
-      skips_ = false;
+      skips_ = unsynced_ = false;
       finish();
       return ready();
     }
-    if (std::string_view("PBEC").find(type) == std::string_view::npos) return;
+    if (std::string_view("PBDEC").find(type) == std::string_view::npos) return;
+    unsynced_ = true;
     if (!extended(type, body)) skips_ = true;
   }
 
@@ -126,8 +142,7 @@ class fake_pg_server {
   void run_query(std::string_view text) {
     while (true) {
       const auto end = text.starts_with("DO LANGUAGE") ? text.npos : text.find(';');
-      auto one = text.substr(0, end);
-      while (one.starts_with(' ')) one.remove_prefix(1);
+      const auto one = text.substr(0, end);
       const bool worked = run(std::string(one));
       if (copies_) {
         simple_copy_ = true;
@@ -148,13 +163,23 @@ class fake_pg_server {
       if (first.empty()) texts_.erase("");
       if (texts_.contains(first)) return fail("42P05");
       const bool several = second.find(';') != second.npos && !second.starts_with("DO LANGUAGE");
-      if (several || second.starts_with("SELEC ")) return fail("42601");
+      if (several || words_of(second).starts_with("SELEC ")) return fail("42601");
+      if (!reads(second)) return false;
       texts_[first] = second;
       answer(parse_complete());
     } else if (type == 'B') {
       if (!texts_.contains(second)) return fail("26000");
+      if (!reads(texts_[second])) return false;
       portals_[first] = texts_[second];
       answer(bind_complete());
+    } else if (type == 'D') {
+      const bool of_statement = first.starts_with('S');
+      const auto& all = of_statement ? texts_ : portals_;
+      const auto known = all.find(first.empty() ? first : first.substr(1));
+      if (known == all.end()) return fail(of_statement ? "26000" : "34000");
+      if (!reads(known->second)) return false;
+      if (of_statement) answer(wire::encode_pg_message('t', "\0\0"s));
+      answer(no_data());
     } else if (type == 'C') {
       if (!first.empty()) (first[0] == 'S' ? texts_ : portals_).erase(first.substr(1));
       answer(close_complete());
@@ -165,6 +190,22 @@ class fake_pg_server {
       return run(std::string(at->second));
     }
     return true;
+  }
+
+  // Behind blanks and comments.
+  static std::string_view words_of(std::string_view sql) {
+    while (sql.starts_with(' ') || sql.starts_with("/*"))
+      sql.remove_prefix(sql.starts_with(' ') ? 1 : std::min(sql.size(), sql.find("*/") + 2));
+    return sql;
+  }
+
+  // Parse, Bind and Describe have a statement analysed and planned, which calls functions that write.
+  bool reads(const std::string& sql) {
+    const auto words = words_of(sql);
+    const auto begins = [words](std::string_view word) { return words.starts_with(word); };
+    const bool ends = begins("ROLLBACK") || begins("COMMIT") || begins("EXECUTE");
+    if (failed_ && !ends) return fail("25P02");
+    return begins("INSERT") || begins("COPY") ? write(sql) : true;
   }
 
   // true: the message is done with.
@@ -185,63 +226,106 @@ class fake_pg_server {
     return true;
   }
 
-  bool run(const std::string& sql) {
+  bool run(const std::string& text) {
+    const std::string sql(words_of(text));
     const auto begins = [&sql](std::string_view words) { return sql.starts_with(words); };
     if (begins("ROLLBACK TO")) {
       if (!block_ || !savepoint_) return fail("3B001");
       failed_ = false;
-    } else if (begins("COMMIT") || begins("ROLLBACK")) {
-      const bool kept = begins("COMMIT") && !failed_;
-      kept ? commit() : roll_back();
-      answer(complete(kept ? "COMMIT" : "ROLLBACK"));
+      guard_ = savepoint_guard_;  // locks taken behind it are gone
+      answer(complete("ROLLBACK"));
       return true;
-    } else if (failed_) {
-      return fail("25P02");
     }
+    if (begins("COMMIT") || begins("ROLLBACK")) return end_transaction(sql);
+    if (failed_ && !begins("EXECUTE s")) return fail("25P02");
     if (begins("DO LANGUAGE")) return fail(between(sql, "ERRCODE='", "'"));
     if (begins("SELEC ")) return fail("42601");
     if (sql.find("fencegate.arm_all(") != sql.npos) return arm(sql);
     if (begins("SELECT fencegate.guard(")) return guard(sql);
-    if (begins("SHOW transaction_isolation")) answer(row({serializable ? "serializable" : "read committed"}));
-    if (begins("LOCK")) {
-      if (!block_) return fail("25P01");
-      const bool endable = !pooled || untagged || serializable || guard_ >= 0;
-      if (!endable) violations.push_back("no raise would end the one behind " + sql);
+    if (begins("SELECT pg_catalog.pg_backend_pid()")) answer(row({"4097"}));
+    if (begins("SHOW transaction_isolation")) answer(row({keeps_snapshot() ? "serializable" : "read committed"}));
+    if (begins("SET TRANSACTION")) {
+      if (guard_ >= 0 || dirty_) return fail("25001");
+      if (block_) read_committed_ = true;
     }
-    if (begins("BEGIN")) block_ = true;
+    if (begins("LOCK") && !lock(sql)) return false;
+    if (begins("BEGIN")) {
+      if (block_) answer(warning_of("25001"));
+      block_ = true;
+    }
     if (begins("SAVEPOINT")) {
       if (!block_) return fail("25P01");
       savepoint_ = true;
+      savepoint_guard_ = guard_;
     }
+    if (begins("PREPARE TRANSACTION") && pooled && !untagged) violations.push_back("prepared: " + sql);
+    if (begins("PREPARE s")) return prepare_s(sql);
     if (begins("EXECUTE s")) return execute_s();
     if (begins("DEALLOCATE ALL")) texts_.clear();
     if (begins("SET name ")) answer(parameter("application_name", sql.substr(9)));
-    if (begins("INSERT") || begins("DO ") || begins("COPY")) {
-      if (!write(sql)) return false;
+    const bool calls = begins("DO ") || begins("CALL ");
+    if (begins("INSERT") || begins("COPY") || calls) {
+      if (!write(text)) return false;
     }
-    if (begins("DO ") && !block_) commit();
+    if (calls && !block_) {
+      commit();
+      write(text);
+    }
+    if (calls && sql.find("fail") != sql.npos) return fail("22012");
     if (begins("COPY")) {
       copies_ = true;
       answer(copy_in());
       return true;
     }
-    answer(complete(begins("DEALLOCATE") || begins("ROLLBACK") || begins("SAVEPOINT") ? sql.substr(0, 14)
-                    : begins("DO ")                                                   ? "DO"
-                                                                                      : "OK"));
+    const std::string word = sql.substr(0, sql.find(' '));
+    answer(complete(begins("DEALLOCATE") ? sql.substr(0, 14) : begins("SAVEPOINT") || calls ? word : "OK"));
     return true;
   }
 
-  // A COMMIT that EXECUTE runs takes effect at the end of its message, hence is left out; so is what EXECUTEs itself.
+  bool end_transaction(const std::string& sql) {
+    const bool kept = sql.starts_with("COMMIT") && !failed_;
+    const bool chains = sql.find(" AND CHAIN") != sql.npos;
+    if (chains && !block_) return fail("25P01");
+    if (!block_) answer(warning_of("25P01"));
+    const bool read_committed = read_committed_;
+    kept ? commit() : roll_back();
+    block_ = chains;
+    read_committed_ = chains && read_committed;
+    answer(complete(kept ? "COMMIT" : "ROLLBACK"));
+    return true;
+  }
+
+  [[nodiscard]] bool keeps_snapshot() const { return serializable && !read_committed_; }
+
+  bool lock(const std::string& sql) {
+    if (!block_) return fail("25P01");
+    if (pooled && !untagged && !keeps_snapshot() && guard_ < 0)
+      violations.push_back("no raise would end the one behind " + sql);
+    return true;
+  }
+
+  bool prepare_s(const std::string& sql) {
+    if (texts_.contains("s")) return fail("42P05");
+    texts_["s"] = sql.substr(sql.find(" AS ") + 4);
+    answer(complete("PREPARE"));
+    return true;
+  }
+
+  // In a message of several statements, a COMMIT that EXECUTE runs takes effect at its end: left out there; so is what
+  // EXECUTEs itself.
   bool execute_s() {
     const std::string text = texts_["s"];
-    for (const char* no : {"COMMIT", "ROLLBACK", "BEGIN", "EXECUTE"})
-      if (text.starts_with(no)) return fail("0A000");
+    const auto words = words_of(text);
+    if (words.starts_with("EXECUTE")) return fail("0A000");
+    if (!pooled)
+      for (const char* no : {"COMMIT", "ROLLBACK", "BEGIN"})
+        if (words.starts_with(no)) return fail("0A000");
     return text.empty() ? fail("26000") : run(text);
   }
 
   bool write(const std::string& sql) {
     const std::int64_t under = pooled ? guard_ : armed_;
-    const std::string tag = between(sql, "/*fence:orders=", "*/");
+    const std::string tag = pooled ? "" : between(sql, "/*fence:orders=", "*/");
     if (under < 0 && !(untagged && tag.empty())) violations.push_back("without a token: " + sql);
     if (under >= 0 && under < mark) violations.push_back("stale: " + sql);
     if (!tag.empty() && tag != std::to_string(under))
@@ -274,10 +358,11 @@ class fake_pg_server {
   std::deque<std::pair<std::string, std::uint64_t>> answers_;  // with the commits up to there
   std::uint64_t commits_ = 0, told_commits_ = 0;
   std::map<std::string, std::string> texts_, portals_;
-  std::int64_t armed_ = -1, guard_ = -1;
+  std::int64_t armed_ = -1, guard_ = -1, savepoint_guard_ = -1;
   bool opened_ = false, gone_ = false;
   bool block_ = false, failed_ = false, dirty_ = false, savepoint_ = false;
-  bool skips_ = false, copies_ = false, simple_copy_ = false;
+  bool read_committed_ = false;  // by SET TRANSACTION
+  bool skips_ = false, copies_ = false, simple_copy_ = false, unsynced_ = false;
 };
 
 }  // namespace fencegate::test

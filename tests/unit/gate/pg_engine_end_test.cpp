@@ -123,8 +123,7 @@ TEST(PgEngineEnd, WaitsForARaiseThatIsUnderWay) {
 
 // Behind a pooler nobody says that a raise is under way: its mark is waited for.
 TEST(PgEngineEnd, BehindAPoolerAMarkThatRisesSoonIsTheReason) {
-  settings::postgres_gate pooled;
-  pooled.kept_by = settings::guard::transaction;
+  const auto pooled = behind_pooler();
   for (const bool rises : {true, false}) {
     pg_rig rig(pooled);
     rig.log_in("orders=34");

@@ -334,6 +334,29 @@ TEST(PgEngineStart, ATagInANameThatTheServerReportsIsArmed) {
   EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
 }
 
+// A name means to the server what this client has prepared only while the session is its own.
+TEST(PgEngineStart, WithoutAPoolerTheSessionIsTheOneThatWasAnnounced) {
+  auto gate = behind_pooler();
+  gate.pooled = false;
+  for (const std::string pid : {"4097", "4098"}) {
+    pg_rig rig(gate);
+    rig.log_in("orders=34");
+    EXPECT_THAT(rig.sent(), ElementsAre("Q SELECT pg_catalog.pg_backend_pid()"));
+    EXPECT_THAT(rig.answers(), ElementsAre("R", "K"));
+    rig.server(row_description() + row({pid}) + complete("SELECT 1") + ready('I'));
+    if (pid == "4098") {
+      EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF007 applied no"));
+      EXPECT_TRUE(rig.engine.closing());
+      continue;
+    }
+    EXPECT_THAT(rig.answers(), ElementsAre("Z I"));
+    rig.client(query("PREPARE s AS SELECT 1"));
+    EXPECT_THAT(rig.sent(), testing::ElementsAreArray(own_words("GUARD orders 34") +
+                                                      words{"P PREPARE s AS SELECT 1", "B", "D", "E", "C", "S"}))
+        << "the session keeps what it prepares";
+  }
+}
+
 // What a pooler reports may be the name of some other client.
 TEST(PgEngineStart, ANameThatAPoolerReportsIsNotTheClients) {
   auto pooled = untagged_allowed();
@@ -433,8 +456,7 @@ TEST(PgEngineStart, WhatTheServerSaysWhileMonitorLooksIsNotForgotten) {
 }
 
 TEST(PgEngineStart, WhatTheServerSaysWhileMarksAreRaisedIsNotForgotten) {
-  settings::postgres_gate pooled;
-  pooled.kept_by = settings::guard::transaction;
+  const auto pooled = behind_pooler();
   pg_rig rig(pooled);
   rig.host.hold_answers = true;
   rig.log_in("orders=34");

@@ -10,6 +10,7 @@ namespace {
 using namespace test;
 using testing::ElementsAreArray;
 using testing::IsEmpty;
+using test::operator+;
 
 struct step {
   char side;  // 'c' or 's'
@@ -31,11 +32,6 @@ script operator+(script a, const script& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
-words operator+(words a, const words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 script says(char side, const std::vector<std::string>& messages) {
   script out;
   for (const auto& one : messages) out.push_back({side, one});
@@ -61,17 +57,24 @@ exchange served(std::string name, const script& steps, const words& at_server, c
   return {std::move(name), logged_in() + steps, armed_at_server + at_server, armed_at_client + at_client};
 }
 
-script guard_replies() {
-  return server({close_complete(), close_complete(), parse_complete(), bind_complete(), row({"t"}),
-                 complete("SELECT 1"), close_complete(), close_complete()});
+script own_answer(std::string_view tag, const std::vector<std::string>& rows = {}) {
+  return server(own_replies(tag, rows));
 }
-const words guard_words{"C", "C", "P GUARD orders 34", "B", "E", "C", "C"};
+script guard_replies() { return own_answer("SELECT 1", {"t"}); }
+const words guard_words = own_words("GUARD orders 34");
+// A statement by Parse, Bind and Execute, and its replies.
+std::vector<std::string> statement(std::string_view sql) { return {parse("", sql), bind_to(""), execute()}; }
+script done(std::string_view tag) { return server({parse_complete(), bind_complete(), complete(tag)}); }
+// A piece of a simple Query, with Describe.
+words piece_words(const std::string& sql) { return {"P " + sql, "B", "D", "E"}; }
+script piece_done(std::string_view tag) {
+  return server({parse_complete(), bind_complete(), no_data(), complete(tag)});
+}
+script query_done(char status) { return server({close_complete(), ready(status)}); }
+const words query_ends{"C", "S"};
 
-script isolation(const std::string& level) {
-  return server({close_complete(), close_complete(), parse_complete(), bind_complete(), row({level}), complete("SHOW"),
-                 close_complete(), close_complete()});
-}
-const words ask_words{"C", "C", "P SHOW transaction_isolation", "B", "E", "C", "C", "H"};
+script isolation(const std::string& level) { return own_answer("SHOW", {level}); }
+const words ask_words = own_words("SHOW transaction_isolation") + words{"H"};
 
 exchange pooled(std::string name, const script& steps, const words& at_server, const words& at_client) {
   return {std::move(name), opened() + let_in() + steps, at_server, armed_at_client + at_client,
@@ -145,64 +148,121 @@ std::vector<exchange> conversations() {
 }
 
 std::vector<exchange> guarded() {
+  const auto begun = client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')});
   return {
-      pooled("guarded query",
-             client({query("INSERT")}) + guard_replies() + server({complete("INSERT 0 1"), ready('I')}),
-             guard_words + words{"Q INSERT"}, {"C INSERT 0 1", "Z I"}),
-      pooled("guarded pipeline",
-             client({parse("", "INSERT"), bind_to(""), execute(), sync()}) + server({parse_complete()}) +
-                 guard_replies() + server({bind_complete(), complete("INSERT 0 1"), ready('I')}),
-             words{"P INSERT"} + guard_words + words{"B", "E", "S"}, {"1", "2", "C INSERT 0 1", "Z I"}),
+      pooled("guarded query", client({query("INSERT")}) + guard_replies() + piece_done("INSERT 0 1") + query_done('I'),
+             guard_words + piece_words("INSERT") + query_ends, {"C INSERT 0 1", "Z I"}),
+      pooled("guarded query of several statements",
+             client({query("INSERT;COMMIT;INSERT")}) + guard_replies() + piece_done("INSERT 0 1") +
+                 piece_done("COMMIT") + guard_replies() + piece_done("INSERT 0 1") + query_done('I'),
+             guard_words + piece_words("INSERT") + piece_words("COMMIT") + guard_words + piece_words("INSERT") +
+                 query_ends,
+             {"C INSERT 0 1", "C COMMIT", "C INSERT 0 1", "Z I"}),
+      pooled(
+          "guarded pipeline",
+          client(statement("INSERT")) + client({sync()}) + guard_replies() + done("INSERT 0 1") + server({ready('I')}),
+          guard_words + words{"P INSERT", "B", "E", "S"}, {"1", "2", "C INSERT 0 1", "Z I"}),
       pooled("guarded transaction",
-             client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')}) + client({query("INSERT")}) +
-                 guard_replies() + server({complete("INSERT 0 1"), ready('T')}) + client({query("COMMIT")}) +
+             begun + client({query("INSERT")}) + guard_replies() + piece_done("INSERT 0 1") + query_done('T') +
+                 client({query("INSERT")}) + server({complete("INSERT 0 1"), ready('T')}) + client({query("COMMIT")}) +
                  server({complete("COMMIT"), ready('I')}),
-             words{"Q BEGIN"} + guard_words + words{"Q INSERT", "Q COMMIT"},
-             {"C BEGIN", "Z T", "C INSERT 0 1", "Z T", "C COMMIT", "Z I"}),
+             words{"Q BEGIN"} + guard_words + piece_words("INSERT") + query_ends + words{"Q INSERT", "Q COMMIT"},
+             {"C BEGIN", "Z T", "C INSERT 0 1", "Z T", "C INSERT 0 1", "Z T", "C COMMIT", "Z I"}),
       pooled("a guard that fails",
              client({query("INSERT")}) +
                  server({close_complete(), close_complete(), parse_complete(), bind_complete(),
                          error_of("ERROR", "ZF001"), ready('I')}) +
-                 client({query("INSERT")}) + guard_replies() + server({complete("INSERT 0 1"), ready('I')}),
-             guard_words + words{"Q INSERT", "S"} + guard_words + words{"Q INSERT"},
+                 client({query("INSERT")}) + guard_replies() + piece_done("INSERT 0 1") + query_done('I'),
+             guard_words + piece_words("INSERT") + query_ends + guard_words + piece_words("INSERT") + query_ends,
              {"E ERROR ZF001", "Z I", "C INSERT 0 1", "Z I"}),
       pooled("a guard of which not even the first message is answered",
              client({query("INSERT")}) + server({error_of("ERROR", "57014"), ready('I')}),
-             guard_words + words{"Q INSERT", "S"}, {"E ERROR 57014", "Z I"}),
+             guard_words + piece_words("INSERT") + query_ends, {"E ERROR 57014", "Z I"}),
+      pooled("a prepared statement of another transaction",
+             client({parse("s", "INSERT"), sync()}) + guard_replies() + server({parse_complete(), ready('I')}) +
+                 client({bind_to("s"), execute(), sync()}) + own_answer("BEGIN") + guard_replies() +
+                 server({bind_complete(), complete("INSERT 0 1")}) + own_answer("COMMIT") + server({ready('I')}),
+             guard_words + words{"P INSERT", "S"} + own_words("BEGIN") + guard_words + words{"B", "E"} +
+                 own_words("COMMIT") + words{"S"},
+             {"1", "Z I", "2", "C INSERT 0 1", "Z I"}),
+      pooled("CALL",
+             client({query("CALL p()")}) + own_answer("BEGIN") + guard_replies() + piece_done("CALL") +
+                 server({close_complete()}) + own_answer("COMMIT") + server({ready('I')}),
+             own_words("BEGIN") + guard_words + piece_words("CALL p()") + words{"C"} + own_words("COMMIT") + words{"S"},
+             {"C CALL", "Z I"}),
+      pooled("CALL that fails",
+             client({query("CALL p()")}) + own_answer("BEGIN") + guard_replies() +
+                 server({parse_complete(), error_of("ERROR", "22012"), ready('E')}) + own_answer("ROLLBACK") +
+                 server({ready('I')}),
+             own_words("BEGIN") + guard_words + piece_words("CALL p()") + words{"C"} + own_words("COMMIT") +
+                 words{"S"} + own_words("ROLLBACK") + words{"S"},
+             {"E ERROR 22012", "Z I"}),
+      pooled("a function call",
+             client({call_function()}) + own_answer("BEGIN") + guard_replies() +
+                 server({ready('T'), function_result(), ready('T')}) + own_answer("COMMIT") + server({ready('I')}),
+             own_words("BEGIN") + guard_words + words{"S", "F"} + own_words("COMMIT") + words{"S"}, {"V", "Z I"}),
+      pooled("a query behind unsynced messages",
+             client(statement("INSERT")) + client({query("UPDATE")}) + guard_replies() + done("INSERT 0 1") +
+                 piece_done("UPDATE 1") + query_done('I'),
+             guard_words + words{"P INSERT", "B", "E", "H"} + piece_words("UPDATE") + query_ends,
+             {"1", "2", "C INSERT 0 1", "C UPDATE 1", "Z I"}),
+      pooled("COPY in a query of several statements",
+             client({query("COPY t FROM STDIN;INSERT")}) + guard_replies() +
+                 server({parse_complete(), bind_complete(), no_data(), copy_in()}) +
+                 client({copy_data("1\n"), copy_done()}) + server({complete("COPY 1")}) + piece_done("INSERT 0 1") +
+                 query_done('I'),
+             guard_words + piece_words("COPY t FROM STDIN") + words{"H", "d", "c", "H"} + piece_words("INSERT") +
+                 query_ends,
+             {"G", "C COPY 1", "C INSERT 0 1", "Z I"}),
+      pooled("COPY in, extended and guarded",
+             client(statement("COPY t FROM STDIN")) + client({sync()}) + guard_replies() +
+                 server({parse_complete(), bind_complete(), copy_in()}) +
+                 client({copy_data("1\n"), copy_done(), sync()}) + server({complete("COPY 1"), ready('I')}),
+             guard_words + words{"P COPY t FROM STDIN", "B", "E", "S", "d", "c", "S"},
+             {"1", "2", "G", "C COPY 1", "Z I"}),
+      pooled("what is refused",
+             client({query("PREPARE TRANSACTION 'x'")}) +
+                 server({close_complete(), close_complete(), parse_complete(), bind_complete(),
+                         error_of("ERROR", "ZF007"), ready('I')}),
+             own_words("FAIL ZF007") + query_ends, {"E ERROR ZF007", "Z I"}),
   };
 }
 
 std::vector<exchange> locked() {
   const auto begun = client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')});
-  const auto locks = client({query("LOCK TABLE t")}), done = server({complete("LOCK TABLE"), ready('T')});
-  const auto pipeline =
-      client({parse("", "BEGIN"), bind_to(""), execute(), parse("", "LOCK TABLE t"), bind_to(""), execute(), sync()});
-  const words sent{"P BEGIN", "B", "E", "P LOCK TABLE t"};
+  const auto locks = client({query("LOCK TABLE t")}), done_with = piece_done("LOCK TABLE") + query_done('T');
+  const auto pipeline = client(statement("BEGIN")) + client(statement("LOCK TABLE t")) + client({sync()});
+  const words sent{"P BEGIN", "B", "E"};
+  const words lock_words = piece_words("LOCK TABLE t") + query_ends;
   return {
-      pooled("LOCK, READ COMMITTED", begun + locks + isolation("read committed") + guard_replies() + done,
-             words{"Q BEGIN"} + ask_words + guard_words + words{"Q LOCK TABLE t"},
-             {"C BEGIN", "Z T", "C LOCK TABLE", "Z T"}),
-      pooled("LOCK, SERIALIZABLE", begun + locks + isolation("serializable") + done,
-             words{"Q BEGIN"} + ask_words + words{"Q LOCK TABLE t"}, {"C BEGIN", "Z T", "C LOCK TABLE", "Z T"}),
+      pooled("LOCK, READ COMMITTED", begun + locks + isolation("read committed") + guard_replies() + done_with,
+             words{"Q BEGIN"} + ask_words + guard_words + lock_words, {"C BEGIN", "Z T", "C LOCK TABLE", "Z T"}),
+      pooled("LOCK, SERIALIZABLE", begun + locks + isolation("serializable") + done_with,
+             words{"Q BEGIN"} + ask_words + lock_words, {"C BEGIN", "Z T", "C LOCK TABLE", "Z T"}),
       pooled("LOCK in a pipeline",
-             pipeline + server({parse_complete(), bind_complete(), complete("BEGIN"), parse_complete()}) +
-                 isolation("read committed") + guard_replies() +
-                 server({bind_complete(), complete("LOCK TABLE"), ready('T')}),
-             sent + ask_words + guard_words + words{"B", "E", "S"},
+             pipeline + done("BEGIN") + isolation("read committed") + guard_replies() + done("LOCK TABLE") +
+                 server({ready('T')}),
+             sent + ask_words + guard_words + words{"P LOCK TABLE t", "B", "E", "S"},
              {"1", "2", "C BEGIN", "1", "2", "C LOCK TABLE", "Z T"}),
       pooled("LOCK in a pipeline that fails in front of it",
              pipeline + server({parse_complete(), bind_complete(), error_of("ERROR", "57014"), ready('I')}),
-             sent + ask_words + words{"B", "E", "S"}, {"1", "2", "E ERROR 57014", "Z I"}),
+             sent + ask_words + words{"S"}, {"1", "2", "E ERROR 57014", "Z I"}),
       pooled("LOCK whose isolation cannot be asked for",
              begun + locks + server({close_complete(), error_of("ERROR", "57014"), ready('E')}) +
                  client({query("ROLLBACK")}) + server({complete("ROLLBACK"), ready('I')}),
-             words{"Q BEGIN"} + ask_words + words{"Q LOCK TABLE t", "S", "Q ROLLBACK"},
+             words{"Q BEGIN"} + ask_words + words{"S", "Q ROLLBACK"},
              {"C BEGIN", "Z T", "E ERROR 57014", "Z E", "C ROLLBACK", "Z I"}),
       pooled("LOCK whose guard fails",
              begun + locks + isolation("read committed") +
                  server({close_complete(), error_of("ERROR", "ZF001"), ready('E')}),
-             words{"Q BEGIN"} + ask_words + guard_words + words{"Q LOCK TABLE t", "S"},
-             {"C BEGIN", "Z T", "E ERROR ZF001", "Z E"}),
+             words{"Q BEGIN"} + ask_words + guard_words + lock_words, {"C BEGIN", "Z T", "E ERROR ZF001", "Z E"}),
+      pooled("LOCK among others",
+             client({query("LOCK TABLE t;INSERT")}) + own_answer("BEGIN") + isolation("read committed") +
+                 guard_replies() + piece_done("LOCK TABLE") + piece_done("INSERT 0 1") + server({close_complete()}) +
+                 own_answer("COMMIT") + server({ready('I')}),
+             own_words("BEGIN") + ask_words + guard_words + piece_words("LOCK TABLE t") + piece_words("INSERT") +
+                 words{"C"} + own_words("COMMIT") + words{"S"},
+             {"C LOCK TABLE", "C INSERT 0 1", "Z I"}),
   };
 }
 

@@ -16,7 +16,8 @@
 
 namespace fencegate::test {
 
-using words = std::vector<std::string>;
+// A statement of the gate's own with guard: transaction.
+inline words own_words(const std::string& sql) { return {"C", "C", "P " + sql, "B", "E", "C", "C"}; }
 
 inline const std::vector<std::pair<std::string, std::string>> orders_35{{"orders", "35"}};
 
@@ -104,6 +105,12 @@ class pg_rig {
   std::string started;  // by log_in: what went to the server before the arm
 };
 
+inline settings::postgres_gate behind_pooler(fence::missing_token missing = fence::missing_token::reject) {
+  settings::postgres_gate out;
+  out.kept_by = settings::guard::transaction;
+  out.policy.missing = missing;
+  return out;
+}
 inline settings::postgres_gate pg_settings(fence::missing_token missing,
                                            fence::enforcement mode = fence::enforcement::enforce) {
   auto out = tags_in_sql();

@@ -2,7 +2,9 @@
 //
 //   - Nothing of a client whose connection is tagged goes to the server before the server has proven the token: the row
 //     of the arm with this very token, no error, ReadyForQuery outside a transaction. A statement with a tag of its own
-//     goes under that token only. With guard: transaction, what works goes behind a guard of its own transaction.
+//     goes under that token only.
+//   - With guard: transaction, whatever Parse, Bind, Describe, Execute, Query or FunctionCall may run goes behind a guard of
+//     its own transaction, what may commit inside goes in a block, and nothing goes before the last ReadyForQuery came.
 //   - The client gets whole messages, no ReadyForQuery more than it asked for, and of the gate's own FATAL errors at most
 //     one, as the last word.
 //   - "applied: no" is said only where the server cannot have applied anything.
@@ -22,6 +24,7 @@ namespace fencegate::test {
 class pg_witness {
  public:
   bool pooled = false;    // guard: transaction
+  bool lends = true;      // … in which a name of another transaction may be another client's
   bool untagged = false;  // the connection brought no tag, and need not
 
   std::vector<std::string> violations;
@@ -77,12 +80,17 @@ class pg_witness {
       row_ = failed_ = false;
       return;
     }
+    if (said == "Q SELECT pg_catalog.pg_backend_pid()") {
+      awaited_.push_back(parses_sent_);
+      return;
+    }
     if (!arming_.empty()) note("a message behind an arm: " + said);
     if (proven_.empty() && !untagged) note("a message before the proof: " + said);
     if (type == 'Q' || type == 'P') check_tag(said, between(body, "/*fence:orders=", "*/"));
     if (type == 'P') {
       ++parses_sent_;
-      texts_[std::string(body.substr(0, body.find('\0')))] = std::string(body.substr(body.find('\0') + 1));
+      const auto sql = body.substr(std::min(body.size(), body.find('\0') + 1));
+      texts_[std::string(body.substr(0, body.find('\0')))] = {std::string(sql.substr(0, sql.find('\0'))), transaction_};
     }
     // With something in flight the server may skip a Close behind an error, and keep the statement.
     const bool at_rest = awaited_.empty() && !unsynced_ && !copying_;
@@ -91,10 +99,8 @@ class pg_witness {
     if (pooled && !proven_.empty()) check_guard(type, body);
     if (type == 'Q' || type == 'S' || type == 'F') {
       ++asked_;
-      // In a COPY a Sync means nothing; behind a guard that failed it answers for the Query, which was skipped.
-      const bool answers = type != 'S' || (!copying_ && !rides_);
-      if (answers) awaited_.push_back(parses_sent_);
-      rides_ = type == 'Q' && std::exchange(guard_just_sent_, false);
+      // In a COPY a Sync means nothing.
+      if (type != 'S' || !copying_) awaited_.push_back(parses_sent_);
     }
     if (std::string_view("PBEDC").find(type) != std::string_view::npos) unsynced_ = true;
     if (type == 'Q' || type == 'S' || type == 'F') unsynced_ = false;
@@ -109,29 +115,71 @@ class pg_witness {
     const auto portal = body.substr(0, body.find('\0'));
     auto statement = body.substr(portal.size() + 1);
     statement = statement.substr(0, statement.find('\0'));
-    const auto text = texts_[std::string(statement)];
-    portals_[std::string(portal)] = text;
+    const auto known = texts_[std::string(statement)];
+    const auto& text = known.sql;
+    // It may by now be another client's.
+    const bool lent = pooled && lends && known.transaction != transaction_;
+    portals_[std::string(portal)] = lent ? "?" : text;
     check_tag("B " + text, between(text, "/*fence:orders=", "*/"));
   }
 
-  static bool ends(std::string_view sql) {
-    return sql.starts_with("COMMIT") || (sql.starts_with("ROLLBACK") && !sql.starts_with("ROLLBACK TO"));
+  // What a statement may do to its transaction, by its first word.
+  enum class effect : std::uint8_t { none, begins, ends, may_end, works, anything };
+  static effect effect_of(std::string_view sql) {
+    while (sql.starts_with(' ') || sql.starts_with("/*"))
+      sql.remove_prefix(sql.starts_with(' ') ? 1 : std::min(sql.size(), sql.find("*/") + 2));
+    const auto begins = [sql](std::string_view word) { return sql.starts_with(word); };
+    if (begins("COMMIT AND") || begins("ROLLBACK AND") || begins("ROLLBACK TO")) return effect::may_end;
+    if (begins("SAVEPOINT") || begins("EXECUTE")) return effect::may_end;
+    if (begins("COMMIT") || begins("ROLLBACK")) return effect::ends;
+    if (begins("BEGIN")) return effect::begins;
+    if (sql.empty() || begins("SET ") || begins("SHOW ")) return effect::none;
+    for (const auto* word : {"SELECT ", "INSERT", "UPDATE", "COPY", "LOCK", "DEALLOCATE", "PREPARE s"})
+      if (begins(word)) return effect::works;
+    return effect::anything;
   }
 
   void check_guard(char type, std::string_view body) {
-    if (type != 'Q' && type != 'E') return;
-    auto text = std::string(body.substr(0, body.find('\0')));
-    if (type == 'E') text = portals_[text];
-    if (text.starts_with("SELECT fencegate.guard(")) {
-      covered_ = guard_just_sent_ = true;
+    if (std::string_view("QPBDEF").find(type) == std::string_view::npos) return;
+    const auto first = std::string(body.substr(0, body.find('\0')));
+    const bool of_statement = type == 'D' && first.starts_with('S');
+    std::string text = first;
+    if (type == 'P') text = texts_[first].sql;
+    if (type == 'B') text = portals_[first];
+    if (type == 'E') text = portals_[first];
+    if (type == 'D') text = of_statement ? texts_[first.substr(1)].sql : portals_[first.empty() ? "" : first.substr(1)];
+    if (text.find("RAISE EXCEPTION") != text.npos) return;  // the gate's own
+    if (type == 'F') {
+      if (status_ == 'E' && awaited_.empty() && !unsynced_) return;  // it fails
+      text = "SELECT ";
+    }
+    const bool own = type != 'Q' && type != 'F' && text.starts_with("SELECT fencegate.guard(");
+    if (own) {
+      if (type == 'E') covered_ = true;
       return;
     }
-    const auto begins = [&text](std::string_view word) { return text.starts_with(word); };
-    const bool quiet = (begins("SET ") || begins("SHOW ") || begins("LOCK ")) && text.find(';') == text.npos;
-    const bool bare =
-        quiet || ends(text) || text.starts_with("BEGIN") || text.starts_with("DO LANGUAGE plpgsql $fencegate$");
-    if (!bare && !covered_ && status_ != 'E') note("no guard in front of " + text);
-    if (ends(text)) covered_ = false;
+    const auto does = effect_of(text);
+    if (!unsynced_ && !awaited_.empty() && !copying_ && !calls(type, text)) note("too early: " + text);
+    if (type == 'Q') {
+      if (unsynced_) note("a Query behind unsynced messages: " + text);
+      const auto end = text.find(';');
+      if (end != text.npos && text.find_first_not_of("; ", end) != text.npos) note("several statements: " + text);
+    }
+    const bool bare = does == effect::none || does == effect::begins || does == effect::ends;
+    const bool may_end = does == effect::may_end && (status_ == 'E' || block_);
+    const bool locks = text.find("LOCK ") != text.npos && block_;  // it takes no snapshot, and writes nothing
+    if (!bare && !may_end && !locks && !covered_) note("no guard in front of " + std::string(1, type) + " " + text);
+    if (type != 'E' && type != 'Q') return;
+    if (does == effect::anything && !block_ && status_ != 'E') note("not in a block: " + text);
+    if (does == effect::begins) block_ = true;
+    if (does == effect::ends || does == effect::may_end || does == effect::anything) covered_ = false;
+    if (text.starts_with("CALL") || text.starts_with("DO ")) covered_ = true;  // they commit nothing there
+    if (does == effect::ends || does == effect::may_end) block_ = false;
+  }
+  // A function call stands between two Syncs of the gate's.
+  bool calls(char type, const std::string& text) {
+    if (type == 'F') calls_ = true;
+    return calls_ || text == "COMMIT";
   }
 
   void on_fed(char type, std::string_view body) {
@@ -148,16 +196,22 @@ class pg_witness {
       }
       status_ = body[0];
       if (status_ != 'T') covered_ = false;
-      ended_ = fatal_ = rides_ = false;
+      if (status_ == 'I') ++transaction_;
+      if (awaited_.empty() && !unsynced_) {
+        block_ = status_ == 'T';
+        calls_ = false;
+      }
+      ended_ = fatal_ = false;
     }
     if (type == 'G' || type == 'W') copying_ = true;
+    if (type == 'E') covered_ = false;
     if (type == '1') ++parses_answered_;
     // One that was still on its way may have come behind it.
     const bool dropped = type == 'C' && (said == "C DEALLOCATE ALL" || said == "C DISCARD ALL");
     if (dropped && parses_answered_ >= parses_sent_) texts_.clear();
     if (type == 'C')
       for (const char* tag : {"C COMMIT", "C ROLLBACK", "C PREPARE TRANSACTION", "C CALL", "C DO"})
-        if (said == tag) ended_ = true;
+        if (said == tag && !(pooled && tag == std::string_view("C CALL")) && !(pooled && said == "C DO")) ended_ = true;
     if (type == 'E' && said.find("FATAL") != std::string::npos) fatal_ = true;
   }
 
@@ -180,8 +234,9 @@ class pg_witness {
     // What is answered by the last word may never have reached the server.
     if (last_word_ && (type != 'Z' || body != "I" || std::exchange(last_ready_, true)))
       note("something behind the last word");
-    if (type == 'Z' && !last_word_ && ++ready_ > asked_ + 1 + (server_said_ ? 1 : 0))
-      note("a ReadyForQuery that nobody asked for");
+    // A Query that is translated was asked for before its Sync is sent.
+    const std::size_t more = 1U + (server_said_ ? 1U : 0U) + (pooled ? 1U : 0U);
+    if (type == 'Z' && !last_word_ && ++ready_ > asked_ + more) note("a ReadyForQuery that nobody asked for");
     if (type != 'E') return;
     const auto e = wire::decode_pg_error(body);
     if (!e) return note("an error that cannot be read");
@@ -201,16 +256,22 @@ class pg_witness {
   bool opened_ = false;
   std::string arming_, proven_;  // tokens
   bool row_ = false, failed_ = false;
-  std::map<std::string, std::string> texts_, portals_;  // SQL by name
-  std::deque<std::size_t> awaited_;                     // ReadyForQuery, each with the parses sent before it
-  std::size_t parses_sent_ = 0, parses_answered_ = 0;   // or skipped
+  struct prepared {
+    std::string sql;
+    std::size_t transaction = 0;
+  };
+  std::map<std::string, prepared> texts_;
+  std::map<std::string, std::string> portals_;         // SQL by name
+  std::deque<std::size_t> awaited_;                    // ReadyForQuery, each with the parses sent before it
+  std::size_t parses_sent_ = 0, parses_answered_ = 0;  // or skipped
   std::size_t asked_ = 0, ready_ = 0;
   bool unsynced_ = false;
   bool copying_ = false;  // since then, no ReadyForQuery
   char status_ = 'I';
   bool ended_ = false, fatal_ = false;
-  bool covered_ = false;
-  bool guard_just_sent_ = false, rides_ = false;  // … a Query behind it
+  bool covered_ = false, block_ = false;  // by a guard; in a block, as far as is certain
+  bool calls_ = false;
+  std::size_t transaction_ = 0;
   bool last_word_ = false;
 };
 

@@ -25,17 +25,28 @@ inline std::string query(std::string_view sql) { return wire::encode_pg_query(sq
 inline std::string parse(std::string_view name, std::string_view sql) {
   return wire::encode_pg_message('P', std::string(name) + '\0' + std::string(sql) + "\0\0\0"s);
 }
-inline std::string bind_to(std::string_view statement) {
-  return wire::encode_pg_message('B', "\0"s + std::string(statement) + "\0\0\0\0\0\0\0"s);
+inline std::string bind_to(std::string_view statement, std::string_view portal = "") {
+  const auto names = std::string(portal) + '\0' + std::string(statement) + '\0';
+  return wire::encode_pg_message('B', names + "\0\0\0\0\0\0"s);
+}
+inline std::string describe_statement(std::string_view name) {
+  return wire::encode_pg_message('D', "S" + std::string(name) + '\0');
+}
+inline std::string describe_portal(std::string_view name = "") {
+  return wire::encode_pg_message('D', "P" + std::string(name) + '\0');
 }
 inline std::string close_statement(std::string_view name) {
   return wire::encode_pg_message('C', "S" + std::string(name) + '\0');
 }
-inline std::string execute() { return wire::encode_pg_message('E', "\0\0\0\0\0"s); }
+inline std::string execute(std::string_view portal = "") {
+  return wire::encode_pg_message('E', std::string(portal) + "\0\0\0\0\0"s);
+}
 inline std::string sync() { return wire::encode_pg_message('S', ""); }
 inline std::string flush() { return wire::encode_pg_message('H', ""); }
 inline std::string copy_data(std::string_view bytes) { return wire::encode_pg_message('d', bytes); }
 inline std::string copy_done() { return wire::encode_pg_message('c', ""); }
+inline std::string copy_fail() { return wire::encode_pg_message('f', "\0"s); }
+inline std::string call_function() { return wire::encode_pg_message('F', "\0\0\0\1\0\0\0\0\0\0"s); }
 
 // ── what a server says
 
@@ -49,6 +60,10 @@ inline std::string ready(char status) { return wire::encode_pg_message('Z', std:
 inline std::string complete(std::string_view tag) { return wire::encode_pg_message('C', std::string(tag) + '\0'); }
 inline std::string parse_complete() { return wire::encode_pg_message('1', ""); }
 inline std::string bind_complete() { return wire::encode_pg_message('2', ""); }
+inline std::string no_data() { return wire::encode_pg_message('n', ""); }
+inline std::string row_description() { return wire::encode_pg_message('T', "\0\0"s); }
+inline std::string empty_query() { return wire::encode_pg_message('I', ""); }
+inline std::string function_result() { return wire::encode_pg_message('V', "\xff\xff\xff\xff"s); }
 inline std::string copy_in() { return wire::encode_pg_message('G', "\0\0\0"s); }
 inline std::string error_of(std::string_view severity, std::string_view state, std::string_view message = "words",
                             std::string_view detail = "") {
@@ -90,7 +105,28 @@ inline std::string armed(const std::vector<std::pair<std::string, std::string>>&
   return out;
 }
 
+// The replies to one of the gate's own statements with guard: transaction.
+inline std::vector<std::string> own_replies(std::string_view tag, const std::vector<std::string>& rows = {}) {
+  std::vector<std::string> out{close_complete(), close_complete(), parse_complete(), bind_complete()};
+  for (const auto& one : rows) out.push_back(row({one}));
+  out.push_back(complete(tag));
+  out.push_back(close_complete());
+  out.push_back(close_complete());
+  return out;
+}
+inline std::string own(std::string_view tag, const std::vector<std::string>& rows = {}) {
+  std::string out;
+  for (const auto& one : own_replies(tag, rows)) out += one;
+  return out;
+}
+
 // ── what was said, as words: one for each whole message, and "…" for a part of one
+
+using words = std::vector<std::string>;
+inline words operator+(words a, const words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 inline std::string between(std::string_view text, std::string_view from, std::string_view to) {
   const auto at = text.find(from);

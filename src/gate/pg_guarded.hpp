@@ -1,0 +1,200 @@
+// guard: transaction. Behind a transaction pooler no session can be armed, so each transaction is: a call of
+// fencegate.guard goes in front of its first statement, and its lock on the marks holds until the transaction ends. This
+// machine stands between a client and its server: it puts guards in front of the client's messages, a transaction block of
+// its own around what may commit inside, and takes the replies to both out again. Pure.
+//
+// Rule kept: whatever may run code runs behind a guard of its own transaction. The server decides what one statement is:
+// each goes to it in a Parse, which takes one only, and a simple Query is translated to Parse, Bind, Describe, Execute. All
+// that is read of SQL is how a statement begins (gate/pg_statement_kind.hpp). Where it is not certain that the transaction
+// of the last guard is still open, there is another guard: two are one too many, and do no harm.
+//
+// A segment is what the client sends up to a Sync. None leaves before everything in front of it was answered: a pooler may
+// lend the server to somebody else at the first ReadyForQuery.
+#pragma once
+
+#include "gate/pg_statement_kind.hpp"
+#include "wire/sql_pieces.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+// Whether the client's session at the server is its own.
+enum class pg_session_kind : std::uint8_t { direct, pooled };
+
+class pg_guarded {
+ public:
+  // `guard`: the statement that checks the token and locks the marks. `refusal`: a statement that fails and says why.
+  pg_guarded(std::string guard, pg_session_kind at, std::function<std::string(std::string_view why)> refusal);
+
+  // ── the client's messages
+  enum class verdict : std::uint8_t {
+    pass,       // `in_front`, then the message, goes to the server
+    body_only,  // the same, but without the message's head
+    drop,       // `in_front` goes in its place
+    wait,       // the server has to speak first; then it is asked again
+    malformed
+  };
+  // The message's body as far as it is there: of Query, Parse, Bind, Describe, Execute and Close at least
+  // limits::pg_statement_buffered_bytes_max bytes, or all.
+  [[nodiscard]] verdict on_message(char type, std::string_view body, std::size_t body_bytes);
+  // The same, where the message is refused by one who knows why: the statement that `refusal` makes fails in its place.
+  [[nodiscard]] verdict on_refused(char type, const std::function<std::string()>& refusal);
+  std::string in_front;
+  // Goes to the server at the next place between two messages.
+  std::string behind;
+
+  // ── the server's messages, but for ParameterStatus
+  enum class passage : std::uint8_t {
+    pass,
+    drop,
+    replace,  // by `reply`
+    broken    // it answers nothing that was asked
+  };
+  [[nodiscard]] passage on_reply(char type, std::string_view body);
+  std::string reply;
+  // What comes next answers a statement of the machine's.
+  [[nodiscard]] bool own_turn() const { return !expected_.empty() && expected_.front().what == asked::own; }
+  // … a guard.
+  [[nodiscard]] bool guard_turn() const { return own_turn() && expected_.front().does == task::guard; }
+  void on_parameter(std::string_view name, std::string_view value);
+
+  // ── what is in flight
+  // Everything was answered, and the last answer was ReadyForQuery.
+  [[nodiscard]] bool idle() const { return expected_.empty() && !segment_.open; }
+  // A ReadyForQuery is owed to the client.
+  [[nodiscard]] bool owes_ready() const;
+  // Messages were sent without a Sync behind them, or the server reads COPY data.
+  [[nodiscard]] bool unsynced() const { return segment_.open || copy_in_; }
+  [[nodiscard]] std::size_t size() const { return expected_.size(); }
+  [[nodiscard]] char status() const { return status_; }
+  // Since the last ReadyForQuery, which said that a transaction is open, none was ended: when the session
+  // ends now with an error, what it did in that transaction was not applied.
+  [[nodiscard]] bool uncommitted() const { return status_ != 'I' && !left_; }
+
+ private:
+  using kind = pg_statement_kind;
+  // Prepared statements that one client may have: what is beyond is not known.
+  static constexpr std::size_t names_max = 10'000;
+
+  enum class asked : std::uint8_t { parse, bind, describe, execute, close, sync, query, call, data_end, own };
+  enum class task : std::uint8_t { none, guard, begin, commit, rollback, isolation, refusal };
+
+  // What the server owes an answer.
+  struct entry {
+    asked what;
+    task does = task::none;     // own
+    bool of_query = false;      // a part of a translated Query
+    bool quiet = false;         // its ReadyForQuery is not the client's
+    kind runs = kind::unsure;   // parse, execute
+    std::string name = {};      // parse: by wire::pg_name_key()
+    std::size_t at = 0;         // of_query: where the statement stands in the message
+    std::uint8_t answered = 0;  // own: how many of its replies have come
+  };
+  struct segment {
+    bool open = false;
+    bool guarded = false;  // a guard holds in the transaction that the next message is in
+    bool block = false;    // it is in a transaction block
+    bool unsure = false;   // … as far as one knows
+    bool failed = false;   // the block has failed
+    bool own = false;      // the block is the machine's
+  };
+  struct translated {
+    std::string text;
+    std::vector<wire::sql_piece> pieces;
+    std::size_t next = 0;
+    bool waits = false;  // the rest waits: a COPY has to end, or the isolation to be known
+    bool synced = false;
+  };
+  struct function_call {
+    bool failed = false;  // the client has its error
+  };
+  struct statement {
+    kind what = kind::unsure;
+    std::uint64_t transaction = 0;  // in which it was prepared
+  };
+
+  // For the tests of the tests only: always false in the product.
+  [[nodiscard]] static bool lacks(std::string_view part);
+
+  // pg_guarded.cpp: what is sent
+  [[nodiscard]] bool begin_segment();
+  void end_segment(bool of_query);
+  [[nodiscard]] bool in_known_block() const { return segment_.block && !segment_.unsure; }
+  [[nodiscard]] std::optional<verdict> in_its_way(kind what);
+  [[nodiscard]] verdict ask_isolation();
+  void refuse(std::string_view why);
+  void executed(kind what);
+  void send_own(const std::string& sql, task does);
+  void send(char type, std::string_view body, entry e);
+  [[nodiscard]] bool all_answered();
+  [[nodiscard]] verdict skip();
+  [[nodiscard]] verdict refused(std::string_view why);
+  [[nodiscard]] verdict on_data(char type);
+  [[nodiscard]] verdict on_unexpected_in_copy(char type);
+  [[nodiscard]] verdict on_sync();
+  [[nodiscard]] verdict on_parse(std::string_view body, bool whole);
+  [[nodiscard]] verdict on_bind(std::string_view body);
+  [[nodiscard]] verdict on_describe(std::string_view body);
+  [[nodiscard]] verdict on_execute(std::string_view body);
+  [[nodiscard]] verdict on_close(std::string_view body);
+  [[nodiscard]] std::optional<kind> kind_of_name(const std::string& key) const;
+  [[nodiscard]] kind kind_of_portal(const std::string& key) const;
+  // pg_guarded_query.cpp: what stands for itself
+  [[nodiscard]] std::optional<verdict> not_yet();
+  [[nodiscard]] verdict refuse_alone(const std::string& sql);
+  [[nodiscard]] verdict on_query(std::string_view body, std::size_t body_bytes);
+  [[nodiscard]] verdict on_large_query(std::string_view sql, std::size_t body_bytes);
+  [[nodiscard]] bool passes_as_it_is(std::string_view sql, bool whole) const;
+  [[nodiscard]] verdict on_call();
+  void send_piece(kind what, std::size_t at);
+  void send_pieces();
+  // pg_guarded_replies.cpp
+  [[nodiscard]] passage on_own_reply(char type, std::string_view body);
+  [[nodiscard]] passage on_notice(std::string_view body) const;
+  [[nodiscard]] passage answered();
+  [[nodiscard]] passage on_described(char type);
+  [[nodiscard]] passage on_complete(char type, std::string_view body);
+  [[nodiscard]] passage on_ready(std::string_view body);
+  [[nodiscard]] passage on_error(std::string_view body);
+  void on_copy_in();
+  void note_tag(std::string_view tag);
+  void pop();
+  [[nodiscard]] passage with_position(std::string_view body, std::size_t at);
+
+  const std::string guard_;
+  const pg_session_kind at_;
+  const std::function<std::string(std::string_view)> refusal_;
+
+  std::deque<entry> expected_;          // bounded by limits::replies_awaited_max, see the engine
+  char status_ = 'I';                   // as the last ReadyForQuery said
+  bool guard_holds_ = false;            // the open transaction has a guard, whose reply was seen
+  bool left_ = false;                   // the transaction of the last ReadyForQuery was ended
+  std::optional<bool> read_committed_;  // the open transaction
+  segment segment_;
+  bool skipping_ = false;    // the server skips everything up to a Sync, and so does the machine
+  bool own_failed_ = false;  // a block of the machine's: it is for the machine to roll it back
+  bool copy_in_ = false;     // the server reads COPY data
+  bool sync_held_ = false;   // … and the client has sent a Sync, which means nothing there
+  bool flushed_ = false;     // what is in flight will be answered without a Sync
+  std::optional<translated> query_;
+  std::optional<function_call> call_;
+  bool backslashes_ = false;
+  bool utf8_ = true;
+
+  // By wire::pg_name_key(). Statements of this segment, those whose ParseComplete was seen, portals of this segment.
+  std::map<std::string, kind, std::less<>> new_statements_, portals_;
+  std::map<std::string, statement, std::less<>> statements_;
+  std::string fresh_;  // 'S' or 'P' and the key of what the last message has made
+  std::uint64_t transaction_ = 0;
+};
+
+}  // namespace fencegate::gate

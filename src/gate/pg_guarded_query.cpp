@@ -1,0 +1,177 @@
+// guard: transaction: a simple Query and a function call. Each is a transaction of its own where none is open, and so cannot
+// share one with a guard: the Query goes in the form of extended messages, the call inside of a block.
+#include "base/limits.hpp"
+#include "gate/pg_guarded.hpp"
+#include "wire/pg_bytes.hpp"
+#include "wire/pg_message.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::gate {
+namespace {
+
+using namespace std::string_literals;
+using kind = pg_statement_kind;
+
+constexpr std::string_view too_large_to_split =
+    "several statements in one message of more than 256 KiB: send them one by one";
+constexpr std::string_view changes_its_reading =
+    "a message that changes how the rest of it is read: send its statements one by one";
+constexpr std::string_view call_behind_unsure =
+    "a function call cannot stand here: it is not known whether a transaction is open; send a Sync first";
+static_assert(limits::pg_statement_buffered_bytes_max == 256 * 1024);
+
+// Nothing but semicolons and blanks behind the first semicolon: wherever that stands, in a literal that does not end or
+// between statements, there is no second one.
+bool is_single(std::string_view sql) {
+  const auto end = sql.find(';');
+  return end == std::string_view::npos || sql.find_first_not_of("; \t\n\r\f\v", end) == std::string_view::npos;
+}
+
+bool mentions(std::string_view sql, std::string_view what) {
+  const auto same = [](char a, char b) { return (a >= 'a' && a <= 'z' ? static_cast<char>(a - 'a' + 'A') : a) == b; };
+  return std::search(sql.begin(), sql.end(), what.begin(), what.end(), same) != sql.end();
+}
+
+// The server reads a whole message before it runs any of it; piece by piece, the rest would be read otherwise.
+bool changes_reading(std::string_view sql) {
+  const bool beyond_ascii = std::any_of(sql.begin(), sql.end(), [](char c) { return (c & 0x80) != 0; });
+  return (mentions(sql, "STANDARD_CONFORMING_STRINGS") && sql.find('\\') != std::string_view::npos) ||
+         (beyond_ascii && (mentions(sql, "CLIENT_ENCODING") || mentions(sql, "NAMES")));
+}
+
+}  // namespace
+
+// The server would run it in the transaction of what is not synced, or skip it behind an error there: which, is known when
+// all of that was answered.
+std::optional<pg_guarded::verdict> pg_guarded::not_yet() {
+  if (segment_.open ? !all_answered() : !expected_.empty()) return verdict::wait;
+  if (skipping_) return verdict::drop;
+  return std::nullopt;
+}
+
+pg_guarded::verdict pg_guarded::refuse_alone(const std::string& sql) {
+  static_cast<void>(begin_segment());
+  send_own(sql, task::refusal);
+  end_segment(false);
+  return verdict::drop;
+}
+
+// Behind a guard that is not synced a Query never goes: PostgreSQL 18 would keep the transaction open behind it.
+pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body_bytes) {
+  if (const auto early = not_yet()) return *early;
+  const bool whole = body.size() == body_bytes;
+  const auto sql = body.substr(0, body.size() - (whole ? 1 : 0));
+  statements_.erase("");
+  if (!segment_.open && passes_as_it_is(sql, whole)) {
+    read_committed_.reset();
+    expected_.push_back({.what = asked::query});
+    return verdict::pass;
+  }
+  static_cast<void>(begin_segment());
+  if (!whole) return on_large_query(sql, body_bytes);
+  if (lacks("translation")) {
+    if (!segment_.guarded && status_ != 'E') send_own(guard_, task::guard);
+    in_front = std::exchange(behind, {});
+    segment_.open = false;
+    expected_.push_back({.what = asked::query});
+    return verdict::pass;
+  }
+  query_.emplace();
+  query_->text = sql;
+  query_->pieces = wire::split_sql(query_->text, backslashes_);
+  if (query_->pieces.size() > 1 && changes_reading(sql)) {
+    refuse(changes_its_reading);
+    query_->next = query_->pieces.size();
+  }
+  send_pieces();
+  return verdict::drop;
+}
+
+// Nothing is in flight, so the status is the server's.
+bool pg_guarded::passes_as_it_is(std::string_view sql, bool whole) const {
+  if (!whole || !is_single(sql)) return false;
+  const kind what = kind_of_statement(sql);
+  if (what == kind::hands_over || what == kind::prepares) return false;
+  if (what == kind::begins || what == kind::bare || what == kind::ends_surely) return true;
+  if (status_ == 'E') return what == kind::ends || what == kind::named;
+  return status_ == 'T' && (guard_holds_ || what == kind::ends);
+}
+
+// Its text goes on as it comes: so it has to be one statement.
+pg_guarded::verdict pg_guarded::on_large_query(std::string_view sql, std::size_t body_bytes) {
+  const auto begun = wire::split_sql(sql, backslashes_);
+  const kind what = kind_of_statement(begun.front().text, false);
+  if (begun.size() > 1) return refuse_alone(refusal_(too_large_to_split));
+  if (const auto early = in_its_way(what)) {
+    if (*early == verdict::wait) return verdict::wait;
+    skipping_ = false;
+    end_segment(false);
+    return verdict::drop;
+  }
+  in_front = std::exchange(behind, {}) + 'P';
+  wire::append_u32(in_front, static_cast<std::uint32_t>(4 + 1 + body_bytes + 2));
+  in_front += '\0';
+  behind = "\0\0"s;
+  expected_.push_back({.what = asked::parse, .of_query = true});
+  query_.emplace();
+  send_piece(what, 0);
+  send_pieces();
+  return verdict::body_only;
+}
+
+// Behind its Parse.
+void pg_guarded::send_piece(kind what, std::size_t at) {
+  send('B', "\0\0\0\0\0\0\0\0"s, {.what = asked::bind, .of_query = true, .at = at});
+  send('D', "P\0"s, {.what = asked::describe, .of_query = true, .at = at});
+  send('E', "\0\0\0\0\0"s, {.what = asked::execute, .of_query = true, .runs = what, .at = at});
+  executed(what);
+  query_->waits = what == kind::copy;
+  if (query_->waits) behind += wire::encode_pg_message('H', {});
+}
+
+void pg_guarded::send_pieces() {
+  auto& q = *query_;
+  while (q.next < q.pieces.size() && !q.waits) {
+    const auto& piece = q.pieces[q.next];
+    const kind what = kind_of_statement(piece.text);
+    if (const auto early = in_its_way(what)) {
+      q.waits = *early == verdict::wait;
+      if (!q.waits) q.next = q.pieces.size();
+      break;
+    }
+    ++q.next;
+    send('P', "\0"s + std::string(piece.text) + "\0\0\0"s, {.what = asked::parse, .of_query = true, .at = piece.at});
+    send_piece(what, piece.at);
+  }
+  if (q.waits || std::exchange(q.synced, true)) return;
+  send('C', "S\0"s, {.what = asked::close, .of_query = true});  // as the server does
+  end_segment(true);
+}
+
+// What stands for itself ends a transaction that is not a block: so it gets one, which ends behind it.
+pg_guarded::verdict pg_guarded::on_call() {
+  if (const auto early = not_yet()) return *early;
+  if (!segment_.open && (status_ == 'E' || (status_ == 'T' && guard_holds_))) {
+    expected_.push_back({.what = asked::call});
+    return verdict::pass;
+  }
+  static_cast<void>(begin_segment());
+  if (segment_.unsure) return refuse_alone(refusal_(call_behind_unsure));
+  const bool wraps = !segment_.block || segment_.own;
+  if (!segment_.block) send_own("BEGIN", task::begin);
+  if (!segment_.guarded) send_own(guard_, task::guard);
+  send('S', {}, {.what = asked::sync, .quiet = true});
+  in_front = std::exchange(behind, {});
+  expected_.push_back({.what = asked::call, .quiet = wraps});
+  if (wraps) {
+    send_own("COMMIT", task::commit);
+    send('S', {}, {.what = asked::sync});
+  }
+  segment_ = {};
+  call_.emplace();
+  return verdict::pass;
+}
+
+}  // namespace fencegate::gate

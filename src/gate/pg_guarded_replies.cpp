@@ -1,0 +1,215 @@
+// guard: transaction: the server's replies. Those to the machine's own statements are taken out.
+#include "gate/pg_guarded.hpp"
+#include "wire/pg_message.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace fencegate::gate {
+namespace {
+
+// Of a statement of the machine's own; a row may come in front of its CommandComplete.
+constexpr std::string_view own_replies = "3312C33";
+constexpr std::size_t complete_at = 4;
+
+}  // namespace
+
+pg_guarded::passage pg_guarded::on_reply(char type, std::string_view body) {
+  if (type == 'A') return passage::pass;
+  if (type == 'N') return on_notice(body);
+  if (expected_.empty()) return passage::broken;
+  if (type == 'E') return on_error(body);
+  if (own_turn()) return on_own_reply(type, body);
+  const entry& first = expected_.front();
+  const bool runs = first.what == asked::execute || first.what == asked::query;
+  switch (type) {
+    case 'Z': return on_ready(body);
+    case 'C':
+    case 'I':
+    case 's': return on_complete(type, body);
+    case '1': {
+      if (first.what != asked::parse) return passage::broken;
+      const bool known = statements_.contains(first.name);
+      const bool keeps = !first.of_query && first.name != wire::pg_unsure_name;
+      if (keeps && (known || statements_.size() < names_max)) statements_[first.name] = {first.runs, transaction_};
+      return answered();
+    }
+    case '2': return first.what == asked::bind ? answered() : passage::broken;
+    case '3': return first.what == asked::close ? answered() : passage::broken;
+    case 't':
+    case 'n': return on_described(type);
+    case 'T': return runs ? passage::pass : on_described(type);
+    case 'G':
+    case 'W':
+      if (!runs) return passage::broken;
+      on_copy_in();
+      return passage::pass;
+    case 'D':
+    case 'd':
+    case 'H':
+    case 'c': return runs ? passage::pass : passage::broken;
+    case 'V': return first.what == asked::call ? passage::pass : passage::broken;
+    default: return passage::broken;
+  }
+}
+
+// Of a translated Query only the results are the client's.
+pg_guarded::passage pg_guarded::answered() {
+  const bool of_query = expected_.front().of_query;
+  pop();
+  return of_query ? passage::drop : passage::pass;
+}
+
+pg_guarded::passage pg_guarded::on_described(char type) {
+  const entry& first = expected_.front();
+  if (first.what != asked::describe) return passage::broken;
+  if (type == 't') return passage::pass;
+  const bool says_nothing = first.of_query && type == 'n';
+  pop();
+  return says_nothing ? passage::drop : passage::pass;
+}
+
+pg_guarded::passage pg_guarded::on_own_reply(char type, std::string_view body) {
+  entry& own = expected_.front();
+  if (type == 'D' && own.answered == complete_at) {
+    const auto row = wire::decode_pg_row(body);
+    const bool one = row && row->size() == 1 && (*row)[0];
+    if (own.does == task::isolation && one) read_committed_ = (*row)[0] == "read committed";
+    return passage::drop;
+  }
+  if (type != own_replies[own.answered]) return passage::broken;
+  if (type == 'C') {
+    if (own.does == task::guard)
+      guard_holds_ = true;
+    else
+      note_tag(body.substr(0, body.find('\0')));
+  }
+  if (++own.answered != own_replies.size()) return passage::drop;
+  const bool goes_on = own.does == task::isolation && query_ && query_->waits;
+  pop();
+  if (goes_on) {
+    query_->waits = false;
+    send_pieces();
+  }
+  return passage::drop;
+}
+
+// That a block is open already, or is not open any more, is what the client's own statements have made.
+pg_guarded::passage pg_guarded::on_notice(std::string_view body) const {
+  if (!own_turn()) return passage::pass;
+  if (expected_.front().does != task::commit) return passage::drop;
+  const auto notice = wire::decode_pg_error(body);
+  return notice && notice->sqlstate == "25P01" ? passage::drop : passage::pass;
+}
+
+void pg_guarded::note_tag(std::string_view tag) {
+  if (tag != "COMMIT" && tag != "ROLLBACK" && tag != "PREPARE TRANSACTION") return;
+  guard_holds_ = false;
+  left_ = true;
+}
+
+pg_guarded::passage pg_guarded::on_complete(char type, std::string_view body) {
+  const entry first = expected_.front();
+  if (first.what != asked::execute && first.what != asked::query) return passage::broken;
+  if (type == 'C') note_tag(body.substr(0, body.find('\0')));
+  if (first.what == asked::query) return passage::pass;
+  pop();
+  copy_in_ = sync_held_ = false;
+  if (first.of_query && first.runs == kind::copy) {
+    query_->waits = false;
+    send_pieces();
+  }
+  return passage::pass;
+}
+
+// Data that the client has ended already was for this COPY, which takes the Syncs in front of its end.
+void pg_guarded::on_copy_in() {
+  const auto first = expected_.begin() + 1;
+  const auto end = std::find_if(first, expected_.end(), [](const entry& e) { return e.what != asked::sync; });
+  const bool ended = end != expected_.end() && end->what == asked::data_end;
+  copy_in_ = !ended;
+  if (first != end) segment_.open = true;
+  expected_.erase(first, ended ? end + 1 : end);
+}
+
+pg_guarded::passage pg_guarded::on_error(std::string_view body) {
+  const entry first = expected_.front();
+  const bool told = call_ && std::exchange(call_->failed, true);
+  const bool held = std::exchange(sync_held_, false);
+  guard_holds_ = copy_in_ = false;
+  if (first.what == asked::query || first.what == asked::call) {
+    while (expected_.size() > 1 && expected_[1].what == asked::data_end) expected_.erase(expected_.begin() + 1);
+    return told ? passage::drop : passage::pass;
+  }
+  while (!expected_.empty() && expected_.front().what != asked::sync) {
+    own_failed_ = own_failed_ || expected_.front().does == task::commit;
+    expected_.pop_front();
+  }
+  if (expected_.empty()) {
+    own_failed_ = std::exchange(segment_.own, false) || own_failed_;
+    skipping_ = !query_ && !held;
+    if (query_) {
+      query_->next = query_->pieces.size();
+      query_->waits = false;
+      query_->synced = true;
+    }
+    if (!skipping_) end_segment(query_.has_value());
+  } else if (held) {
+    send('S', {}, {.what = asked::sync});
+  }
+  if (told) return passage::drop;
+  return first.of_query && first.at != 0 ? with_position(body, first.at) : passage::pass;
+}
+
+pg_guarded::passage pg_guarded::on_ready(std::string_view body) {
+  const entry done = expected_.front();
+  const auto status = wire::decode_pg_ready(body);
+  const bool stands_alone = done.what == asked::sync || done.what == asked::query || done.what == asked::call;
+  if (!status || !stands_alone) return passage::broken;
+  status_ = *status;
+  left_ = copy_in_ = false;
+  if (status_ != 'T') {
+    guard_holds_ = false;
+    read_committed_.reset();
+  }
+  if (status_ == 'I') ++transaction_;
+  pop();
+  if (done.quiet) return passage::drop;
+  if (std::exchange(own_failed_, false) && status_ == 'E') {
+    send_own("ROLLBACK", task::rollback);
+    send('S', {}, done);
+    return passage::drop;
+  }
+  if (done.of_query) query_.reset();
+  call_.reset();
+  return passage::pass;
+}
+
+// The server counts from the start of the piece, in characters.
+pg_guarded::passage pg_guarded::with_position(std::string_view body, std::size_t at) {
+  if (!query_) return passage::pass;
+  const auto in_front_of_it = std::string_view(query_->text).substr(0, at);
+  const auto begins_character = [this](char c) { return !utf8_ || (c & 0xC0) != 0x80; };
+  const auto more = std::count_if(in_front_of_it.begin(), in_front_of_it.end(), begins_character);
+  std::string out;
+  while (!body.empty() && body.front() != '\0') {
+    const auto field = body.substr(0, body.find('\0'));
+    if (field.size() == body.size()) return passage::pass;
+    body.remove_prefix(field.size() + 1);
+    std::size_t position = 0;
+    const bool is_position = field.front() == 'P';
+    if (is_position) std::from_chars(field.data() + 1, field.data() + field.size(), position);
+    out += is_position ? "P" + std::to_string(position + static_cast<std::size_t>(more)) : std::string(field);
+    out += '\0';
+  }
+  reply = wire::encode_pg_message('E', out + '\0');
+  return passage::replace;
+}
+
+void pg_guarded::pop() {
+  expected_.pop_front();
+  while (!expected_.empty() && expected_.front().what == asked::data_end) expected_.pop_front();
+}
+
+}  // namespace fencegate::gate

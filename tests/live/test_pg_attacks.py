@@ -1,0 +1,132 @@
+"""guard: transaction under attack. Each conversation of guard/scripts.py is held once for every place between two of its
+pieces, with a raise at that place: behind it, nothing of the old token may be committed. The judge is the server, by its
+times of commit.
+
+$FENCEGATE_ATTACKS_ONLY: a word; only the conversations whose title has it."""
+
+import itertools
+import os
+import queue
+import threading
+import unittest
+
+from guard.scripts import SCHEMA, scripts
+from pg_wire import TERMINATE, Wire, fields
+from postgres import PgBouncer, PgGate, PostgresServer
+from support import LiveTest
+
+ONLY = os.environ.get("FENCEGATE_ATTACKS_ONLY", "")
+AT_ONCE = 8
+SLOW = ("call", "CALL", "do ", "middle", "junk", "timeout")  # what sleeps, to commit later
+_resources = itertools.count()
+
+
+class Conversation:
+    """One client with token 1; its replies in short."""
+
+    def __init__(self, address, resource):
+        self.replies = []
+        self.wire = Wire(address, user="writer", options=f"-c fencing.tokens={resource}=1", timeout=20)
+        self.wire.until_ready()
+
+    def listen(self, seconds):
+        """What comes in that time; longer where something comes."""
+        self.wire.sock.settimeout(seconds)
+        try:
+            while True:
+                kind, body = self.wire.read()
+                self.replies.append(kind.decode() + (":" + fields(body)["C"] if kind == b"E" else ""))
+        except (TimeoutError, ConnectionError):
+            self.wire.sock.settimeout(20)
+
+    def close(self):
+        try:
+            self.wire.send(TERMINATE)
+        except OSError:
+            pass
+        self.wire.sock.close()
+
+
+class Attacks(LiveTest):
+    def stale(self, gate, server, only=""):
+        """Holds the conversations whose titles have this word; those of them that committed something stale."""
+        ids = itertools.count(1)
+        function = server.value("SELECT 'app.ff'::regproc::oid::int")
+        titles = {title: len(pieces) for title, pieces in scripts("R", ids, function).items() if only in title}
+        runs = [(title, place) for title, pieces in titles.items() for place in range(pieces + 1)]
+        names = [f"R{next(_resources)}" for _ in runs]
+        jobs, failures, making = queue.Queue(), [], threading.Lock()
+        for number, run in enumerate(runs):
+            jobs.put((names[number], *run))
+
+        def work():
+            connection = server.connect()
+            while True:
+                try:
+                    resource, title, place = jobs.get_nowait()
+                except queue.Empty:
+                    return connection.close()
+                with making:
+                    pieces = scripts(resource, ids, function)[title]
+                try:
+                    self.converse(gate, connection, resource, pieces, place, any(word in title for word in SLOW))
+                except Exception as error:  # a thread's own failure must be seen
+                    failures.append(f"{title}, raise at {place}: {error!r}")
+
+        threads = [threading.Thread(target=work) for _ in range(AT_ONCE)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        self.assertEqual(failures[:5], [])
+        stale = {row[0] for row in server.sql("SELECT DISTINCT resource FROM app.stale")}
+        found = [f"{title}, raise at {place}" for name, (title, place) in zip(names, runs) if name in stale]
+        written = server.value("SELECT count(*) FROM app.w")
+        print(f"{len(runs)} runs of {len(titles)} conversations, {written} rows, {len(found)} stale")
+        self.assertGreater(written, len(runs) // 3)
+        return found
+
+    def converse(self, gate, connection, resource, pieces, place, slow):
+        client = Conversation(gate.address, resource)
+        try:
+            for number, piece in enumerate(pieces):
+                if number == place:
+                    client.listen(0.02)
+                    self.take_over(connection, resource)
+                client.wire.send(piece)
+                client.listen(0.004 if number < place else 0.03)
+            if place == len(pieces):
+                self.take_over(connection, resource)
+            client.listen(0.35 if slow else 0.06)
+        except ConnectionError:
+            pass  # a raise ends who is in its way
+        finally:
+            client.close()
+
+    def take_over(self, connection, resource):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT fencegate.raise(%s, 2)", (resource,))
+
+    def served(self, pooled, **gate):
+        server = self.start(PostgresServer(track_commit_timestamp="on", max_prepared_transactions=2, autovacuum="off"))
+        server.user("writer")
+        server.install(gate_users=["writer"])  # behind a pooler the gate's own connections are among the others
+        server.sql(SCHEMA)
+        upstream = self.start(PgBouncer(server, user="writer")) if pooled else server
+        return server, self.start(PgGate(upstream, guard="transaction", user="writer", extra={"pooled": pooled}, **gate))
+
+
+class Direct(Attacks):
+    def test_nothing_escapes_its_guard(self):
+        server, gate = self.served(False)
+        self.assertEqual(self.stale(gate, server, ONLY), [])
+
+
+class Pooled(Attacks):
+    def test_nothing_escapes_its_guard_behind_a_pooler(self):
+        server, gate = self.served(True)
+        self.assertEqual(self.stale(gate, server, ONLY), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,173 @@
+"""guard: transaction under random conversations: writers on two resources, raises at any time, pauses between messages and
+inside them, gates that are frozen. The judge is the server: by its times of commit nothing stale may be there, rows that
+were acknowledged must be there once, rows that were rolled back must not.
+
+$FENCEGATE_HISTORY_SECONDS: go on for that long. $FENCEGATE_HISTORY_SEED: the random numbers."""
+
+import collections
+import contextlib
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+import unittest
+
+from guard.conversations import Talker
+from guard.scripts import SCHEMA
+from guard.told import Told
+from pg_wire import COPY_DONE, TERMINATE, Wire, fields
+from postgres import PgBouncer, PgGate, PostgresServer
+from support import LiveTest
+
+SECONDS = float(os.environ.get("FENCEGATE_HISTORY_SECONDS", "20"))
+SEED = int(os.environ.get("FENCEGATE_HISTORY_SEED", str(time.time_ns() % 1_000_000)))
+WRITERS = 8
+
+
+class Hung(Exception):
+    """No answer came, though no raise was in the way."""
+
+
+class History:
+    def __init__(self, server, gates):
+        self.server, self.gates = server, gates
+        self.pooled = False
+        self.until = time.monotonic() + SECONDS
+        self.counted = collections.Counter()
+        self.acknowledged, self.rolled_back = set(), set()
+        self.failures = []
+        self._ids, self._lock = itertools.count(1), threading.Lock()
+        self._tokens = {"A": itertools.count(1), "B": itertools.count(1)}
+
+    def new_id(self):
+        with self._lock:
+            return next(self._ids)
+
+    def over(self):
+        return time.monotonic() > self.until
+
+    def run(self):
+        threads = [threading.Thread(target=self._guarded, args=(self._write, number)) for number in range(WRITERS)]
+        threads.append(threading.Thread(target=self._guarded, args=(self._freeze, 0)))
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    def _guarded(self, work, number):
+        try:
+            work(random.Random(SEED * 1000 + number))
+        except Exception as error:  # a thread's own failure must be seen
+            self.failures.append(repr(error))
+
+    def _freeze(self, luck):
+        while not self.over():
+            time.sleep(luck.random() * 1.5)
+            gate = luck.choice(self.gates)
+            os.kill(gate.pid, signal.SIGSTOP)
+            time.sleep(luck.choice([.1, .5, 1.2]))
+            os.kill(gate.pid, signal.SIGCONT)
+            self.counted["freezes"] += 1
+
+    def _write(self, luck):
+        while not self.over():
+            resource = luck.choice("AB")
+            with self._lock:
+                token = next(self._tokens[resource])
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                wire = Wire(luck.choice(self.gates).address, user="writer", timeout=30,
+                            options=f"-c fencing.tokens={resource}={token}")
+                with wire:
+                    if any(kind == b"E" for kind, _ in wire.until_ready()):
+                        continue
+                    self.counted["holders"] += 1
+                    self._hold(luck, wire, Talker(luck, resource, token, self.new_id, named=not self.pooled))
+
+    def _hold(self, luck, wire, talker):
+        told = Told(self.acknowledged, self.rolled_back)
+        leaves = min(self.until, time.monotonic() + luck.choice([.5, 2, 5]))
+        while time.monotonic() < leaves:
+            self.counted["conversations"] += 1
+            said = talker.conversation()
+            try:
+                self._say(luck, wire, told, said)
+            except TimeoutError:
+                raise Hung(repr(said)) from None
+            if luck.random() < .2:
+                time.sleep(luck.choice([.05, .3]))
+        wire.send(TERMINATE)
+
+    def _say(self, luck, wire, told, said):
+        slow, owed = luck.random() < .35, 0
+        for data, *expectations in said:
+            if data == "await data":
+                if not self._data_is_asked_for(wire, told):
+                    return
+                continue
+            told.expected.extend(expectations[0])
+            owed += sum(1 for one in expectations[0] if one[0] == "Z")
+            if slow and luck.random() < .5:
+                cut = luck.randrange(len(data))
+                wire.send(data[:cut])
+                time.sleep(luck.choice([.01, .1, .4]))
+                data = data[cut:]
+            wire.send(data)
+        while owed > 0:
+            kind, body = wire.read()
+            if kind == b"E":
+                self.counted[fields(body)["C"]] += 1
+            if kind == b"G":
+                wire.send(COPY_DONE)
+            elif told.reply(kind, body):
+                owed -= 1
+
+    def _data_is_asked_for(self, wire, told):
+        while True:
+            kind, body = wire.read()
+            if kind == b"G":
+                return True
+            if told.reply(kind, body):
+                return False
+
+    def violations(self):
+        rows = [row[0] for row in self.server.sql("SELECT id FROM app.w")]
+        there = set(rows)
+        return {
+            "stale": [row[0] for row in self.server.sql("SELECT id FROM app.stale")],
+            "lost": sorted(self.acknowledged - there),
+            "not rolled back": sorted((self.rolled_back - self.acknowledged) & there),
+            "twice": len(rows) - len(there),
+            "failures": self.failures[:3],
+        }
+
+
+class GuardHistory(LiveTest):
+    def judge(self, pooled):
+        server = self.start(PostgresServer(track_commit_timestamp="on", autovacuum="off"))
+        server.user("writer")
+        server.install(gate_users=["writer"])
+        server.sql(SCHEMA)
+        upstream = self.start(PgBouncer(server, user="writer", default_pool_size=12)) if pooled else server
+        gates = [self.start(PgGate(upstream, guard="transaction", user="writer", extra={"pooled": pooled}))
+                 for _ in range(2)]
+        history = History(server, gates)
+        history.pooled = pooled
+        history.run()
+        raises = server.value("SELECT count(*) FROM app.raises")
+        print(f"seed {SEED}: {dict(history.counted)}, {raises} raises, {len(history.acknowledged)} rows acknowledged, "
+              f"{len(history.rolled_back)} rolled back")
+        self.assertEqual(history.violations(), {"stale": [], "lost": [], "not rolled back": [], "twice": 0, "failures": []})
+        self.assertGreater(history.counted["ZF001"], 0)
+        self.assertGreater(len(history.acknowledged), 20)
+
+    def test_direct(self):
+        self.judge(False)
+
+    def test_behind_a_pooler(self):
+        self.judge(True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

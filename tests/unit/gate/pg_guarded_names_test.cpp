@@ -1,0 +1,217 @@
+// Names, and what is refused.
+#include "unit/gate/guarded_rig.hpp"
+
+namespace fencegate {
+namespace {
+
+using namespace test;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::string insert = statement("INSERT") + sync();
+const words unguarded{"P INSERT", "B", "E", "S"};
+const words with_guard = words{"[guard]"} + unguarded;
+
+// ── names
+
+TEST(PgGuardedNames, ANameOfThisSegmentIsWhatItsParseSays) {
+  guarded_rig rig;
+  rig.begin_guarded();
+  rig.client(parse("b", "COMMIT") + bind_to("b") + execute() + insert);
+  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"P COMMIT", "B", "E"} + with_guard));
+}
+
+TEST(PgGuardedNames, WhatDoesNotStandRightBehindItsParseOrBindMayBeSomethingElse) {
+  guarded_rig rig;
+  rig.client(parse("b", "SET a TO b") + parse("", "SHOW a") + bind_to("b") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P SET a TO b", "P SHOW a", "[guard]", "B", "E", "S"));
+  guarded_rig portals;
+  portals.client(parse("", "COMMIT") + bind_to("", "p") + parse("", "SHOW a") + execute("p") + statement("INSERT") +
+                 sync());
+  EXPECT_THAT(portals.sent(),
+              ElementsAre("P COMMIT", "B", "P SHOW a", "[guard]", "E", "[guard]", "P INSERT", "B", "E", "S"));
+}
+
+TEST(PgGuardedNames, ANameIsKnownLaterOnlyBehindItsParseComplete) {
+  guarded_rig rig(direct);
+  rig.run(parse("s", "SELECT 1") + sync(), guarded() + fails() + ready('I'));
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
+  EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("not known")));
+}
+
+TEST(PgGuardedNames, ANameThatIsTakenKeepsWhatItWas) {
+  guarded_rig rig(direct);
+  rig.run(parse("s", "CALL p()") + sync(), own("BEGIN") + guarded() + parse_complete() + own("COMMIT") + ready('I'));
+  rig.run(parse("s", "SELECT 1") + sync(), guarded() + fails("42P05") + ready('I'));
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "B", "E", "[commit]", "S"));
+}
+
+TEST(PgGuardedNames, AClosedNameIsUnknown) {
+  guarded_rig rig(direct);
+  rig.run(parse("s", "SELECT 1") + sync(), guarded() + parse_complete() + ready('I'));
+  rig.run(close_statement("s") + sync(), close_complete() + ready('I'));
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
+}
+
+TEST(PgGuardedNames, AnUnknownNameIsRefusedButInAKnownBlockOfASessionOfItsOwn) {
+  for (const auto at : {pooled, direct}) {
+    guarded_rig rig(at);
+    rig.client(bind_to("s") + execute() + sync());
+    EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
+    guarded_rig in_block(at);
+    in_block.begin();
+    in_block.client(bind_to("s") + execute() + insert);
+    if (at == direct)
+      EXPECT_THAT(in_block.sent(), ElementsAreArray(words{"[guard]", "B", "E"} + with_guard)) << "it may be COMMIT";
+    else
+      EXPECT_THAT(in_block.sent(), ElementsAre("[refusal]", "S"));
+  }
+}
+
+TEST(PgGuardedNames, DirectlyARememberedStatementIsPlainOrMayBeAnything) {
+  guarded_rig rig(direct);
+  rig.run(parse("s", "SELECT 1") + parse("c", "COMMIT") + parse("b", "BEGIN") + sync(),
+          guarded() + parse_complete() + parse_complete() + parse_complete() + ready('I'));
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "B", "E", "S"));
+  rig.server(guarded() + bind_complete() + complete("SELECT 1") + ready('I'));
+  rig.client(bind_to("b") + execute() + bind_to("c") + execute() + insert);
+  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"[guard]", "B", "E", "[guard]", "B", "E"} + with_guard));
+}
+
+TEST(PgGuardedNames, BehindAPoolerANameOfAnotherTransactionMayBeAnything) {
+  guarded_rig rig;
+  rig.run(parse("s", "SELECT 1") + sync(), guarded() + parse_complete() + ready('I'));
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "B", "E", "[commit]", "S"));
+  rig.server(own("BEGIN") + guarded() + bind_complete() + complete("SELECT 1") + own("COMMIT") + ready('I'));
+  rig.begin();
+  rig.client(bind_to("s") + execute() + insert);
+  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"[guard]", "B", "E"} + with_guard));
+}
+
+TEST(PgGuardedNames, BehindAPoolerANameOfTheSameTransactionIsWhatItWas) {
+  guarded_rig rig;
+  rig.begin();
+  rig.run(parse("s", "SELECT 1") + sync(), guarded() + parse_complete() + ready('T'));
+  rig.client(bind_to("s") + execute() + insert);
+  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"B", "E"} + unguarded));
+}
+
+TEST(PgGuardedNames, BehindAPoolerBeginAndCommitOfAnotherTransactionNeedTheirParse) {
+  for (const std::string sql : {"BEGIN", "COMMIT"}) {
+    guarded_rig rig;
+    rig.run(parse("s", sql) + sync(), parse_complete() + ready('I'));
+    rig.client(bind_to("s") + execute() + sync());
+    EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
+    EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("send the Parse")));
+    rig.server(fails("ZF007") + ready('I'));
+    rig.begin_guarded();
+    rig.client(bind_to("s") + execute() + insert);
+    EXPECT_THAT(rig.sent(), ElementsAreArray(words{"B", "E"} + with_guard)) << "in a block: it may be anything";
+  }
+}
+
+TEST(PgGuardedNames, APortalOfAnEarlierSegmentMayBeAnything) {
+  guarded_rig rig;
+  rig.begin();
+  rig.run(parse("", "SELECT 1") + bind_to("", "p") + sync(),
+          guarded() + parse_complete() + bind_complete() + ready('T'));
+  rig.client(execute("p") + insert);
+  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"E"} + with_guard));
+}
+
+// The server compares no more than 63 bytes of a name; one beyond ASCII may be another in the next encoding.
+TEST(PgGuardedNames, NamesAreToldApartAsTheServerDoes) {
+  const std::string cut(63, 'n');
+  guarded_rig rig(direct);
+  rig.run(parse(cut + "1", "CALL p()") + sync(),
+          own("BEGIN") + guarded() + parse_complete() + own("COMMIT") + ready('I'));
+  rig.client(bind_to(cut + "2") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "B", "E", "[commit]", "S"));
+  guarded_rig beyond(direct);
+  beyond.client(parse("\xE9", "SELECT 1") + bind_to("\xE9") + execute() + sync());
+  EXPECT_THAT(beyond.sent(), ElementsAre("[guard]", "P SELECT 1", "[refusal]", "S"));
+}
+
+TEST(PgGuardedNames, ADescribeRunsNothingOfItsStatement) {
+  guarded_rig rig(direct);
+  rig.client(describe_statement("s") + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "D", "S"));
+  guarded_rig begins;
+  begins.client(parse("", "BEGIN") + describe_statement("") + bind_to("") + describe_portal() + execute() + sync());
+  EXPECT_THAT(begins.sent(), ElementsAre("P BEGIN", "D", "B", "D", "E", "S"));
+}
+
+// ── what is refused
+
+TEST(PgGuardedNames, RefusesWhatNoGuardCovers) {
+  struct refusal {
+    std::string messages, why;
+    bool directly = true;
+  };
+  for (const auto& one :
+       {refusal{statement("PREPARE TRANSACTION 'x'"), "outlives"},
+        refusal{query("prepare/**/transaction 'x'"), "outlives"},
+        refusal{query("SELECT 1; PREPARE TRANSACTION 'x'"), "outlives"},
+        refusal{parse("cc", "COMMIT AND CHAIN"), "under a name"}, refusal{parse("cc", "SAVEPOINT a"), "under a name"},
+        refusal{parse("cc", "ROLLBACK TO a"), "under a name"}, refusal{parse("cc", "RELEASE a"), "under a name"},
+        refusal{parse("cc", "COMMIT PREPARED 'x'"), "under a name"},
+        refusal{parse("_fencegate", "SELECT 1"), "the gate's"}, refusal{bind_to("_fencegate2"), "the gate's"},
+        refusal{parse("", "SELECT 1") + bind_to("", "_fencegate"), "the gate's"},
+        refusal{statement("PREPARE s AS SELECT 1"), "PREPARE stays", false},
+        refusal{query("PREPARE s AS SELECT 1"), "PREPARE stays", false},
+        refusal{query("SET standard_conforming_strings TO off; SELECT '\\'"), "how the rest"},
+        refusal{query("SET client_encoding TO 'SJIS'; SELECT '\x83'"), "how the rest"},
+        refusal{query("SET NAMES 'SJIS'; SELECT '\x83'"), "how the rest"}})
+    for (const auto at : {pooled, direct}) {
+      guarded_rig rig(at);
+      rig.client(one.messages);
+      if (at == direct && !one.directly) {
+        EXPECT_THAT(rig.refused, IsEmpty()) << one.messages;
+        continue;
+      }
+      EXPECT_THAT(rig.refused, ElementsAre(HasSubstr(one.why))) << one.messages;
+      EXPECT_THAT(rig.sent(), testing::Contains("[refusal]")) << one.messages;
+    }
+}
+
+TEST(PgGuardedNames, BehindWhatIsRefusedTheServerSkipsUpToTheSync) {
+  guarded_rig rig;
+  rig.client(parse("", "PREPARE TRANSACTION 'x'") + bind_to("") + execute() + insert);
+  EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
+  rig.server(fails("ZF007") + ready('I'));
+  EXPECT_THAT(rig.told(), ElementsAre("E ERROR ZF007", "Z I"));
+  EXPECT_TRUE(rig.machine.idle());
+}
+
+TEST(PgGuardedNames, WhatSomebodyElseRefusesFailsInItsPlace) {
+  guarded_rig rig;
+  rig.refuses = "QPF";
+  rig.client(parse("", "SELECT 1") + bind_to("") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[foreign]", "S"));
+  rig.server(fails("ZF003") + ready('I'));
+  for (const auto& message : {query("SELECT 1"), call_function()}) {
+    rig.client(message);
+    EXPECT_THAT(rig.sent(), ElementsAre("[foreign]", "S"));
+    rig.server(fails("ZF003") + ready('I'));
+  }
+  EXPECT_THAT(rig.told(), ElementsAre("E ERROR ZF003", "Z I", "E ERROR ZF003", "Z I", "E ERROR ZF003", "Z I"));
+}
+
+TEST(PgGuardedNames, AMessageWhoseNamesDoNotEndIsMalformed) {
+  for (const char type : {'P', 'B', 'D', 'E', 'C'}) {
+    guarded_rig rig;
+    rig.client(wire::encode_pg_message(type, "Sname"));
+    EXPECT_TRUE(rig.malformed) << type;
+    EXPECT_THAT(rig.sent(), IsEmpty()) << type;
+  }
+}
+
+}  // namespace
+}  // namespace fencegate

@@ -23,8 +23,8 @@ constexpr std::string_view stays_in_pool =
 constexpr std::string_view behind_unsure =
     "what may commit inside cannot stand here: it is not known whether a transaction is open; send a Sync first";
 constexpr std::string_view unknown_statement = "the statement bound here is not known: send its Parse with it";
-constexpr std::string_view old_transaction_statement =
-    "behind a pooler this name may by now mean another statement: send the Parse of BEGIN and COMMIT with it";
+constexpr std::string_view old_statement =
+    "behind a pooler this name may by now mean another statement: send the Parse of BEGIN, COMMIT and COPY with it";
 constexpr std::string_view named_end =
     "COMMIT AND CHAIN, ROLLBACK TO, SAVEPOINT, RELEASE and the like cannot be prepared under a name: send them without "
     "one";
@@ -247,8 +247,8 @@ pg_guarded::verdict pg_guarded::on_data(char type) {
   if (query_ && !copy_in_) return verdict::wait;
   if (type == 'd') return verdict::pass;
   if (!copy_in_ && !expected_.empty()) expected_.push_back({.what = asked::data_end});
-  copy_in_ = sync_held_ = false;
-  if (query_) behind += wire::encode_pg_message('H', {});  // COPY has taken the one that was sent
+  copy_in_ = sync_held_ = flushed_ = false;  // COPY has taken the Flush that was sent
+  if (query_) behind += wire::encode_pg_message('H', {});
   return verdict::pass;
 }
 
@@ -299,16 +299,16 @@ pg_guarded::verdict pg_guarded::on_bind(std::string_view body) {
   if (!name) return verdict::malformed;
   const auto key = wire::pg_name_key(*name), portal_key = wire::pg_name_key(*portal);
   if (key.starts_with(own_name) || portal_key.starts_with(own_name)) return refused(taken_name);
-  auto what = kind_of_name(key);
-  if (!what && !(at_ == pg_session_kind::direct && in_known_block())) return refused(unknown_statement);
-  if (what == kind::begins || what == kind::ends_surely) {
-    // Only right behind its Parse, or it was prepared in another transaction of the pooler's.
-    const bool here = new_statements_.contains(key);
-    if (!here && !in_known_block()) return refused(old_transaction_statement);
-    if (!here) what = kind::unsure;
+  const auto known = kind_of_name(key);
+  if (!known && !(at_ == pg_session_kind::direct && in_known_block())) return refused(unknown_statement);
+  kind what = known ? known->what : kind::unsure;
+  if (known && known->old) {
+    const bool turns = what == kind::begins || what == kind::ends_surely || what == kind::copy;
+    if (turns && !in_known_block()) return refused(old_statement);
+    what = kind::unsure;
   }
-  if (const auto early = lacks("parse") ? std::nullopt : in_its_way(what.value_or(kind::unsure))) return *early;
-  if (is_sure(portal_key)) portals_[portal_key] = what.value_or(kind::unsure);
+  if (const auto early = lacks("parse") ? std::nullopt : in_its_way(what)) return *early;
+  if (is_sure(portal_key)) portals_[portal_key] = what;
   fresh_ = "P" + portal_key;
   expected_.push_back({.what = asked::bind});
   return verdict::pass;
@@ -321,7 +321,8 @@ pg_guarded::verdict pg_guarded::on_describe(std::string_view body) {
   const auto name = take_string(body);
   if (!name) return verdict::malformed;
   const auto key = wire::pg_name_key(*name);
-  auto what = of == 'S' ? kind_of_name(key).value_or(kind::unsure) : kind_of_portal(key);
+  const auto known = of == 'S' ? kind_of_name(key) : std::nullopt;
+  auto what = of != 'S' ? kind_of_portal(key) : known && !known->old ? known->what : kind::unsure;
   if (what == kind::unsure || what == kind::may_commit) what = kind::plain;
   if (const auto early = in_its_way(what)) return *early;
   expected_.push_back({.what = asked::describe});
@@ -353,16 +354,14 @@ pg_guarded::verdict pg_guarded::on_close(std::string_view body) {
   return verdict::pass;
 }
 
-// nullopt: it was not prepared here. A name that was prepared behind a pooler in another transaction may mean something
-// else on this session; what it is believed to be is told as it was, and begins or ends a transaction only by belief.
-std::optional<kind> pg_guarded::kind_of_name(const std::string& key) const {
+// nullopt: it was not prepared here.
+std::optional<pg_guarded::meaning> pg_guarded::kind_of_name(const std::string& key) const {
   if (const auto here = new_statements_.find(key); here != new_statements_.end())
-    return fresh_ == "S" + key ? here->second : aged(here->second);
+    return meaning{fresh_ == "S" + key ? here->second : aged(here->second)};
   const auto known = statements_.find(key);
   if (known == statements_.end()) return std::nullopt;
-  const kind what = known->second.what;
-  if (at_ == pg_session_kind::direct || known->second.transaction == transaction_) return aged(what);
-  return what == kind::begins || what == kind::ends_surely ? what : kind::unsure;
+  const bool old = at_ == pg_session_kind::pooled && known->second.transaction != transaction_;
+  return meaning{old ? known->second.what : aged(known->second.what), old};
 }
 
 kind pg_guarded::kind_of_portal(const std::string& key) const {

@@ -23,8 +23,10 @@ constexpr std::string_view stays_in_pool =
 constexpr std::string_view behind_unsure =
     "what may commit inside cannot stand here: it is not known whether a transaction is open; send a Sync first";
 constexpr std::string_view unknown_statement = "the statement bound here is not known: send its Parse with it";
-constexpr std::string_view old_statement =
-    "behind a pooler this name may by now mean another statement: send the Parse of BEGIN, COMMIT and COPY with it";
+constexpr std::string_view unknown_in_pool =
+    "behind a pooler a prepared statement is known in the transaction of its Parse only: send its Parse with it, or "
+    "set "
+    "pooled: false where there is no pooler";
 constexpr std::string_view named_end =
     "COMMIT AND CHAIN, ROLLBACK TO, SAVEPOINT, RELEASE and the like cannot be prepared under a name: send them without "
     "one";
@@ -300,13 +302,9 @@ pg_guarded::verdict pg_guarded::on_bind(std::string_view body) {
   const auto key = wire::pg_name_key(*name), portal_key = wire::pg_name_key(*portal);
   if (key.starts_with(own_name) || portal_key.starts_with(own_name)) return refused(taken_name);
   const auto known = kind_of_name(key);
-  if (!known && !(at_ == pg_session_kind::direct && in_known_block())) return refused(unknown_statement);
-  kind what = known ? known->what : kind::unsure;
-  if (known && known->old) {
-    const bool turns = what == kind::begins || what == kind::ends_surely || what == kind::copy;
-    if (turns && !in_known_block()) return refused(old_statement);
-    what = kind::unsure;
-  }
+  if (!known && !(at_ == pg_session_kind::direct && in_known_block()))
+    return refused(at_ == pg_session_kind::direct ? unknown_statement : unknown_in_pool);
+  const kind what = known.value_or(kind::unsure);
   if (const auto early = lacks("parse") ? std::nullopt : in_its_way(what)) return *early;
   if (is_sure(portal_key)) portals_[portal_key] = what;
   fresh_ = "P" + portal_key;
@@ -321,8 +319,7 @@ pg_guarded::verdict pg_guarded::on_describe(std::string_view body) {
   const auto name = take_string(body);
   if (!name) return verdict::malformed;
   const auto key = wire::pg_name_key(*name);
-  const auto known = of == 'S' ? kind_of_name(key) : std::nullopt;
-  auto what = of != 'S' ? kind_of_portal(key) : known && !known->old ? known->what : kind::unsure;
+  auto what = of == 'S' ? kind_of_name(key).value_or(kind::unsure) : kind_of_portal(key);
   if (what == kind::unsure || what == kind::may_commit) what = kind::plain;
   if (const auto early = in_its_way(what)) return *early;
   expected_.push_back({.what = asked::describe});
@@ -354,14 +351,14 @@ pg_guarded::verdict pg_guarded::on_close(std::string_view body) {
   return verdict::pass;
 }
 
-// nullopt: it was not prepared here.
-std::optional<pg_guarded::meaning> pg_guarded::kind_of_name(const std::string& key) const {
+// nullopt: it was not prepared here; or in another transaction of a pooler's, whose sessions others use, too.
+std::optional<kind> pg_guarded::kind_of_name(const std::string& key) const {
   if (const auto here = new_statements_.find(key); here != new_statements_.end())
-    return meaning{fresh_ == "S" + key ? here->second : aged(here->second)};
+    return fresh_ == "S" + key ? here->second : aged(here->second);
   const auto known = statements_.find(key);
   if (known == statements_.end()) return std::nullopt;
-  const bool old = at_ == pg_session_kind::pooled && known->second.transaction != transaction_;
-  return meaning{old ? known->second.what : aged(known->second.what), old};
+  if (at_ == pg_session_kind::pooled && known->second.transaction != transaction_) return std::nullopt;
+  return aged(known->second.what);
 }
 
 kind pg_guarded::kind_of_portal(const std::string& key) const {

@@ -117,10 +117,6 @@ class pg_guarded {
   struct function_call {
     bool failed = false;  // the client has its error
   };
-  struct meaning {
-    kind what;
-    bool old = false;  // as it was in an earlier transaction of a pooler's: by now it may be another
-  };
   struct statement {
     kind what = kind::unsure;
     std::uint64_t transaction = 0;  // in which it was prepared
@@ -150,7 +146,7 @@ class pg_guarded {
   [[nodiscard]] verdict on_describe(std::string_view body);
   [[nodiscard]] verdict on_execute(std::string_view body);
   [[nodiscard]] verdict on_close(std::string_view body);
-  [[nodiscard]] std::optional<meaning> kind_of_name(const std::string& key) const;
+  [[nodiscard]] std::optional<kind> kind_of_name(const std::string& key) const;
   [[nodiscard]] kind kind_of_portal(const std::string& key) const;
   // pg_guarded_query.cpp: what stands for itself
   [[nodiscard]] std::optional<verdict> not_yet();

@@ -80,10 +80,10 @@ pg_guarded::passage pg_guarded::on_own_reply(char type, std::string_view body) {
   }
   if (type != own_replies[own.answered]) return passage::broken;
   if (type == 'C') {
-    if (own.does == task::guard)
-      guard_holds_ = true;
-    else
-      note_tag(body.substr(0, body.find('\0')));
+    const auto tag = body.substr(0, body.find('\0'));
+    if (own.does == task::guard && tag != "SELECT 1") return passage::broken;
+    if (own.does == task::guard) guard_holds_ = true;
+    note_tag(tag);
   }
   if (++own.answered != own_replies.size()) return passage::drop;
   const bool goes_on = own.does == task::isolation && query_ && query_->waits;

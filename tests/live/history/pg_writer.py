@@ -54,12 +54,12 @@ class Writer(Holder):
 
     def ways_of(self, kind):
         ways = {self.single: 30, self.transaction: 35, self.copy: 12, self.function: 12}
-        ways |= {self.call: 1, self.escape: 2} if self.pooled else {self.call: 8, self.script: 8}
+        ways |= {self.call: 1, self.messages: 8} if self.pooled else {self.call: 8, self.script: 8}
         ways |= {self.message: 12} if self.pooled else {}
         if kind is Psycopg3:
             ways |= {self.pipeline: 35}
         return {way: weight for way, weight in ways.items()
-                if kind.glue or way not in (self.script, self.message, self.escape)}
+                if kind.glue or way not in (self.script, self.message, self.messages)}
 
     # ── connections ──
 
@@ -117,7 +117,10 @@ class Writer(Holder):
         try:
             kept = way(seqs)
         except Failure as failure:
-            return self.judge(failure, self.unanswered(seqs, failure), way)
+            left = self.unanswered(seqs, failure)
+            if way == self.messages:  # it does not say which of its two transactions failed
+                self.recorder.note([("u", left.pop(0), f"{failure.sqlstate or 'lost'} (messages)")])
+            return self.judge(failure, left, way)
         self.recorder.note([("a", seq) if kept else ("r", seq, "ROLLBACK") for seq in seqs])
         if kept:
             self.recorder.note([("n", f"{way.__name__} kept")])
@@ -136,6 +139,8 @@ class Writer(Holder):
             note = ("r", f"{code} before COMMIT")  # whatever the answer was: COMMIT has not been sent
         elif code in CONFLICTS and atomic:
             note = ("r", code)
+        elif code == "2D000" and self.pooled:
+            note = ("r", code)  # a COMMIT inside of a CALL, which is in a block of the gate's own
         elif failure.lost or failure.applied == "unknown" or code in CONFLICTS:
             note = ("u", code)
         else:
@@ -146,7 +151,7 @@ class Writer(Holder):
             self.recorder.note([("n", cut if failure.lost else "old holder refused at its next transaction")])
         if failure.lost:
             raise (Superseded if failure.stale else ConnectionError)(str(failure))
-        if inside or way in (self.message, self.pipeline):  # they may have begun one
+        if inside or way in (self.message, self.messages, self.pipeline):  # they may have begun one
             self.rollback()
         return 0, int(failure.stale)
 
@@ -222,8 +227,8 @@ class Writer(Holder):
         self.execute(self.client.glue.join(texts))
         return True
 
-    def escape(self, seqs):
-        """Its end would not be guarded."""
+    def messages(self, seqs):
+        """A transaction, and what commits by itself, in one message."""
         self.execute(self.client.glue.join(["BEGIN", self.insert(seqs[:1]), "COMMIT", self.insert(seqs[1:])]))
         return True
 

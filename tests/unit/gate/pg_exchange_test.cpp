@@ -180,11 +180,11 @@ std::vector<exchange> guarded() {
              guard_words + piece_words("INSERT") + query_ends, {"E ERROR 57014", "Z I"}),
       pooled("a prepared statement of another transaction",
              client({parse("s", "INSERT"), sync()}) + guard_replies() + server({parse_complete(), ready('I')}) +
-                 client({bind_to("s"), execute(), sync()}) + own_answer("BEGIN") + guard_replies() +
-                 server({bind_complete(), complete("INSERT 0 1")}) + own_answer("COMMIT") + server({ready('I')}),
-             guard_words + words{"P INSERT", "S"} + own_words("BEGIN") + guard_words + words{"B", "E"} +
-                 own_words("COMMIT") + words{"S"},
-             {"1", "Z I", "2", "C INSERT 0 1", "Z I"}),
+                 client({bind_to("s"), execute(), sync()}) +
+                 server({close_complete(), close_complete(), parse_complete(), bind_complete(),
+                         error_of("ERROR", "ZF007"), ready('I')}),
+             guard_words + words{"P INSERT", "S", "C", "C", "P FAIL ZF007", "B", "E", "C", "C", "S"},
+             {"1", "Z I", "E ERROR ZF007", "Z I"}),
       pooled("CALL",
              client({query("CALL p()")}) + own_answer("BEGIN") + guard_replies() + piece_done("CALL") +
                  server({close_complete()}) + own_answer("COMMIT") + server({ready('I')}),

@@ -178,13 +178,5 @@ TEST(PgGuardedCopy, InABlockOfItsOwnIsNotInterruptedByTheCommit) {
   EXPECT_THAT(rig.told(), ElementsAre("1", "2", "C CALL", "1", "2", "G", "C COPY 1", "Z I"));
 }
 
-// … nor while it is prepared under a name that a pooler may have given to it.
-TEST(PgGuardedCopy, UnderAnOldNameIsRefusedBehindAPooler) {
-  guarded_rig rig;
-  rig.run(parse("c", "COPY t FROM STDIN") + sync(), guarded() + parse_complete() + ready('I'));
-  rig.client(bind_to("c") + execute() + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
-}
-
 }  // namespace
 }  // namespace fencegate

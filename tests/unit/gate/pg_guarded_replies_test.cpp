@@ -256,7 +256,7 @@ TEST(PgGuardedBroken, AReplyThatIsNotTheNextOne) {
   const std::string closed = close_complete() + close_complete();
   for (const auto& one :
        {turn{"", "3"}, turn{close_complete(), "3"}, turn{closed, "1"}, turn{closed + parse_complete(), "2"},
-        turn{closed + parse_complete() + bind_complete(), "DC"}, turn{guarded(), "1"},
+        turn{closed + parse_complete() + bind_complete(), "D"}, turn{guarded(), "1"},
         turn{guarded() + parse_complete(), "2"}, turn{guarded() + parse_complete() + bind_complete(), "Tn"},
         turn{guarded() + parse_complete() + bind_complete() + no_data(), "CDITGHW"},
         turn{guarded() + parse_complete() + bind_complete() + no_data() + complete("x"), "3"},

@@ -80,10 +80,7 @@ class pg_witness {
       row_ = failed_ = false;
       return;
     }
-    if (said == "Q SELECT pg_catalog.pg_backend_pid()") {
-      awaited_.push_back(parses_sent_);
-      return;
-    }
+    if (said == "Q SELECT pg_catalog.pg_backend_pid()") return;  // the gate's own, before the session begins
     if (!arming_.empty()) note("a message behind an arm: " + said);
     if (proven_.empty() && !untagged) note("a message before the proof: " + said);
     if (type == 'Q' || type == 'P') check_tag(said, between(body, "/*fence:orders=", "*/"));
@@ -103,6 +100,7 @@ class pg_witness {
       if (type != 'S' || !copying_) awaited_.push_back(parses_sent_);
     }
     if (std::string_view("PBEDC").find(type) != std::string_view::npos) unsynced_ = true;
+    if (std::string_view("PBEDQFdcf").find(type) != std::string_view::npos) works_ = true;
     if (type == 'Q' || type == 'S' || type == 'F') unsynced_ = false;
   }
 
@@ -124,7 +122,7 @@ class pg_witness {
   }
 
   // What a statement may do to its transaction, by its first word.
-  enum class effect : std::uint8_t { none, begins, ends, may_end, works, anything };
+  enum class effect : std::uint8_t { none, begins, ends, may_end, works, calls, anything };
   static effect effect_of(std::string_view sql) {
     while (sql.starts_with(' ') || sql.starts_with("/*"))
       sql.remove_prefix(sql.starts_with(' ') ? 1 : std::min(sql.size(), sql.find("*/") + 2));
@@ -136,7 +134,7 @@ class pg_witness {
     if (sql.empty() || begins("SET ") || begins("SHOW ")) return effect::none;
     for (const auto* word : {"SELECT ", "INSERT", "UPDATE", "COPY", "LOCK", "DEALLOCATE", "PREPARE s"})
       if (begins(word)) return effect::works;
-    return effect::anything;
+    return begins("CALL ") || begins("DO ") ? effect::calls : effect::anything;
   }
 
   void check_guard(char type, std::string_view body) {
@@ -154,6 +152,7 @@ class pg_witness {
       text = "SELECT ";
     }
     const bool own = type != 'Q' && type != 'F' && text.starts_with("SELECT fencegate.guard(");
+    if (type == 'E' || type == 'Q') runs_.push_back(own);
     if (own) {
       if (type == 'E') covered_ = true;
       return;
@@ -170,10 +169,10 @@ class pg_witness {
     const bool locks = text.find("LOCK ") != text.npos && block_;  // it takes no snapshot, and writes nothing
     if (!bare && !may_end && !locks && !covered_) note("no guard in front of " + std::string(1, type) + " " + text);
     if (type != 'E' && type != 'Q') return;
-    if (does == effect::anything && !block_ && status_ != 'E') note("not in a block: " + text);
+    const bool wants_block = does == effect::anything || does == effect::calls;
+    if (wants_block && !block_ && status_ != 'E') note("not in a block: " + text);
     if (does == effect::begins) block_ = true;
     if (does == effect::ends || does == effect::may_end || does == effect::anything) covered_ = false;
-    if (text.starts_with("CALL") || text.starts_with("DO ")) covered_ = true;  // they commit nothing there
     if (does == effect::ends || does == effect::may_end) block_ = false;
   }
   // A function call stands between two Syncs of the gate's.
@@ -195,16 +194,25 @@ class pg_witness {
         unsynced_ = false;
       }
       status_ = body[0];
-      if (status_ != 'T') covered_ = false;
+      if (status_ != 'T') holds_ = false;
+      covered_ = holds_;
       if (status_ == 'I') ++transaction_;
       if (awaited_.empty() && !unsynced_) {
+        works_ = false;
         block_ = status_ == 'T';
         calls_ = false;
       }
       ended_ = fatal_ = false;
     }
     if (type == 'G' || type == 'W') copying_ = true;
-    if (type == 'E') covered_ = false;
+    if (type == 'E') {
+      covered_ = holds_ = false;
+      runs_.clear();
+    }
+    const bool ran = (type == 'C' || type == 'I' || type == 's') && !runs_.empty();
+    if (ran && runs_.front()) holds_ = true;
+    if (said == "C COMMIT" || said == "C ROLLBACK" || said == "C PREPARE TRANSACTION") holds_ = false;
+    if (ran) runs_.pop_front();
     if (type == '1') ++parses_answered_;
     // One that was still on its way may have come behind it.
     const bool dropped = type == 'C' && (said == "C DEALLOCATE ALL" || said == "C DISCARD ALL");
@@ -245,7 +253,7 @@ class pg_witness {
     if (!own) return;
     last_word_ = true;
     const bool rolled_back = (status_ == 'T' || status_ == 'E') && fatal_ && !ended_;
-    const bool open = !awaited_.empty() || unsynced_;
+    const bool open = works_ && (!awaited_.empty() || unsynced_);
     if (e->detail.find("\"applied\":\"no\"") != std::string::npos && open && !rolled_back)
       note("not applied, it says: " + e->message);
   }
@@ -266,10 +274,13 @@ class pg_witness {
   std::size_t parses_sent_ = 0, parses_answered_ = 0;  // or skipped
   std::size_t asked_ = 0, ready_ = 0;
   bool unsynced_ = false;
+  bool works_ = false;    // what is in flight is more than a Close and a Sync
   bool copying_ = false;  // since then, no ReadyForQuery
   char status_ = 'I';
   bool ended_ = false, fatal_ = false;
-  bool covered_ = false, block_ = false;  // by a guard; in a block, as far as is certain
+  bool covered_ = false, block_ = false;  // what is sent next: by a guard; in a block, as far as is certain
+  bool holds_ = false;                    // a guard, by what the server has said
+  std::deque<bool> runs_;                 // Query and Execute without an answer: whether it is a guard
   bool calls_ = false;
   std::size_t transaction_ = 0;
   bool last_word_ = false;

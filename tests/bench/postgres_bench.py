@@ -21,14 +21,18 @@ CELLS = {
     "durable-select-1": ("SELECT 1, durable, 1 client", True, "select", 1),
     "durable-select-8": ("SELECT 1, durable, 8 clients", True, "select", 8),
 }
-ALL_ROWS = [*CELLS, "connect", "copy", "takeover", "memory"]
+# guard: transaction by pgbench's protocols: row → what it is called, protocol, clients. All commit asynchronously.
+MODES = {f"{mode}-{clients}": (f"SELECT 1, {mode}, {clients} client{'s' if clients > 1 else ''}", mode, clients)
+         for mode in ("simple", "extended", "prepared") for clients in (1, 8)}
+GUARDED = ("direct", "pool", "transaction")  # the columns of these rows
+ALL_ROWS = [*CELLS, *MODES, "connect", "copy", "takeover", "memory"]
 ROUNDS = 7
 CONNECTING = 8  # clients of the row "connect"
 
 
 def run(options, names):
     """The lines of the report."""
-    rows = [name for name in names if name in CELLS or name in ("connect", "copy")]
+    rows = [name for name in names if name in CELLS or name in MODES or name in ("connect", "copy")]
     times, sizes = {}, {}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(BenchServer())
@@ -47,7 +51,9 @@ def run(options, names):
 
 def measure(options, row, way):
     """The figures of one cell; None where it would say nothing new: marks raised by hand are not in the way here."""
-    if row in ("connect", "copy") and way.kind != "plain":
+    if row in MODES:
+        return measure_mode(options, row, way) if way.key in GUARDED else None
+    if way.key == "pool" or (row in ("connect", "copy") and way.kind != "plain"):
         return None
     if row == "copy":
         return run_copy(way, 4 if options.quick else 100)
@@ -57,6 +63,15 @@ def measure(options, row, way):
     _, durable, what, clients = CELLS[row]
     commit_durably(way.server, durable)
     return run_pgbench(way, what, clients, options.seconds)
+
+
+def measure_mode(options, row, way):
+    """None where the pooler serves no prepared statements."""
+    _, mode, clients = MODES[row]
+    if way.key == "pool" and mode == "prepared":
+        return None
+    commit_durably(way.server, False)
+    return run_pgbench(way, "select", clients, options.seconds, mode=mode)
 
 
 # ----------------------------------------------------------------------------------------------------------- reporting
@@ -99,12 +114,22 @@ def report(found, ways, times, sizes):
     labels = {row: title for row, (title, *_) in CELLS.items()}
     labels["connect"] = f"a connection each, {CONNECTING} clients"
     rated = {row: title for row, title in labels.items() if row in found}
+    pool = [way for way in ways if way.key == "pool"]
+    ways = [way for way in ways if way.key != "pool"]
     if rated:
         yield "Transactions per second, as a ratio to direct in the same round:\n"
         yield from table(header, ([title, *shares(found, row, ways, "rate", "{:,.0f}/s")]
                                   for row, title in rated.items()))
         yield "Processor seconds per 1,000 transactions (proxy + PostgreSQL):\n"
         yield from table(header, ([title, *processor_cells(found, row, ways)] for row, title in rated.items()))
+    modes = {row: title for row, (title, *_) in MODES.items() if row in found}
+    if modes:
+        those = [way for way in [*ways, *pool] if way.key in GUARDED]
+        yield "guard: transaction by protocol, without a pooler behind it; transactions per second as above:\n"
+        yield from table(["", *(way.title for way in those)],
+                         ([title, *shares(found, row, those, "rate", "{:,.0f}/s")] for row, title in modes.items()))
+        yield from table(["", *(way.title for way in those)],
+                         ([title, *processor_cells(found, row, those)] for row, title in modes.items()))
     if "copy" in found:
         yield "COPY, as a ratio to direct in the same round (unlogged table, lines of 1,000 bytes):\n"
         yield from table(header, ([f"COPY {side}", *shares(found, "copy", ways, side, "{:,.0f} MB/s")]
@@ -143,6 +168,10 @@ def targets(found, times):
         ("guard: transaction ≥ 2 × UPDATE by hand, 8 clients",
          least(found, [row for row in cells if row.endswith("-8")], "transaction", "update"), ">=", 2.0,
          "{:.2f} ×"),
+        ("guard: transaction, simple, 8 clients ≥ 0.40 of direct", least(found, ["simple-8"], "transaction", "direct"), ">=",
+         0.40, "{:.2f} of direct"),
+        ("guard: transaction, prepared, 8 clients ≥ 0.37 of direct", least(found, ["prepared-8"], "transaction", "direct"),
+         ">=", 0.37, "{:.2f} of direct"),
         ("median takeover ≤ 20 ms", statistics.median(takeover) if takeover else None, "<=", 20, "{:.1f} ms"),
         ("guard: session, COPY ≥ 0.8 of direct in and out",
          least(found, [row for row in found if row == "copy"], "session", "direct", ("in", "out")), ">=", 0.8,

@@ -73,9 +73,15 @@ class SessionPooler(PgBouncer):
                          user=USER)
 
 
+class TransactionPooler(PgBouncer):
+    def __init__(self, server):
+        super().__init__(server, default_pool_size=20, max_client_conn=1000, user=USER)
+
+
 class BenchGate(PgGate):
     def __init__(self, server, binary, guard, threads=THREADS, **settings):
-        super().__init__(server, guard=guard, threads=threads, binary=binary, **settings)
+        alone = {"pooled": False} if guard == "transaction" else None
+        super().__init__(server, guard=guard, threads=threads, binary=binary, extra=alone, **settings)
         self.title = f"fencegate-{guard}"
 
     def prove_fence(self):
@@ -134,6 +140,7 @@ def proxies(server, binary):
     """(key, title, how to make the process) of what can stand in front of PostgreSQL."""
     yield "haproxy", "HAProxy", lambda: PgHaproxy(server)
     yield "pgbouncer", "PgBouncer", lambda: SessionPooler(server)
+    yield "pool", "PgBouncer, transaction mode", lambda: TransactionPooler(server)
     if binary:
         yield "session", "guard: session", lambda: BenchGate(server, binary, "session")
         yield "tuned", f"the same, {TUNED}", lambda: BenchGate(server, binary, "session", threads=1, process=BUSY_POLL)

@@ -26,11 +26,11 @@ def commit_durably(server, durable):
     eventually(lambda: server.value("SHOW synchronous_commit") == value)
 
 
-def run_pgbench(way, what, clients, seconds, connect=False):
+def run_pgbench(way, what, clients, seconds, connect=False, mode="prepared"):
     """One run; transactions per second, and processor seconds of the process in front and of PostgreSQL per 1,000."""
     way.server.clear()
     front, server, checks = _front_seconds(way), server_seconds(way.server), way.checks()
-    command = [binary("pgbench"), "-n", "-M", "prepared", "-f", way.server.script(way.kind, what), "-c", str(clients),
+    command = [binary("pgbench"), "-n", "-M", mode, "-f", way.server.script(way.kind, what), "-c", str(clients),
                "-j", str(min(clients, THREADS)), "-T", str(max(1, round(seconds))), *(["-C"] if connect else [])]
     done = subprocess.run(command, env=way.environment(), capture_output=True, text=True, timeout=seconds + 120)
     rate = re.search(r"^tps = ([0-9.]+)", done.stdout, re.M)

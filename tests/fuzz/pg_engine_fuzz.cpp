@@ -84,9 +84,10 @@ constexpr const char* statements_of_guards[] = {"CALL p()",
                                                 "INSERT; CALL p(); INSERT",
                                                 "CALL p(); SAVEPOINT a; CALL p()",
                                                 "COMMIT; LOCK TABLE t; INSERT",
-                                                "ROLLBACK; CALL p()"};
+                                                "ROLLBACK; CALL p()",
+                                                "SELECT f()"};
 constexpr const char* names[] = {"", "s", "t"};
-constexpr const char* lent[] = {"INSERT", "BEGIN", "COMMIT", "DO $$x$$", "COMMIT AND CHAIN"};
+constexpr const char* lent[] = {"INSERT", "BEGIN", "COMMIT", "DO $$x$$"};
 
 const char* statement_of(std::uint8_t which) {
   if (which >= 216) return statements_of_guards[(which - 216) % std::size(statements_of_guards)];

@@ -37,8 +37,8 @@ class GuardTest(LiveTest):
         self.addCleanup(connection.close)
         return connection
 
-    def wire(self, token):
-        wire = self.enterContext(Wire(self.gate.address, user="alice", options=f"-c fencing.tokens={self.resource}={token}"))
+    def wire(self, token, gate=None):
+        wire = self.enterContext(Wire((gate or self.gate).address, user="alice", options=f"-c fencing.tokens={self.resource}={token}"))
         wire.until_ready()
         return wire
 
@@ -324,6 +324,32 @@ class Guarded(GuardTest):
         wire.until_ready()
         self.assertEqual(self.written(), ["block"])
 
+    def test_without_a_pooler_prepared_statements_are_used_again(self):
+        gate = self.start(PgGate(self.server, guard="transaction", user="alice", extra={"pooled": False}))
+        wire = self.wire(34, gate)
+        for text, name in (("INSERT INTO writes VALUES ('in')", ""), ("INSERT INTO writes VALUES ('in')", "s"),
+                           ("CALL commits('x')", "c"), ("BEGIN", "b"), ("END", "e")):
+            wire.send(parse(text, name), SYNC)
+            wire.until_ready()
+            if name == "":
+                wire.send(bind(), execute(), SYNC)
+                wire.until_ready()
+        for name, state, status in (("s", None, b"I"), ("c", "2D000", b"I"), ("b", None, b"T"), ("s", None, b"T"),
+                                    ("e", None, b"I"), ("s", None, b"I")):
+            wire.send(bind(statement=name), execute(), SYNC)
+            replies = wire.until_ready()
+            errors = [fields(body)["C"] for kind, body in replies if kind == b"E"]
+            self.assertEqual((errors, replies[-1][1]), ([state] if state else [], status), name)
+        self.assertEqual(self.written(), ["in"] * 4)
+        self.connect(35, self.other)
+        wire.send(bind(statement="s"), execute(), SYNC)
+        self.assertEqual([fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"], ["ZF001"])
+
+    def test_without_a_pooler_a_session_must_be_the_one_that_was_announced(self):
+        gate = self.start(PgGate(self.pooler, guard="transaction", user="alice", extra={"pooled": False}))
+        with self.assertRaisesRegex(psycopg2.OperationalError, "with a pooler in between the gate needs pooled: true"):
+            self.connect(34, gate)
+
     def test_a_name_that_was_never_prepared(self):
         wire = self.wire(34)
         wire.send(bind(statement="nobody"), execute(), SYNC)
@@ -335,7 +361,8 @@ class Guarded(GuardTest):
 
     def test_names_that_the_server_takes_for_one(self):
         """It compares 63 bytes: what the gate has seen as SELECT is COMMIT, and what follows it a transaction of its own."""
-        wire, name = self.wire(34), "n" * 63
+        gate = self.start(PgGate(self.server, guard="transaction", user="alice", extra={"pooled": False}))
+        wire, name = self.wire(34, gate), "n" * 63
         for text, one in (("COMMIT", name + "1"), ("SELECT 1", name + "2")):
             wire.send(parse(text, one), SYNC)
             wire.until_ready()

@@ -163,12 +163,14 @@ class Command(LiveTest):
         self.assert_failed(self.run_install(), "cannot connect")
 
 
-NEWEST = 5
+NEWEST = 6
 RAISED = "TABLE (resource text, mark bigint, raised boolean, cut integer)"
 STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 
 # What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
 OLDER = {
+    5: """DROP FUNCTION fencegate.guard_all;
+          CREATE FUNCTION fencegate.seal_of(names text) RETURNS text LANGUAGE sql AS 'SELECT names'""",
     4: """DROP FUNCTION fencegate.is_copy, fencegate.accept_copy, fencegate.locks_of;
           CREATE FUNCTION fencegate.locks_of(key bigint) RETURNS TABLE (pid integer, mode text) LANGUAGE sql AS 'SELECT 1, $$$$';
           DROP MATERIALIZED VIEW fencegate.secret;
@@ -180,12 +182,11 @@ OLDER = {
            GRANT EXECUTE ON FUNCTION fencegate.guard(text[], bigint[]) TO PUBLIC""",
     2: "DROP FUNCTION fencegate.spend, fencegate.used",
     1: f"""DROP FUNCTION fencegate.hold, fencegate.hold_all, fencegate.hold_one, fencegate.raise_all, fencegate.lock_exclusive,
-             fencegate.raise_one, fencegate.take, fencegate.seal_of;
+             fencegate.raise_one, fencegate.take;
            CREATE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, deadline timestamptz) RETURNS void {STUB};
            CREATE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, deadline timestamptz, max_step bigint) RETURNS boolean {STUB};
            CREATE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint, registers boolean)
              RETURNS {RAISED} {STUB};
-           CREATE FUNCTION fencegate.seal_of(names text) RETURNS text LANGUAGE sql AS 'SELECT names';
            ALTER TABLE fencegate.settings DROP COLUMN grace_ms""",
 }
 
@@ -408,7 +409,7 @@ class Schema(FenceTest):
                      "SELECT * FROM fencegate.look('{orders}')", "SELECT * FROM fencegate.ended(1)",
                      "SELECT fencegate.raise('orders', 34)", "SELECT fencegate.cut_once('orders', 34, true)",
                      "SELECT fencegate.end_idle_holders(1)", "SELECT fencegate.end_intruders(1, true)", "SELECT * FROM fencegate.take('{orders}', '{34}', 1, 0, false)",
-                     "SELECT fencegate.seal_of('orders')", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",
+                     "SELECT fencegate.hold_one('{orders}', '{34}')", "SELECT fencegate.guard_all('{orders}', '{34}', 1)", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",
                      "DROP SCHEMA fencegate CASCADE"):
             outcome = client.run(text)
             self.assertIsInstance(outcome, Rejected, text)

@@ -261,6 +261,22 @@ def guard_while_the_mark_moves(base):
     return base.mark() == 34 and "a stale write" in base.writes()
 
 
+def guard_in_a_savepoint(base):
+    """ROLLBACK TO drops the lock, and what the guard has left is put back."""
+    base.sql("SELECT fencegate.protect('writes', 'orders')")
+    old = base.writer()
+    old.begin()
+    old.run("SAVEPOINT a")
+    old.run("SELECT fencegate.guard('{orders}', '{33}')")
+    left = old.run("SHOW fencegate.guarded")[0][0]
+    old.run("ROLLBACK TO a")
+    base.writer("bob").arm(34)
+    old.run("SET LOCAL fencegate.guarded = %s", left)
+    old.write()
+    old.run("COMMIT")
+    return base.mark() == 34 and "a stale write" in base.writes()
+
+
 def guard_and_stay(base):
     old = base.writer()
     old.begin()
@@ -415,13 +431,16 @@ TABLE = {
         within("guarded_mark", "PERFORM FROM fencegate.marks x WHERE x.resource = r FOR SHARE;", "NULL;"),
         guard_with_an_old_snapshot, {}),
     "guard: the lock": (
-        within("guard", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"), guard_and_stay,
+        within("guard_all", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"), guard_and_stay,
         {"mutate": NO_SHORT_WAY}),
     "guard: the mark is read behind the lock": (
-        within("guard", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
+        within("guard_all", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
                "    m := fencegate.guarded_mark(r, t);",
                "m := fencegate.guarded_mark(r, t); PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"),
         guard_while_a_raise_is_under_way, {"mutate": NO_SHORT_WAY}),
+    "guard: a protected table proves it anew": (
+        within("refuse_unarmed", "IF NOT fencegate.hold_one(ARRAY[r], ARRAY[t]) THEN PERFORM "
+               "fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;"), guard_in_a_savepoint, {}),
     "guard: the lock on the short way": (within("hold_one", f"IF {TRY_LOCK} THEN", "IF true THEN"), guard_and_stay, {}),
     "guard: reading the mark behind the lock on the short way": (
         within("hold_one", STOP_AT_THE_LOCK + LOOK, LOOK + STOP_AT_THE_LOCK),

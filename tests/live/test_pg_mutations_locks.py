@@ -387,8 +387,8 @@ TABLE = {
         {"mutate": within("take", "toks := toks || t;", f"toks := toks || t; IF cardinality(toks) = 2 THEN {STOP} END IF;"),
          "cut_ms": 5000}),
     "guard: one order of locks": (
-        within("guard", IN_ORDER, ""), hold_two_in_another_order("guard"),
-        {"mutate": within("guard", GUARD_LOCK, GUARD_LOCK + STOP), "grace_ms": 20000}),
+        within("guard_all", IN_ORDER, ""), hold_two_in_another_order("guard"),
+        {"mutate": within("guard_all", GUARD_LOCK, GUARD_LOCK + STOP), "grace_ms": 20000}),
     "hold: one order of locks": (
         within("hold_all", IN_ORDER, ""), hold_two_in_another_order("hold"),
         {"mutate": within("hold_all", GUARD_LOCK, GUARD_LOCK + STOP), "grace_ms": 20000}),

@@ -275,15 +275,37 @@ class Guard(FenceTest):
         client, outcome = self.guarded(base, 33)
         self.assertNotIsInstance(outcome, Rejected)
         self.assertTrue(client.write("guarded"))
-        sealed = client.run("SHOW fencegate.guarded")[0][0]
+        left = client.run("SHOW fencegate.guarded")[0][0]
         client.run("COMMIT")
         self.assertFalse(client.write())
-        for thief in (client, base.writer()):  # what it left in another transaction is good for nothing
-            thief.run("SET fencegate.guarded = %s", sealed)
-            self.assertFalse(thief.write())
-            thief.run("SET fencegate.guarded = 'orders;'")
-            self.assertFalse(thief.write())
+        for thief in (client, base.writer()):  # what it left is no proof
+            for forged in ("orders", "orders;", "orders;x", "orders;32", "orders;34", ";33", "orders;-1", "orders;" + "9" * 20):
+                thief.run("SET fencegate.guarded = %s", forged)
+                self.assertFalse(thief.write(), forged)
+        base.sql("SELECT fencegate.raise('orders', 34)")
+        client.run("SET fencegate.guarded = %s", left)
+        self.assertFalse(client.write())
         self.assertEqual(base.writes(), ["guarded"])
+
+    def test_what_a_savepoint_took_back_is_proven_anew(self):
+        """ROLLBACK TO drops the guard's lock; what the guard has left can be put back."""
+        for how in ("", "ISOLATION LEVEL REPEATABLE READ", "ISOLATION LEVEL SERIALIZABLE"):
+            base = self.base()
+            base.sql("SELECT fencegate.protect('writes', 'orders')")
+            base.sql("SELECT fencegate.raise('bills', 7)")
+            clients = [base.writer(), base.writer()]
+            for client in clients:
+                client.begin(how)
+                client.run("SAVEPOINT a")
+                client.run("SELECT fencegate.guard('{bills,orders}', '{7,33}')")
+                left = client.run("SHOW fencegate.guarded")[0][0]
+                client.run("ROLLBACK TO a")
+                client.run("SET LOCAL fencegate.guarded = %s", left)
+            self.assertTrue(clients[0].write("in time"))
+            self.assertIsNone(clients[0].run("COMMIT"))
+            base.sql("SELECT fencegate.raise('orders', 34)")
+            self.assertFalse(clients[1].write())
+            self.assertEqual(base.writes(), ["in time"])
 
     def test_what_follows_an_inner_commit_is_not_covered(self):
         base = self.base()

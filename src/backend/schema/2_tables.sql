@@ -79,7 +79,7 @@ UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
 
 -- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
-CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5;
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 6;
 
 -- A resource as it may stand in a sentence: a caller's name may hold anything.
 CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text

@@ -45,17 +45,6 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT a.mark FROM fencegate.arm_all(ARRAY[$1], ARRAY[$2]) a
 $$;
 
--- What fencegate.guard leaves in fencegate.guarded for triggers: the resources, sealed for this session and
--- transaction.
-CREATE OR REPLACE FUNCTION fencegate.seal_of(names text) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE secret text;
-BEGIN
-  SELECT s.secret INTO STRICT secret FROM fencegate.secret s;
-  RETURN names || ';' || encode(sha256(convert_to(
-           concat_ws('|', secret, pg_backend_pid(), extract(epoch FROM now()), names), 'UTF8')), 'hex');
-END $$;
-
 -- The mark of r as it is while the lock is held. READ COMMITTED: read in a new statement. REPEATABLE READ and
 -- SERIALIZABLE: the snapshot may be older than the wait for the lock, so the row itself must be locked, which fails
 -- when it has moved. What only reads has nothing to fence.
@@ -77,9 +66,10 @@ BEGIN
 END $$;
 
 -- The short way of fencegate.guard and fencegate.hold, for one resource whose mark is the token while nobody raises it:
--- true when its lock is held and its mark was read behind that. Else the long way finds out, and finds the words.
+-- true when its lock is held and its mark was read behind that. Else the long way finds out, and finds the words. Only the
+-- owner's functions may call it, which have set their search_path: to set it again would take as long as all the rest.
 CREATE OR REPLACE FUNCTION fencegate.hold_one(resources text[], tokens bigint[]) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE r text; m bigint;
 BEGIN
   IF array_ndims(resources) = 1 AND cardinality(resources) = 1 AND cardinality(tokens) = 1
@@ -96,23 +86,28 @@ END $$;
 -- guard: transaction. In front of a transaction's first statement, before any savepoint: holds the marks where they are
 -- until the transaction ends. A raise waits for it, and ends it. ZF006 with "not_raised" when a mark is below its
 -- token. `wait_ms`: for a raise that is under way, at most; from a gate that does not BEGIN, and could not say which kind
--- of transaction it wants: 25000 when this is another than READ COMMITTED, READ WRITE.
+-- of transaction it wants: 25000 when this is another than READ COMMITTED, READ WRITE. It leaves in fencegate.guarded, for
+-- the triggers of protected tables, what it was called with. That says who is meant, and proves nothing.
 CREATE OR REPLACE FUNCTION fencegate.guard(resources text[], tokens bigint[], wait_ms integer DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-  lock_timeout_before constant text := current_setting('lock_timeout');
-  deadline timestamptz; r text; t bigint; m bigint;
 BEGIN
   IF wait_ms IS NOT NULL AND (current_setting('transaction_read_only')::boolean
                               OR current_setting('transaction_isolation') <> 'read committed') THEN
     RAISE EXCEPTION 'transactions are not READ COMMITTED, READ WRITE by default; not applied'
       USING ERRCODE = 'invalid_transaction_state'; END IF;
-  IF fencegate.hold_one(resources, tokens) THEN
-    PERFORM set_config('fencegate.guarded', fencegate.seal_of(array_to_string(resources, ',')), true);
-    RETURN;
-  END IF;
+  IF NOT fencegate.hold_one(resources, tokens) THEN PERFORM fencegate.guard_all(resources, tokens, wait_ms); END IF;
+  PERFORM set_config('fencegate.guarded', array_to_string(resources, ',') || ';' || array_to_string(tokens, ','), true);
+END $$;
+
+-- The long way: any number of resources, waiting for raises, and the words for what is wrong.
+CREATE OR REPLACE FUNCTION fencegate.guard_all(resources text[], tokens bigint[], wait_ms integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  lock_timeout_before constant text := current_setting('lock_timeout');
+  deadline timestamptz; r text; t bigint; m bigint;
+BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
   IF pg_is_in_recovery() THEN
     PERFORM fencegate.unavailable(NULL, NULL, NULL, 'this server is a standby', 'Connect to the primary.'); END IF;
@@ -128,7 +123,6 @@ BEGIN
         ',"not_raised":true'); END IF;
   END LOOP;
   PERFORM set_config('lock_timeout', lock_timeout_before, true);
-  PERFORM set_config('fencegate.guarded', fencegate.seal_of(array_to_string(resources, ',')), true);
 END $$;
 
 -- ── for gates and operators (fencegate_gate) ────────────────────────────────────────────────────────────
@@ -170,7 +164,7 @@ BEGIN
     IF raised IS NOT TRUE THEN PERFORM fencegate.used(resource, mark); END IF;
     RETURN NEXT;
   END LOOP;
-  PERFORM set_config('fencegate.guarded', fencegate.seal_of(array_to_string($1, ',')), true);
+  PERFORM set_config('fencegate.guarded', array_to_string($1, ',') || ';' || array_to_string($2, ','), true);
 END $$;
 
 -- Holds the marks where they are until the transaction ends, for work that happens outside of the database. No raise

@@ -93,9 +93,11 @@ class fake_pg_server {
     block_ = failed_ = dirty_ = savepoint_ = read_committed_ = false;
     guard_ = -1;
     portals_.clear();
+    hidden_end_.clear();
   }
 
   bool fail(std::string_view state) {
+    hidden_end_.clear();
     answer(error_of("ERROR", state));
     if (block_)
       failed_ = true;
@@ -136,6 +138,13 @@ class fake_pg_server {
 
   // An implicit transaction ends with its message.
   void finish() {
+    if (const std::string end = std::exchange(hidden_end_, ""); !end.empty()) {
+      if (end.starts_with("ROLLBACK TO")) {
+        if (savepoint_) guard_ = savepoint_guard_;
+        return;
+      }
+      end_quietly(end);
+    }
     if (!block_) commit();
   }
 
@@ -277,22 +286,31 @@ class fake_pg_server {
       answer(copy_in());
       return true;
     }
+    // A function that does EXECUTE 'EXECUTE s': its transaction ends with the message, and no tag says so.
+    const bool hides = begins("SELECT f()") && block_ && texts_.contains("s");
+    if (hides && (texts_["s"].starts_with("COMMIT") || texts_["s"].starts_with("ROLLBACK"))) hidden_end_ = texts_["s"];
     const std::string word = sql.substr(0, sql.find(' '));
     answer(complete(begins("DEALLOCATE") ? sql.substr(0, 14) : begins("SAVEPOINT") || calls ? word : "OK"));
     return true;
   }
 
   bool end_transaction(const std::string& sql) {
-    const bool kept = sql.starts_with("COMMIT") && !failed_;
     const bool chains = sql.find(" AND CHAIN") != sql.npos;
     if (chains && !block_) return fail("25P01");
     if (!block_) answer(warning_of("25P01"));
+    answer(complete(end_quietly(sql) ? "COMMIT" : "ROLLBACK"));
+    return true;
+  }
+
+  // true: it was committed.
+  bool end_quietly(const std::string& sql) {
+    const bool kept = sql.starts_with("COMMIT") && !failed_;
+    const bool chains = sql.find(" AND CHAIN") != sql.npos;
     const bool read_committed = read_committed_;
     kept ? commit() : roll_back();
     block_ = chains;
     read_committed_ = chains && read_committed;
-    answer(complete(kept ? "COMMIT" : "ROLLBACK"));
-    return true;
+    return kept;
   }
 
   [[nodiscard]] bool keeps_snapshot() const { return serializable && !read_committed_; }
@@ -320,6 +338,8 @@ class fake_pg_server {
     if (!pooled)
       for (const char* no : {"COMMIT", "ROLLBACK", "BEGIN"})
         if (words.starts_with(no)) return fail("0A000");
+    // What EXECUTE runs may not commit inside.
+    if (!block_ && (words.starts_with("DO ") || words.starts_with("CALL "))) return fail("2D000");
     return text.empty() ? fail("26000") : run(text);
   }
 
@@ -362,6 +382,7 @@ class fake_pg_server {
   bool opened_ = false, gone_ = false;
   bool block_ = false, failed_ = false, dirty_ = false, savepoint_ = false;
   bool read_committed_ = false;  // by SET TRANSACTION
+  std::string hidden_end_;       // what a function has run
   bool skips_ = false, copies_ = false, simple_copy_ = false, unsynced_ = false;
 };
 

@@ -532,5 +532,54 @@ TEST(PgExchange, TheWitnessSeesWhatIsWrong) {
   EXPECT_EQ(seen({{'c', ready('I')}, {'c', ready('I')}}), 1U);
 }
 
+// A statement of the gate's own.
+std::string own_statement(std::string_view sql) {
+  const std::string name = "_fencegate";
+  const auto closed = wire::encode_pg_message('C', "P" + name + '\0') + close_statement(name);
+  return closed + parse(name, sql) + bind_to(name, name) + execute(name) + closed;
+}
+std::string joined(const std::vector<std::string>& messages) {
+  std::string out;
+  for (const auto& one : messages) out += one;
+  return out;
+}
+
+TEST(PgExchange, TheWitnessSeesWhatNoGuardCovers) {
+  const auto is_fine = [](const std::vector<step>& steps) {
+    pg_witness witness;
+    witness.pooled = true;
+    witness.sent(start_packet({}));
+    witness.raised("34");
+    for (const auto& s : steps) s.side == 's' ? witness.fed(s.bytes) : witness.sent(s.bytes);
+    return witness.violations.empty();
+  };
+  const auto guard = own_statement("SELECT fencegate.guard(ARRAY['orders']::text[],ARRAY['34']::int8[])");
+  const auto begin = own_statement("BEGIN"), commit = own_statement("COMMIT");
+  const auto insert = joined(statement("INSERT")), call = joined(statement("CALL p()"));
+  const auto answers = own("SELECT 1", {""}) + parse_complete() + bind_complete() + complete("INSERT 0 1");
+  EXPECT_TRUE(is_fine({{'b', guard + insert + insert + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', insert + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', query("INSERT")}}));
+  EXPECT_FALSE(is_fine({{'b', call_function()}}));
+  EXPECT_FALSE(is_fine({{'b', parse("", "INSERT") + guard + bind_to("") + execute() + sync()}})) << "Parse runs code";
+  EXPECT_TRUE(is_fine({{'b', begin + guard + call + commit + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', guard + call + sync()}}));
+  EXPECT_TRUE(is_fine({{'b', guard + insert + joined(statement("COMMIT")) + guard + insert + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', guard + insert + joined(statement("COMMIT")) + insert + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', guard + insert + joined(statement("EXECUTE s")) + insert + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', guard + query("INSERT")}})) << "a Query behind what is not synced";
+  EXPECT_FALSE(is_fine({{'b', query("BEGIN; INSERT")}}));
+  EXPECT_TRUE(is_fine({{'b', guard + insert + sync()}, {'s', answers + ready('T')}, {'b', insert + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', guard + insert + sync()}, {'s', answers + ready('I')}, {'b', insert + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', guard + insert + sync()}, {'b', guard + insert + sync()}})) << "too early";
+  EXPECT_FALSE(is_fine(
+      {{'b', guard + insert + sync()}, {'s', answers + complete("COMMIT") + ready('T')}, {'b', insert + sync()}}));
+  EXPECT_TRUE(is_fine({{'b', guard + parse("s", "INSERT") + bind_to("s") + execute() + sync()}}));
+  EXPECT_FALSE(is_fine({{'b', guard + parse("s", "INSERT") + sync()},
+                        {'s', own("SELECT 1", {""}) + parse_complete() + ready('I')},
+                        {'b', guard + bind_to("s") + execute() + sync()}}))
+      << "by then another client's";
+}
+
 }  // namespace
 }  // namespace fencegate

@@ -145,6 +145,17 @@ TEST(PgGuardedCopy, WhatIsUnexpectedInItFailsIt) {
   }
 }
 
+// The server reads them while it is in the COPY, and fails it: the segment behind is not concerned.
+TEST(PgGuardedCopy, IsFailedByWhatWasSentBehindIt) {
+  guarded_rig rig;
+  rig.client(statement("COPY t FROM STDIN") + statement("INSERT") + sync() + statement("UPDATE") + sync());
+  rig.server(guarded() + parse_complete() + bind_complete() + copy_in());
+  rig.forget();
+  rig.server(fails("08P01") + ready('I'));
+  EXPECT_THAT(rig.told(), ElementsAre("E ERROR 08P01", "Z I"));
+  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "P UPDATE", "B", "E", "S"));
+}
+
 TEST(PgGuardedCopy, OfAQueryIsFailedByTheNextQuery) {
   for (const bool raw : {true, false}) {
     guarded_rig rig;

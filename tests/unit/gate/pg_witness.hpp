@@ -93,7 +93,13 @@ class pg_witness {
     const bool at_rest = awaited_.empty() && !unsynced_ && !copying_;
     if (type == 'C' && at_rest && body.starts_with('S')) texts_.erase(std::string(body.substr(1, body.find('\0') - 1)));
     if (type == 'B') on_bind(body);
-    if (pooled && !proven_.empty()) check_guard(type, body);
+    if (pooled && !proven_.empty()) {
+      // A function call stands between two Syncs of the gate's.
+      calls_ = calls_ || type == 'F';
+      const bool begins = std::string_view("QPBDEC").find(type) != std::string_view::npos && !unsynced_;
+      if (begins && !awaited_.empty() && !copying_ && !calls_) note("too early: " + said);
+      check_guard(type, body);
+    }
     if (type == 'Q' || type == 'S' || type == 'F') {
       ++asked_;
       // In a COPY a Sync means nothing.
@@ -158,7 +164,6 @@ class pg_witness {
       return;
     }
     const auto does = effect_of(text);
-    if (!unsynced_ && !awaited_.empty() && !copying_ && !calls(type, text)) note("too early: " + text);
     if (type == 'Q') {
       if (unsynced_) note("a Query behind unsynced messages: " + text);
       const auto end = text.find(';');
@@ -175,12 +180,6 @@ class pg_witness {
     if (does == effect::ends || does == effect::may_end || does == effect::anything) covered_ = false;
     if (does == effect::ends || does == effect::may_end) block_ = false;
   }
-  // A function call stands between two Syncs of the gate's.
-  bool calls(char type, const std::string& text) {
-    if (type == 'F') calls_ = true;
-    return calls_ || text == "COMMIT";
-  }
-
   void on_fed(char type, std::string_view body) {
     const auto said = words_of_server(type, body);
     if (!arming_.empty()) return on_arm_reply(type, body);

@@ -191,7 +191,9 @@ void pg_guarded::send_own(const std::string& sql, task does) {
 // What is written to `behind` while a message is judged goes in front of it, but for what on_query() and on_call() say.
 pg_guarded::verdict pg_guarded::on_message(char type, std::string_view body, std::size_t body_bytes) {
   const bool whole = body.size() == body_bytes;
-  if (type == 'X' || type == 'H') return verdict::pass;
+  if (type == 'H') return verdict::pass;
+  // The server would end in front of what the machine still has to send.
+  if (type == 'X') return expected_.empty() || copy_in_ ? verdict::pass : verdict::wait;
   if (type == 'd' || type == 'c' || type == 'f') return on_data(type);
   if (copy_in_) return on_unexpected_in_copy(type);
   if (query_ || call_) return verdict::wait;

@@ -23,7 +23,8 @@ struct exchange {
   script steps;
   words at_server, at_client;  // what reaches both when nothing goes wrong
   settings::guard kept_by = settings::guard::session;
-  bool ends = false;  // by itself
+  bool ends = false;    // by itself
+  bool direct = false;  // guard: transaction, and no pooler in between
 };
 
 // ── the exchanges
@@ -228,6 +229,20 @@ std::vector<exchange> guarded() {
   };
 }
 
+// What is prepared stays, once it is known that the session is the one that was announced.
+exchange of_its_own() {
+  const auto check = server({row_description(), row({"4097"}), complete("SELECT 1"), ready('I')});
+  auto out = pooled("a prepared statement in a session of its own",
+                    check + client({parse("s", "INSERT"), sync()}) + guard_replies() +
+                        server({parse_complete(), ready('I')}) + client({bind_to("s"), execute(), sync()}) +
+                        guard_replies() + server({bind_complete(), complete("INSERT 0 1"), ready('I')}),
+                    words{"Q SELECT pg_catalog.pg_backend_pid()"} + guard_words + words{"P INSERT", "S"} + guard_words +
+                        words{"B", "E", "S"},
+                    {"1", "Z I", "2", "C INSERT 0 1", "Z I"});
+  out.direct = true;
+  return out;
+}
+
 std::vector<exchange> locked() {
   const auto begun = client({query("BEGIN")}) + server({complete("BEGIN"), ready('T')});
   const auto locks = client({query("LOCK TABLE t")}), done_with = piece_done("LOCK TABLE") + query_done('T');
@@ -280,6 +295,7 @@ std::vector<exchange> all() {
   for (auto& one : conversations()) out.push_back(std::move(one));
   for (auto& one : guarded()) out.push_back(std::move(one));
   for (auto& one : locked()) out.push_back(std::move(one));
+  out.push_back(of_its_own());
   out.push_back(superseded());
   return out;
 }
@@ -290,6 +306,7 @@ class run {
  public:
   run(const exchange& what, std::size_t piece) : rig_(settings_of(what)), piece_(piece) {
     witness_.pooled = what.kept_by == settings::guard::transaction;
+    witness_.lends = !what.direct;
     // Whenever it asks, it was superseded: so every end is explained, and something is claimed about what was applied.
     rig_.host.registrations = {{{{"orders", fence::token(34)}, fence::token(35), false}}};
   }
@@ -330,6 +347,7 @@ class run {
   static settings::postgres_gate settings_of(const exchange& what) {
     settings::postgres_gate out;
     out.kept_by = what.kept_by;
+    out.pooled = !what.direct;
     if (out.kept_by == settings::guard::session) out.tags_in_sql = settings::comment_tags::lead;
     return out;
   }

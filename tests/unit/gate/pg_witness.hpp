@@ -57,6 +57,11 @@ class pg_witness {
   }
 
  private:
+  struct prepared {
+    std::string sql;
+    std::size_t transaction = 0;
+  };
+
   template <class Each>
   void each(std::string& pending, std::string_view bytes, Each one) {
     pending += bytes;
@@ -87,7 +92,12 @@ class pg_witness {
     if (type == 'P') {
       ++parses_sent_;
       const auto sql = body.substr(std::min(body.size(), body.find('\0') + 1));
-      texts_[std::string(body.substr(0, body.find('\0')))] = {std::string(sql.substr(0, sql.find('\0'))), transaction_};
+      const prepared text{std::string(sql.substr(0, sql.find('\0'))), transaction_};
+      const std::string name(body.substr(0, body.find('\0')));
+      if (pooled)
+        unanswered_.emplace_back(name, text);
+      else
+        texts_[name] = text;
     }
     // With something in flight the server may skip a Close behind an error, and keep the statement.
     const bool at_rest = awaited_.empty() && !unsynced_ && !copying_;
@@ -114,12 +124,19 @@ class pg_witness {
     if (!pooled && !token.empty() && token != proven_) note("under token " + proven_ + ": " + said);
   }
 
+  // With guard: transaction, what an error keeps from being parsed leaves its name as it was.
+  prepared text_of(const std::string& name) {
+    const auto sent =
+        std::find_if(unanswered_.rbegin(), unanswered_.rend(), [&name](const auto& one) { return one.first == name; });
+    return sent == unanswered_.rend() ? texts_[name] : sent->second;
+  }
+
   void on_bind(std::string_view body) {
     if (std::count(body.begin(), body.end(), '\0') < 2) return;
     const auto portal = body.substr(0, body.find('\0'));
     auto statement = body.substr(portal.size() + 1);
     statement = statement.substr(0, statement.find('\0'));
-    const auto known = texts_[std::string(statement)];
+    const auto known = text_of(std::string(statement));
     const auto& text = known.sql;
     // It may by now be another client's.
     const bool lent = pooled && lends && known.transaction != transaction_;
@@ -148,10 +165,11 @@ class pg_witness {
     const auto first = std::string(body.substr(0, body.find('\0')));
     const bool of_statement = type == 'D' && first.starts_with('S');
     std::string text = first;
-    if (type == 'P') text = texts_[first].sql;
+    if (type == 'P') text = text_of(first).sql;
     if (type == 'B') text = portals_[first];
     if (type == 'E') text = portals_[first];
-    if (type == 'D') text = of_statement ? texts_[first.substr(1)].sql : portals_[first.empty() ? "" : first.substr(1)];
+    if (type == 'D')
+      text = of_statement ? text_of(first.substr(1)).sql : portals_[first.empty() ? "" : first.substr(1)];
     if (text.find("RAISE EXCEPTION") != text.npos) return;  // the gate's own
     if (type == 'F') {
       if (status_ == 'E' && awaited_.empty() && !unsynced_) return;  // it fails
@@ -193,6 +211,7 @@ class pg_witness {
         unsynced_ = false;
       }
       status_ = body[0];
+      unanswered_.clear();
       if (status_ != 'T') holds_ = false;
       covered_ = holds_;
       if (status_ == 'I') ++transaction_;
@@ -207,12 +226,17 @@ class pg_witness {
     if (type == 'E') {
       covered_ = holds_ = false;
       runs_.clear();
+      unanswered_.clear();
     }
     const bool ran = (type == 'C' || type == 'I' || type == 's') && !runs_.empty();
     if (ran && runs_.front()) holds_ = true;
     if (said == "C COMMIT" || said == "C ROLLBACK" || said == "C PREPARE TRANSACTION") holds_ = false;
     if (ran) runs_.pop_front();
     if (type == '1') ++parses_answered_;
+    if (type == '1' && !unanswered_.empty()) {
+      texts_[unanswered_.front().first] = unanswered_.front().second;
+      unanswered_.pop_front();
+    }
     // One that was still on its way may have come behind it.
     const bool dropped = type == 'C' && (said == "C DEALLOCATE ALL" || said == "C DISCARD ALL");
     if (dropped && parses_answered_ >= parses_sent_) texts_.clear();
@@ -263,14 +287,11 @@ class pg_witness {
   bool opened_ = false;
   std::string arming_, proven_;  // tokens
   bool row_ = false, failed_ = false;
-  struct prepared {
-    std::string sql;
-    std::size_t transaction = 0;
-  };
   std::map<std::string, prepared> texts_;
-  std::map<std::string, std::string> portals_;         // SQL by name
-  std::deque<std::size_t> awaited_;                    // ReadyForQuery, each with the parses sent before it
-  std::size_t parses_sent_ = 0, parses_answered_ = 0;  // or skipped
+  std::deque<std::pair<std::string, prepared>> unanswered_;  // guard: transaction
+  std::map<std::string, std::string> portals_;               // SQL by name
+  std::deque<std::size_t> awaited_;                          // ReadyForQuery, each with the parses sent before it
+  std::size_t parses_sent_ = 0, parses_answered_ = 0;        // or skipped
   std::size_t asked_ = 0, ready_ = 0;
   bool unsynced_ = false;
   bool works_ = false;    // what is in flight is more than a Close and a Sync

@@ -123,11 +123,13 @@ pg_guarded::passage pg_guarded::on_complete(char type, std::string_view body) {
   return passage::pass;
 }
 
-// Data that the client has ended already was for this COPY, which takes the Syncs in front of its end.
+// Data that the client has ended already was for this COPY, which takes the Syncs in front of its end. It fails by any other
+// message that was sent behind it.
 void pg_guarded::on_copy_in() {
   const auto first = expected_.begin() + 1;
   const auto end = std::find_if(first, expected_.end(), [](const entry& e) { return e.what != asked::sync; });
   const bool ended = end != expected_.end() && end->what == asked::data_end;
+  if (end != expected_.end() && !ended) return;
   copy_in_ = !ended;
   if (first != end) segment_.open = true;
   expected_.erase(first, ended ? end + 1 : end);

@@ -71,7 +71,7 @@ bool pg_guarded::lacks([[maybe_unused]] std::string_view part) {
 }
 
 bool pg_guarded::owes_ready() const {
-  return query_ || call_ || std::any_of(expected_.begin(), expected_.end(), [](const entry& e) {
+  return query_ || calls_ || std::any_of(expected_.begin(), expected_.end(), [](const entry& e) {
            return e.what == asked::sync || e.what == asked::query || e.what == asked::call;
          });
 }
@@ -196,7 +196,7 @@ pg_guarded::verdict pg_guarded::on_message(char type, std::string_view body, std
   if (type == 'X') return expected_.empty() || copy_in_ ? verdict::pass : verdict::wait;
   if (type == 'd' || type == 'c' || type == 'f') return on_data(type);
   if (copy_in_) return on_unexpected_in_copy(type);
-  if (query_ || call_) return verdict::wait;
+  if (query_ || calls_) return verdict::wait;
   if (type == 'S') return on_sync();
   if (skipping_) return verdict::drop;
   if (type == 'Q') return on_query(body, body_bytes);
@@ -213,7 +213,7 @@ pg_guarded::verdict pg_guarded::on_message(char type, std::string_view body, std
 
 pg_guarded::verdict pg_guarded::on_refused(char type, const std::function<std::string()>& refusal) {
   if (copy_in_) return on_unexpected_in_copy(type);
-  if (query_ || call_) return verdict::wait;
+  if (query_ || calls_) return verdict::wait;
   if (skipping_) return verdict::drop;
   if (type == 'Q' || type == 'F') {
     if (const auto early = not_yet()) return *early;

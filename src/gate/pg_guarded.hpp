@@ -30,6 +30,15 @@ namespace fencegate::gate {
 // Whether the client's session at the server is its own.
 enum class pg_session_kind : std::uint8_t { direct, pooled };
 
+// A simple Query on its way as extended messages.
+struct pg_translated {
+  std::string text;
+  std::vector<wire::sql_piece> pieces;
+  std::size_t next = 0;
+  bool waits = false;  // the rest waits: a COPY has to end, or the isolation to be known
+  bool synced = false;
+};
+
 class pg_guarded {
  public:
   // `guard`: the statement that checks the token and locks the marks. `refusal`: a statement that fails and says why.
@@ -107,16 +116,6 @@ class pg_guarded {
     bool failed = false;   // the block has failed
     bool own = false;      // the block is the machine's
   };
-  struct translated {
-    std::string text;
-    std::vector<wire::sql_piece> pieces;
-    std::size_t next = 0;
-    bool waits = false;  // the rest waits: a COPY has to end, or the isolation to be known
-    bool synced = false;
-  };
-  struct function_call {
-    bool failed = false;  // the client has its error
-  };
   struct statement {
     kind what = kind::unsure;
     std::uint64_t transaction = 0;  // in which it was prepared
@@ -185,8 +184,9 @@ class pg_guarded {
   bool copy_in_ = false;     // the server reads COPY data
   bool sync_held_ = false;   // … and the client has sent a Sync, which means nothing there
   bool flushed_ = false;     // what is in flight will be answered without a Sync
-  std::optional<translated> query_;
-  std::optional<function_call> call_;
+  std::optional<pg_translated> query_;
+  bool calls_ = false;        // a function call is under way
+  bool call_failed_ = false;  // … and the client has its error
   bool backslashes_ = false;
   bool utf8_ = true;
 

@@ -170,7 +170,7 @@ pg_guarded::verdict pg_guarded::on_call() {
     send('S', {}, {.what = asked::sync});
   }
   segment_ = {};
-  call_.emplace();
+  calls_ = true;
   return verdict::pass;
 }
 

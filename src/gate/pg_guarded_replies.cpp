@@ -137,7 +137,7 @@ void pg_guarded::on_copy_in() {
 
 pg_guarded::passage pg_guarded::on_error(std::string_view body) {
   const entry first = expected_.front();
-  const bool told = call_ && std::exchange(call_->failed, true);
+  const bool told = calls_ && std::exchange(call_failed_, true);
   const bool held = std::exchange(sync_held_, false);
   guard_holds_ = copy_in_ = false;
   if (first.what == asked::query || first.what == asked::call) {
@@ -184,7 +184,7 @@ pg_guarded::passage pg_guarded::on_ready(std::string_view body) {
     return passage::drop;
   }
   if (done.of_query) query_.reset();
-  call_.reset();
+  calls_ = call_failed_ = false;
   return passage::pass;
 }
 

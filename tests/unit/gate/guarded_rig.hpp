@@ -140,4 +140,13 @@ class guarded_rig {
   std::string from_client_, to_server_, to_client_;
 };
 
+// A statement of a simple Query as it goes to the server, and what comes behind the last one.
+inline words translated(const std::string& sql) { return {"P " + sql, "B", "D", "E"}; }
+inline const words query_ends{"C", "S"};
+
+// The same by extended messages.
+inline const std::string insert = statement("INSERT") + sync();
+inline const words unguarded{"P INSERT", "B", "E", "S"};
+inline const words with_guard{"[guard]", "P INSERT", "B", "E", "S"};
+
 }  // namespace fencegate::test

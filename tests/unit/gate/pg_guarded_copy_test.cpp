@@ -9,9 +9,6 @@ using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::IsEmpty;
 
-words translated(const std::string& sql) { return {"P " + sql, "B", "D", "E"}; }
-const words query_ends{"C", "S"};
-
 TEST(PgGuardedCopy, InATranslatedQueryTheRestWaitsForItsEnd) {
   guarded_rig rig;
   rig.client(query("COPY t FROM STDIN;INSERT"));

@@ -10,10 +10,6 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const std::string insert = statement("INSERT") + sync();
-const words unguarded{"P INSERT", "B", "E", "S"};
-const words with_guard = words{"[guard]"} + unguarded;
-
 // ── names
 
 TEST(PgGuardedNames, ANameOfThisSegmentIsWhatItsParseSays) {

@@ -10,9 +10,6 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-words translated(const std::string& sql) { return {"P " + sql, "B", "D", "E"}; }
-const words query_ends{"C", "S"};
-
 // ── a simple Query
 
 TEST(PgGuardedQuery, IsTranslated) {

@@ -126,10 +126,6 @@ TEST(PgGuarded, WhatEndsNothingInABlockNeedsNoOtherGuard) {
 
 // ── from one segment to the next
 
-const std::string insert = statement("INSERT") + sync();
-const words unguarded{"P INSERT", "B", "E", "S"};
-const words with_guard = words{"[guard]"} + unguarded;
-
 TEST(PgGuarded, TheGuardOfAnOpenBlockCountsOn) {
   guarded_rig rig;
   rig.begin();

@@ -59,6 +59,12 @@ bool pg_engine::step_backend() {
           protocol_error(metrics::side::backend, "a message is too long");
           return false;
         }
+        if (const auto held = guarded_->take_held((*head)->type); !held.empty()) {
+          move();
+          to_client += held;
+          backend_passing_ = bytes;
+          return true;
+        }
       } else if ((*head)->type == 'E') {
         flight_.on_error();
       }
@@ -71,11 +77,18 @@ bool pg_engine::step_backend() {
     // Those that stay in the stretch are read where they lie.
     const auto message = input.substr(at, bytes);
     const auto verdict = inspect(**head, message);
-    if (verdict == passage::through) {
+    const auto held = verdict == passage::through && guarded_ ? guarded_->take_held((*head)->type) : std::string();
+    if (verdict == passage::through && held.empty()) {
       at += bytes;
       continue;
     }
     move();
+    if (verdict == passage::through) {
+      to_client += held;
+      to_client += from_backend.view().substr(0, bytes);
+      from_backend.consume(bytes);
+      return true;
+    }
     if (verdict == passage::stopped) {
       protocol_error(metrics::side::backend, wrong_);
       return false;

@@ -22,6 +22,8 @@ constexpr std::string_view stays_in_pool =
     "behind a pooler SQL's PREPARE stays in a session that others use, too: prepare by the protocol";
 constexpr std::string_view behind_unsure =
     "what may commit inside cannot stand here: it is not known whether a transaction is open; send a Sync first";
+constexpr std::string_view behind_own =
+    "behind CALL, DO and the like this cannot stand in the same transaction: send a Sync first, or BEGIN in front";
 constexpr std::string_view unknown_statement = "the statement bound here is not known: send its Parse with it";
 constexpr std::string_view unknown_in_pool =
     "behind a pooler a prepared statement is known in the transaction of its Parse only: send its Parse with it, or "
@@ -44,14 +46,17 @@ std::optional<std::string_view> take_string(std::string_view& body) {
 // SQL can put another statement under a name (DEALLOCATE, PREPARE), though only one that `plain` fits. So what goes
 // without a guard must stand right behind its Parse.
 kind aged(kind what) {
+  if (what == kind::locks) return kind::plain;
   const bool bare = what == kind::begins || what == kind::bare || what == kind::ends_surely || what == kind::ends;
-  return bare ? kind::named : what;
+  return bare ? kind::reused : what;
 }
 
 std::string_view unfit(kind what, pg_session_kind at) {
   if (what == kind::hands_over) return outlives;
   return what == kind::prepares && at == pg_session_kind::pooled ? stays_in_pool : std::string_view{};
 }
+
+bool may_end(kind what) { return what == kind::named || what == kind::reused; }
 
 bool is_sure(const std::string& key) { return key != wire::pg_unsure_name; }
 
@@ -106,12 +111,13 @@ void pg_guarded::end_segment(bool of_query) {
 std::optional<pg_guarded::verdict> pg_guarded::in_its_way(kind what) {
   // In a failed block a guard fails as the statement would. What may end the block must get through; so the belief that the
   // block has failed is needed for nothing else.
-  if (segment_.failed && (what == kind::named || what == kind::ends)) return std::nullopt;
+  if (segment_.own && (may_end(what) || what == kind::ends)) return refused(behind_own);
+  if (segment_.failed && (may_end(what) || what == kind::ends)) return std::nullopt;
   if (what == kind::begins || what == kind::bare || what == kind::ends_surely) return std::nullopt;
   if (what == kind::ends && in_known_block()) return std::nullopt;
   if (const auto why = unfit(what, at_); !why.empty()) return refused(why);
   const bool several = query_ && query_->pieces.size() > 1;
-  const bool wants_block = what == kind::unsure || what == kind::may_commit ||
+  const bool wants_block = what == kind::unsure || what == kind::unknown || what == kind::may_commit ||
                            (several && (what == kind::wants_block || what == kind::locks));
   if (wants_block && !in_known_block() && !lacks("block")) {
     if (segment_.unsure && !segment_.own) return refused(behind_unsure);
@@ -159,7 +165,9 @@ void pg_guarded::executed(kind what) {
     case kind::ends_surely: segment_ = {.open = true, .guarded = lacks("again")}; return;
     case kind::ends:
     case kind::named:
+    case kind::reused:
     case kind::unsure:
+    case kind::unknown:
       segment_.guarded = lacks("again");
       segment_.failed = false;
       segment_.unsure = true;
@@ -246,12 +254,18 @@ pg_guarded::verdict pg_guarded::refused(std::string_view why) {
   return query_ ? verdict::drop : skip();
 }
 
-// Outside COPY the server drops data and its end. Of a Query that is translated the COPY may still be to come.
+// Outside COPY it goes nowhere: there the server would take it for no part of the extended messages around it, and not skip
+// what follows when a timeout falls due just then. A COPY may still be to come.
 pg_guarded::verdict pg_guarded::on_data(char type) {
-  if (query_ && !copy_in_) return verdict::wait;
+  if (!copy_in_) {
+    if (std::none_of(expected_.begin(), expected_.end(), [](const entry& e) { return may_turn(e); }))
+      return verdict::drop;
+    if (segment_.open && !query_) static_cast<void>(all_answered());
+    return verdict::wait;
+  }
+  sync_held_ = false;
   if (type == 'd') return verdict::pass;
-  if (!copy_in_ && !expected_.empty()) expected_.push_back({.what = asked::data_end});
-  copy_in_ = sync_held_ = flushed_ = false;  // COPY has taken the Flush that was sent
+  copy_in_ = flushed_ = false;  // COPY has taken the Flush that was sent
   if (query_) behind += wire::encode_pg_message('H', {});
   return verdict::pass;
 }
@@ -271,10 +285,9 @@ pg_guarded::verdict pg_guarded::on_unexpected_in_copy(char type) {
 
 pg_guarded::verdict pg_guarded::on_sync() {
   if (!segment_.open && !expected_.empty()) return verdict::wait;
-  // Ahead of its data COPY would take the machine's COMMIT for an error.
-  const bool may_copy = std::any_of(expected_.begin(), expected_.end(),
-                                    [](const entry& e) { return e.what == asked::execute && e.runs == kind::copy; });
-  if (segment_.own && may_copy && !all_answered()) return verdict::wait;
+  // While it reads data the server takes no notice of a Sync, and fails by what may stand in front of one.
+  const bool may_copy = std::any_of(expected_.begin(), expected_.end(), [](const entry& e) { return may_turn(e); });
+  if (may_copy && !all_answered()) return verdict::wait;
   skipping_ = false;
   segment_.open = true;
   end_segment(false);
@@ -306,7 +319,7 @@ pg_guarded::verdict pg_guarded::on_bind(std::string_view body) {
   const auto known = kind_of_name(key);
   if (!known && !(at_ == pg_session_kind::direct && in_known_block()))
     return refused(at_ == pg_session_kind::direct ? unknown_statement : unknown_in_pool);
-  const kind what = known.value_or(kind::unsure);
+  const kind what = known.value_or(kind::unknown);
   if (const auto early = lacks("parse") ? std::nullopt : in_its_way(what)) return *early;
   if (is_sure(portal_key)) portals_[portal_key] = what;
   fresh_ = "P" + portal_key;
@@ -321,8 +334,10 @@ pg_guarded::verdict pg_guarded::on_describe(std::string_view body) {
   const auto name = take_string(body);
   if (!name) return verdict::malformed;
   const auto key = wire::pg_name_key(*name);
-  auto what = of == 'S' ? kind_of_name(key).value_or(kind::unsure) : kind_of_portal(key);
-  if (what == kind::unsure || what == kind::may_commit) what = kind::plain;
+  // A Describe of another one may run code, which may replace what is fresh.
+  if (fresh_ != (of == 'S' ? "S" : "P") + key) fresh_.clear();
+  auto what = of == 'S' ? kind_of_name(key).value_or(kind::unknown) : kind_of_portal(key);
+  if (what == kind::unsure || what == kind::unknown || what == kind::may_commit) what = kind::plain;
   if (const auto early = in_its_way(what)) return *early;
   expected_.push_back({.what = asked::describe});
   return verdict::pass;
@@ -344,6 +359,7 @@ pg_guarded::verdict pg_guarded::on_close(std::string_view body) {
   if (!body.empty()) body.remove_prefix(1);
   const auto name = take_string(body);
   if (!name) return verdict::malformed;
+  fresh_.clear();
   if (of == 'S') {
     const auto key = wire::pg_name_key(*name);
     new_statements_.erase(key);
@@ -365,7 +381,7 @@ std::optional<kind> pg_guarded::kind_of_name(const std::string& key) const {
 
 kind pg_guarded::kind_of_portal(const std::string& key) const {
   const auto known = portals_.find(key);
-  if (known == portals_.end()) return kind::unsure;
+  if (known == portals_.end()) return kind::unknown;
   return fresh_ == "P" + key ? known->second : aged(known->second);
 }
 

@@ -35,7 +35,7 @@ struct pg_translated {
   std::string text;
   std::vector<wire::sql_piece> pieces;
   std::size_t next = 0;
-  bool waits = false;  // the rest waits: a COPY has to end, or the isolation to be known
+  bool waits = false;  // for what was sent of it: a COPY, the isolation, or only room
   bool synced = false;
 };
 
@@ -70,6 +70,9 @@ class pg_guarded {
   };
   [[nodiscard]] passage on_reply(char type, std::string_view body);
   std::string reply;
+  // What stands in front of the next message to the client: of a translated Query, as the server itself does, success is
+  // told when it is committed.
+  [[nodiscard]] std::string take_held(char next);
   // What comes next answers a statement of the machine's.
   [[nodiscard]] bool own_turn() const { return !expected_.empty() && expected_.front().what == asked::own; }
   // … a guard.
@@ -94,7 +97,7 @@ class pg_guarded {
   // Prepared statements that one client may have: what is beyond is not known.
   static constexpr std::size_t names_max = 10'000;
 
-  enum class asked : std::uint8_t { parse, bind, describe, execute, close, sync, query, call, data_end, own };
+  enum class asked : std::uint8_t { parse, bind, describe, execute, close, sync, query, call, own };
   enum class task : std::uint8_t { none, guard, begin, commit, rollback, isolation, refusal };
 
   // What the server owes an answer.
@@ -103,7 +106,7 @@ class pg_guarded {
     task does = task::none;     // own
     bool of_query = false;      // a part of a translated Query
     bool quiet = false;         // its ReadyForQuery is not the client's
-    kind runs = kind::unsure;   // parse, execute
+    kind runs = kind::unsure;   // parse, execute, query
     std::string name = {};      // parse: by wire::pg_name_key()
     std::size_t at = 0;         // of_query: where the statement stands in the message
     std::uint8_t answered = 0;  // own: how many of its replies have come
@@ -157,6 +160,12 @@ class pg_guarded {
   void send_piece(kind what, std::size_t at);
   void send_pieces();
   // pg_guarded_replies.cpp
+  // It may begin to read data from the client.
+  [[nodiscard]] static bool may_turn(const entry& e) {
+    const bool runs = e.what == asked::execute || e.what == asked::query;
+    return runs && (e.runs == kind::copy || e.runs == kind::named || e.runs == kind::unknown);
+  }
+  [[nodiscard]] passage judge_reply(char type, std::string_view body);
   [[nodiscard]] passage on_own_reply(char type, std::string_view body);
   [[nodiscard]] passage on_notice(std::string_view body) const;
   [[nodiscard]] passage answered();
@@ -164,9 +173,8 @@ class pg_guarded {
   [[nodiscard]] passage on_complete(char type, std::string_view body);
   [[nodiscard]] passage on_ready(std::string_view body);
   [[nodiscard]] passage on_error(std::string_view body);
-  void on_copy_in();
+  [[nodiscard]] passage on_copy_in();
   void note_tag(std::string_view tag);
-  void pop();
   [[nodiscard]] passage with_position(std::string_view body, std::size_t at);
 
   const std::string guard_;
@@ -179,11 +187,12 @@ class pg_guarded {
   bool left_ = false;                   // the transaction of the last ReadyForQuery was ended
   std::optional<bool> read_committed_;  // the open transaction
   segment segment_;
-  bool skipping_ = false;    // the server skips everything up to a Sync, and so does the machine
-  bool own_failed_ = false;  // a block of the machine's: it is for the machine to roll it back
-  bool copy_in_ = false;     // the server reads COPY data
-  bool sync_held_ = false;   // … and the client has sent a Sync, which means nothing there
-  bool flushed_ = false;     // what is in flight will be answered without a Sync
+  bool skipping_ = false;   // the server skips everything up to a Sync, and so does the machine
+  bool own_open_ = false;   // the server is in a block of the machine's
+  std::string held_;        // the last CommandComplete of a translated Query
+  bool copy_in_ = false;    // the server reads COPY data
+  bool sync_held_ = false;  // … and the client has sent a Sync, which means nothing there
+  bool flushed_ = false;    // what is in flight will be answered without a Sync
   std::optional<pg_translated> query_;
   bool calls_ = false;        // a function call is under way
   bool call_failed_ = false;  // … and the client has its error

@@ -14,6 +14,9 @@ namespace {
 using namespace std::string_literals;
 using kind = pg_statement_kind;
 
+// Messages of one Query that are sent ahead of their answers.
+constexpr std::size_t in_flight_max = 1024;
+
 constexpr std::string_view too_large_to_split =
     "several statements in one message of more than 256 KiB: send them one by one";
 constexpr std::string_view changes_its_reading =
@@ -66,7 +69,7 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
   statements_.erase("");
   if (!segment_.open && passes_as_it_is(sql, whole)) {
     read_committed_.reset();
-    expected_.push_back({.what = asked::query});
+    expected_.push_back({.what = asked::query, .runs = kind_of_statement(sql)});
     return verdict::pass;
   }
   static_cast<void>(begin_segment());
@@ -127,13 +130,18 @@ void pg_guarded::send_piece(kind what, std::size_t at) {
   send('D', "P\0"s, {.what = asked::describe, .of_query = true, .at = at});
   send('E', "\0\0\0\0\0"s, {.what = asked::execute, .of_query = true, .runs = what, .at = at});
   executed(what);
-  query_->waits = what == kind::copy;
+  query_->waits = may_turn(expected_.back());
   if (query_->waits) behind += wire::encode_pg_message('H', {});
 }
 
 void pg_guarded::send_pieces() {
   auto& q = *query_;
   while (q.next < q.pieces.size() && !q.waits) {
+    if (expected_.size() > in_flight_max) {
+      behind += wire::encode_pg_message('H', {});
+      q.waits = true;
+      break;
+    }
     const auto& piece = q.pieces[q.next];
     const kind what = kind_of_statement(piece.text);
     if (const auto early = in_its_way(what)) {

@@ -16,10 +16,19 @@ constexpr std::size_t complete_at = 4;
 }  // namespace
 
 pg_guarded::passage pg_guarded::on_reply(char type, std::string_view body) {
-  if (type == 'A') return passage::pass;
+  const auto out = judge_reply(type, body);
+  if (query_ && query_->waits && expected_.empty()) {
+    query_->waits = false;
+    send_pieces();
+  }
+  return out;
+}
+
+pg_guarded::passage pg_guarded::judge_reply(char type, std::string_view body) {
+  if (type == 'A' || type == 'S') return passage::pass;
   if (type == 'N') return on_notice(body);
-  if (expected_.empty()) return passage::broken;
   if (type == 'E') return on_error(body);
+  if (expected_.empty()) return passage::broken;
   if (own_turn()) return on_own_reply(type, body);
   const entry& first = expected_.front();
   const bool runs = first.what == asked::execute || first.what == asked::query;
@@ -41,10 +50,7 @@ pg_guarded::passage pg_guarded::on_reply(char type, std::string_view body) {
     case 'n': return on_described(type);
     case 'T': return runs ? passage::pass : on_described(type);
     case 'G':
-    case 'W':
-      if (!runs) return passage::broken;
-      on_copy_in();
-      return passage::pass;
+    case 'W': return on_copy_in();
     case 'D':
     case 'd':
     case 'H':
@@ -57,7 +63,7 @@ pg_guarded::passage pg_guarded::on_reply(char type, std::string_view body) {
 // Of a translated Query only the results are the client's.
 pg_guarded::passage pg_guarded::answered() {
   const bool of_query = expected_.front().of_query;
-  pop();
+  expected_.pop_front();
   return of_query ? passage::drop : passage::pass;
 }
 
@@ -66,7 +72,7 @@ pg_guarded::passage pg_guarded::on_described(char type) {
   if (first.what != asked::describe) return passage::broken;
   if (type == 't') return passage::pass;
   const bool says_nothing = first.of_query && type == 'n';
-  pop();
+  expected_.pop_front();
   return says_nothing ? passage::drop : passage::pass;
 }
 
@@ -84,14 +90,10 @@ pg_guarded::passage pg_guarded::on_own_reply(char type, std::string_view body) {
     if (own.does == task::guard && tag != "SELECT 1") return passage::broken;
     if (own.does == task::guard) guard_holds_ = true;
     note_tag(tag);
+    if (own.does == task::begin) own_open_ = true;
   }
   if (++own.answered != own_replies.size()) return passage::drop;
-  const bool goes_on = own.does == task::isolation && query_ && query_->waits;
-  pop();
-  if (goes_on) {
-    query_->waits = false;
-    send_pieces();
-  }
+  expected_.pop_front();
   return passage::drop;
 }
 
@@ -103,9 +105,12 @@ pg_guarded::passage pg_guarded::on_notice(std::string_view body) const {
   return notice && notice->sqlstate == "25P01" ? passage::drop : passage::pass;
 }
 
+// RELEASE gives back what a savepoint has made of the transaction: it may have been read only when the guard looked.
 void pg_guarded::note_tag(std::string_view tag) {
+  if (tag == "RELEASE") guard_holds_ = false;
+  if (tag == "BEGIN" || tag == "START TRANSACTION") own_open_ = false;
   if (tag != "COMMIT" && tag != "ROLLBACK" && tag != "PREPARE TRANSACTION") return;
-  guard_holds_ = false;
+  guard_holds_ = own_open_ = false;
   left_ = true;
 }
 
@@ -114,42 +119,35 @@ pg_guarded::passage pg_guarded::on_complete(char type, std::string_view body) {
   if (first.what != asked::execute && first.what != asked::query) return passage::broken;
   if (type == 'C') note_tag(body.substr(0, body.find('\0')));
   if (first.what == asked::query) return passage::pass;
-  pop();
+  expected_.pop_front();
   copy_in_ = sync_held_ = false;
-  if (first.of_query && first.runs == kind::copy) {
-    query_->waits = false;
-    send_pieces();
-  }
+  if (!first.of_query || type != 'C') return passage::pass;
+  reply = std::exchange(held_, wire::encode_pg_message('C', body));
+  return reply.empty() ? passage::drop : passage::replace;
+}
+
+std::string pg_guarded::take_held(char next) { return next == 'N' ? std::string() : std::exchange(held_, {}); }
+
+// What was sent behind it already fails it.
+pg_guarded::passage pg_guarded::on_copy_in() {
+  if (!may_turn(expected_.front())) return passage::broken;
+  copy_in_ = expected_.size() == 1;
+  expected_.front().runs = kind::plain;  // it turns only once
   return passage::pass;
 }
 
-// Data that the client has ended already was for this COPY, which takes the Syncs in front of its end. It fails by any other
-// message that was sent behind it.
-void pg_guarded::on_copy_in() {
-  const auto first = expected_.begin() + 1;
-  const auto end = std::find_if(first, expected_.end(), [](const entry& e) { return e.what != asked::sync; });
-  const bool ended = end != expected_.end() && end->what == asked::data_end;
-  if (end != expected_.end() && !ended) return;
-  copy_in_ = !ended;
-  if (first != end) segment_.open = true;
-  expected_.erase(first, ended ? end + 1 : end);
-}
-
+// One that nothing is expected for comes at a Flush: a timeout that fell due.
 pg_guarded::passage pg_guarded::on_error(std::string_view body) {
-  const entry first = expected_.front();
+  if (expected_.empty() && !segment_.open) return passage::broken;
+  const entry first = expected_.empty() ? entry{.what = asked::close} : expected_.front();
   const bool told = calls_ && std::exchange(call_failed_, true);
   const bool held = std::exchange(sync_held_, false);
   guard_holds_ = copy_in_ = false;
-  if (first.what == asked::query || first.what == asked::call) {
-    while (expected_.size() > 1 && expected_[1].what == asked::data_end) expected_.erase(expected_.begin() + 1);
-    return told ? passage::drop : passage::pass;
-  }
-  while (!expected_.empty() && expected_.front().what != asked::sync) {
-    own_failed_ = own_failed_ || expected_.front().does == task::commit;
-    expected_.pop_front();
-  }
+  if (first.what == asked::sync || first.does == task::commit) held_.clear();  // it was not committed
+  if (first.what == asked::query || first.what == asked::call) return told ? passage::drop : passage::pass;
+  while (!expected_.empty() && expected_.front().what != asked::sync) expected_.pop_front();
   if (expected_.empty()) {
-    own_failed_ = std::exchange(segment_.own, false) || own_failed_;
+    segment_.own = false;
     skipping_ = !query_ && !held;
     if (query_) {
       query_->next = query_->pieces.size();
@@ -157,11 +155,9 @@ pg_guarded::passage pg_guarded::on_error(std::string_view body) {
       query_->synced = true;
     }
     if (!skipping_) end_segment(query_.has_value());
-  } else if (held) {
-    send('S', {}, {.what = asked::sync});
   }
   if (told) return passage::drop;
-  return first.of_query && first.at != 0 ? with_position(body, first.at) : passage::pass;
+  return first.of_query && first.at != 0 && !body.empty() ? with_position(body, first.at) : passage::pass;
 }
 
 pg_guarded::passage pg_guarded::on_ready(std::string_view body) {
@@ -176,9 +172,9 @@ pg_guarded::passage pg_guarded::on_ready(std::string_view body) {
     read_committed_.reset();
   }
   if (status_ == 'I') ++transaction_;
-  pop();
+  expected_.pop_front();
   if (done.quiet) return passage::drop;
-  if (std::exchange(own_failed_, false) && status_ == 'E') {
+  if (std::exchange(own_open_, false) && status_ == 'E') {
     send_own("ROLLBACK", task::rollback);
     send('S', {}, done);
     return passage::drop;
@@ -205,13 +201,8 @@ pg_guarded::passage pg_guarded::with_position(std::string_view body, std::size_t
     out += is_position ? "P" + std::to_string(position + static_cast<std::size_t>(more)) : std::string(field);
     out += '\0';
   }
-  reply = wire::encode_pg_message('E', out + '\0');
+  reply = std::exchange(held_, {}) + wire::encode_pg_message('E', out + '\0');
   return passage::replace;
-}
-
-void pg_guarded::pop() {
-  expected_.pop_front();
-  while (!expected_.empty() && expected_.front().what == asked::data_end) expected_.pop_front();
 }
 
 }  // namespace fencegate::gate

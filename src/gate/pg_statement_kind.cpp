@@ -59,10 +59,10 @@ kind kind_of_statement(std::string_view sql, bool whole) {
   static_assert(std::is_sorted(first_words.begin(), first_words.end(),
                                [](const word_kind& a, const word_kind& b) { return a.word < b.word; }));
   auto rest = wire::behind_blanks(sql, true);
-  if (rest.empty()) return whole ? kind::bare : kind::unsure;
+  if (rest.empty()) return whole ? kind::bare : kind::unknown;
   if (rest.front() == '(') return kind::plain;
   const auto word = take_word(rest);
-  if (!whole && rest.empty()) return kind::unsure;
+  if (!whole && rest.empty()) return kind::unknown;
   const auto* const known = std::lower_bound(first_words.begin(), first_words.end(), word,
                                              [](const word_kind& one, const std::string& w) { return one.word < w; });
   if (known == first_words.end() || known->word != word) return kind::unsure;

@@ -9,7 +9,8 @@
 namespace fencegate::gate {
 
 enum class pg_statement_kind : std::uint8_t {
-  unsure,       // none of the words below, or a name whose text is not known
+  unsure,       // none of the words below: it may end a transaction, and commit inside unless in a block
+  unknown,      // a name whose text is not known, or a text that does not begin where it could be seen: anything
   plain,        // ends no transaction, unless what it calls can
   copy,         // plain, and may turn the connection round
   wants_block,  // DECLARE: plain; the server asks for a transaction block
@@ -18,7 +19,8 @@ enum class pg_statement_kind : std::uint8_t {
   begins,       // BEGIN, START TRANSACTION
   ends_surely,  // COMMIT, END, ROLLBACK, ABORT, perhaps with WORK or TRANSACTION, and nothing more
   ends,      // COMMIT AND CHAIN, ROLLBACK TO, SAVEPOINT and so on: what follows may be in another transaction, or none
-  named,     // EXECUTE, or a name that may by now mean something else: may end the transaction, commits nothing inside
+  named,     // EXECUTE: may end the transaction, and commits nothing inside
+  reused,    // a name of `bare`, `begins` or an end that may by now mean something else: the same, but COPY
   prepares,  // PREPARE: plain, and leaves a name behind
   hands_over,  // PREPARE TRANSACTION: the transaction outlives its session
   bare,        // SET, SHOW and the like, or nothing at all: writes nothing by itself

@@ -8,6 +8,7 @@ import itertools
 import os
 import queue
 import threading
+import time
 import unittest
 
 from guard.scripts import SCHEMA, scripts
@@ -83,7 +84,8 @@ class Attacks(LiveTest):
         found = [f"{title}, raise at {place}" for name, (title, place) in zip(names, runs) if name in stale]
         written = server.value("SELECT count(*) FROM app.w")
         print(f"{len(runs)} runs of {len(titles)} conversations, {written} rows, {len(found)} stale")
-        self.assertGreater(written, len(runs) // 3)
+        if not only:
+            self.assertGreater(written, len(runs) // 3)
         return found
 
     def converse(self, gate, connection, resource, pieces, place, slow):
@@ -93,6 +95,9 @@ class Attacks(LiveTest):
                 if number == place:
                     client.listen(0.02)
                     self.take_over(connection, resource)
+                if isinstance(piece, float):
+                    time.sleep(piece)
+                    continue
                 client.wire.send(piece)
                 client.listen(0.004 if number < place else 0.03)
             if place == len(pieces):

@@ -26,6 +26,15 @@ CREATE FUNCTION app.x(s text) RETURNS int LANGUAGE plpgsql AS $$ BEGIN EXECUTE s
 CREATE FUNCTION app.ff(i bigint, r text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN INSERT INTO app.w VALUES (i, r, 1); RETURN i; END $$;
 CREATE PROCEDURE app.po(INOUT i int) LANGUAGE plpgsql AS $$ BEGIN i := 2; END $$;
+-- Runs what it looks at.
+CREATE DOMAIN app.runs AS text CHECK (app.x(VALUE) = 1);
+CREATE TABLE app.dummy (a int);
+ALTER TABLE app.dummy OWNER TO writer;
+-- A COPY that fails when it has asked for its data.
+CREATE TABLE app.copied (id bigint);
+CREATE FUNCTION app.fail_late() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_sleep(0.05); RAISE EXCEPTION 'late'; END $$;
+CREATE TRIGGER fail_late BEFORE INSERT ON app.copied FOR EACH STATEMENT EXECUTE FUNCTION app.fail_late();
 -- Each raise, with the time of its commit: for the judge.
 CREATE TABLE app.raises (resource text, mark bigint) WITH (autovacuum_enabled = off);
 CREATE FUNCTION app.note_raise() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -37,12 +46,12 @@ CREATE VIEW app.stale AS
     SELECT r.xmin FROM app.raises r WHERE r.resource = w.resource AND r.mark > w.token ORDER BY r.mark LIMIT 1) x
    WHERE pg_xact_commit_timestamp(w.xmin) > pg_xact_commit_timestamp(x.xmin);
 GRANT USAGE, CREATE ON SCHEMA app TO writer;
-GRANT ALL ON app.w, app.other TO writer;
+GRANT ALL ON app.w, app.other, app.copied TO writer;
 """
 
 
 def scripts(r, ids, function):
-    """{title: pieces}. `r`: the resource; `ids`: an iterator of row numbers; `function`: the oid of app.ff."""
+    """{title: pieces}. A number is a pause, in seconds. `r`: the resource; `ids`: an iterator of row numbers; `function`: the oid of app.ff."""
     made = {}
 
     def ins():
@@ -261,4 +270,24 @@ def scripts(r, ids, function):
     made["function call, then more"] = (pbe(ins()) + pbe("SAVEPOINT a") +
             [call(function, struct.pack("!q", next(ids)), r.encode()), query(ins())] +
             pbe(f"CALL app.p0({next(ids)},'{r}',1)") + [call(function, struct.pack("!q", next(ids)), r.encode()), query(ins())])
+    locks = parse("LOCK app.other IN ACCESS SHARE MODE", "x")
+    made["sql replaces a lock"] = [locks, SYNC, query("DEALLOCATE x"), query(f"PREPARE x AS {ins()}"),
+            query("BEGIN ISOLATION LEVEL REPEATABLE READ"), bind_to("", "x"), execute(), SYNC, query("COMMIT")]
+    made["sql replaces a lock in a block"] = [query("BEGIN ISOLATION LEVEL REPEATABLE READ"), locks, SYNC,
+            query("SAVEPOINT s"), query("DEALLOCATE x"), query(f"SELECT app.x($$PREPARE x AS {ins()}$$)"),
+            query("ROLLBACK TO s"), bind_to("", "x"), execute(), SYNC, query("COMMIT")]
+    swaps = """SELECT '{"DEALLOCATE x","PREPARE x AS SELECT 1"}'::app.runs[], a FROM app.dummy"""
+    for kind, name, portal, title in (b"S", "x", "", "name"), (b"P", "", "p", "portal"):
+        made[f"a describe replaces a {title}, then call"] = [parse("SELECT 1", "x"), SYNC, parse(swaps, "y"), SYNC,
+                query(f"ALTER TABLE app.dummy ALTER a TYPE {'big' if kind == b'S' else ''}int"), close(b"S", "x"), SYNC,
+                b"".join([parse("BEGIN", "x"), *([] if kind == b"S" else [bind_to(portal, "x")]), describe(b"S", "y"),
+                          *([bind_to(portal, "x")] if kind == b"S" else []), execute(portal),
+                          *pbe(f"CALL app.p({next(ids)},{next(ids)},'{r}',1,0.2)"), SYNC])]
+    late = f"INSERT INTO app.w SELECT {next(ids)},'{r}',1 FROM pg_sleep(0.15)"
+    made["copy that fails late, do more"] = [b"".join(pbe("COPY app.copied FROM STDIN") + [SYNC, copy_data(b"1\n"), COPY_DONE] +
+                                                    pbe(late) + [SYNC])]
+    for title, stray in ("data", copy_data(b"1\n")), ("its end", COPY_DONE), ("its failure", copy_fail("no")):
+        made[f"timeout at {title} for no copy"] = [query("SET statement_timeout = 100"),
+                parse(f"INSERT INTO app.w SELECT {next(ids)},'{r}',1 FROM pg_sleep(0.08)"), 0.15,
+                stray + bind_to() + execute() + SYNC]
     return made

@@ -58,7 +58,7 @@ class guarded_rig {
       const auto message = bytes.substr(0, wire::pg_head_bytes + head.body_bytes);
       bytes.remove_prefix(message.size());
       const auto did = machine.on_reply(head.type, message.substr(wire::pg_head_bytes));
-      if (did == gate::pg_guarded::passage::pass) to_client_ += message;
+      if (did == gate::pg_guarded::passage::pass) to_client_ += machine.take_held(head.type) + std::string(message);
       if (did == gate::pg_guarded::passage::replace) to_client_ += machine.reply;
       broken = did == gate::pg_guarded::passage::broken;
       to_server_ += std::exchange(machine.behind, {});

@@ -219,7 +219,7 @@ std::vector<exchange> guarded() {
              client(statement("COPY t FROM STDIN")) + client({sync()}) + guard_replies() +
                  server({parse_complete(), bind_complete(), copy_in()}) +
                  client({copy_data("1\n"), copy_done(), sync()}) + server({complete("COPY 1"), ready('I')}),
-             guard_words + words{"P COPY t FROM STDIN", "B", "E", "S", "d", "c", "S"},
+             guard_words + words{"P COPY t FROM STDIN", "B", "E", "H", "d", "c", "S"},
              {"1", "2", "G", "C COPY 1", "Z I"}),
       pooled("what is refused",
              client({query("PREPARE TRANSACTION 'x'")}) +

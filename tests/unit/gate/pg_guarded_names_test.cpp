@@ -63,7 +63,8 @@ TEST(PgGuardedNames, AnUnknownNameIsRefusedButInAKnownBlockOfASessionOfItsOwn) {
     in_block.begin();
     in_block.client(bind_to("s") + execute() + insert);
     if (at == direct)
-      EXPECT_THAT(in_block.sent(), ElementsAreArray(words{"[guard]", "B", "E"} + with_guard)) << "it may be COMMIT";
+      EXPECT_THAT(in_block.sent(), ElementsAre("[guard]", "B", "E", "[guard]", "P INSERT", "B", "E", "H"))
+          << "it may be COMMIT, or COPY";
     else
       EXPECT_THAT(in_block.sent(), ElementsAre("[refusal]", "S"));
   }
@@ -112,7 +113,7 @@ TEST(PgGuardedNames, APortalOfAnEarlierSegmentMayBeAnything) {
   rig.run(parse("", "SELECT 1") + bind_to("", "p") + sync(),
           guarded() + parse_complete() + bind_complete() + ready('T'));
   rig.client(execute("p") + insert);
-  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"E"} + with_guard));
+  EXPECT_THAT(rig.sent(), ElementsAre("E", "[guard]", "P INSERT", "B", "E", "H"));
 }
 
 // The server compares no more than 63 bytes of a name; one beyond ASCII may be another in the next encoding.

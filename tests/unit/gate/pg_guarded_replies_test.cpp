@@ -255,7 +255,7 @@ TEST(PgGuardedBroken, AReplyThatIsNotTheNextOne) {
        {turn{"", "3"}, turn{close_complete(), "3"}, turn{closed, "1"}, turn{closed + parse_complete(), "2"},
         turn{closed + parse_complete() + bind_complete(), "D"}, turn{guarded(), "1"},
         turn{guarded() + parse_complete(), "2"}, turn{guarded() + parse_complete() + bind_complete(), "Tn"},
-        turn{guarded() + parse_complete() + bind_complete() + no_data(), "CDITGHW"},
+        turn{guarded() + parse_complete() + bind_complete() + no_data(), "CDITH"},
         turn{guarded() + parse_complete() + bind_complete() + no_data() + complete("x"), "3"},
         turn{guarded() + parse_complete() + bind_complete() + no_data() + complete("x") + close_complete(), "Z"}})
     for (const auto& reply : replies) {

@@ -11,6 +11,11 @@ using testing::IsEmpty;
 
 const words in_own_block{"[begin]", "[guard]"};
 
+// A Sync does not go behind what may begin to read data before it was answered.
+std::string sync_behind(const std::string& sql) {
+  return sql.starts_with("COPY") || sql.starts_with("EXECUTE") ? "H" : "S";
+}
+
 // ── where a guard goes
 
 TEST(PgGuarded, AGuardIsAWholeStatementWithoutASync) {
@@ -31,7 +36,7 @@ TEST(PgGuarded, AGuardGoesInFrontOfWhateverMayRunCode) {
         "DEALLOCATE s", "LOCK t",  "DECLARE c", "COPY t",  "EXECUTE s"}) {
     guarded_rig rig(direct);
     rig.client(statement(sql) + sync());
-    EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "P " + sql, "B", "E", "S"));
+    EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "P " + sql, "B", "E", sync_behind(sql)));
     EXPECT_THAT(rig.refused, IsEmpty());
   }
   guarded_rig rig(direct);
@@ -83,7 +88,7 @@ TEST(PgGuarded, OneGuardIsEnoughForASegment) {
 TEST(PgGuarded, WhatRunsNothingPasses) {
   guarded_rig rig;
   rig.client(close_statement("s") + flush() + copy_data("x") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("C", "H", "d", "S"));
+  EXPECT_THAT(rig.sent(), ElementsAre("C", "H", "S")) << "data for no COPY goes nowhere";
   rig.server(close_complete() + ready('I'));
   EXPECT_THAT(rig.told(), ElementsAre("3", "Z I"));
 }
@@ -103,7 +108,7 @@ TEST(PgGuarded, BehindWhatMayHaveEndedTheTransactionThereIsAnotherGuard) {
     guarded_rig rig;
     rig.begin_guarded();
     rig.client(statement(end) + statement("INSERT") + sync());
-    EXPECT_THAT(rig.sent(), ElementsAre("P " + end, "B", "E", "[guard]", "P INSERT", "B", "E", "S"));
+    EXPECT_THAT(rig.sent(), ElementsAre("P " + end, "B", "E", "[guard]", "P INSERT", "B", "E", sync_behind(end)));
   }
 }
 
@@ -302,7 +307,7 @@ TEST(PgGuarded, WhatMayCommitInsideIsRefusedWhereItIsNotKnownWhetherABlockIsOpen
     guarded_rig rig;
     rig.begin_guarded();
     rig.client(statement(end) + statement("CALL p()") + sync());
-    EXPECT_THAT(rig.sent(), ElementsAre("P " + end, "B", "E", "[refusal]", "S"));
+    EXPECT_THAT(rig.sent(), ElementsAre("P " + end, "B", "E", "[refusal]", sync_behind(end)));
     EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("not known whether a transaction is open")));
   }
 }
@@ -314,7 +319,7 @@ TEST(PgGuarded, InAFailedBlockOnlyWhatMayEndItGoesWithoutAGuard) {
     guarded_rig rig;
     rig.begin_failed();
     rig.client(statement(sql) + sync());
-    EXPECT_THAT(rig.sent(), ElementsAre("P " + sql, "B", "E", "S"));
+    EXPECT_THAT(rig.sent(), ElementsAre("P " + sql, "B", "E", sync_behind(sql)));
     guarded_rig simple;
     simple.begin_failed();
     simple.client(query(sql));
@@ -331,7 +336,7 @@ TEST(PgGuarded, BehindTheEndOfAFailedBlockThereIsAGuard) {
     guarded_rig rig;
     rig.begin_failed();
     rig.client(statement(sql) + statement("INSERT") + sync());
-    EXPECT_THAT(rig.sent(), ElementsAre("P " + sql, "B", "E", "[guard]", "P INSERT", "B", "E", "S"));
+    EXPECT_THAT(rig.sent(), ElementsAre("P " + sql, "B", "E", "[guard]", "P INSERT", "B", "E", sync_behind(sql)));
   }
 }
 

@@ -69,10 +69,10 @@ TEST(PgStatementKind, NothingIsTakenForAFoldedLetter) {
 }
 
 TEST(PgStatementKind, OfATextThatIsNotWholeOnlyWhatIsThereIsKnown) {
-  EXPECT_EQ(kind_of_statement("", false), kind::unsure);
-  EXPECT_EQ(kind_of_statement(" /* c */ ", false), kind::unsure);
-  EXPECT_EQ(kind_of_statement("/* c", false), kind::unsure);
-  EXPECT_EQ(kind_of_statement("SELECT", false), kind::unsure) << "the word may go on";
+  EXPECT_EQ(kind_of_statement("", false), kind::unknown);
+  EXPECT_EQ(kind_of_statement(" /* c */ ", false), kind::unknown);
+  EXPECT_EQ(kind_of_statement("/* c", false), kind::unknown);
+  EXPECT_EQ(kind_of_statement("SELECT", false), kind::unknown) << "the word may go on";
   EXPECT_EQ(kind_of_statement("SELECT ", false), kind::plain);
   EXPECT_EQ(kind_of_statement("(", false), kind::plain);
   EXPECT_EQ(kind_of_statement("SET a", false), kind::bare);

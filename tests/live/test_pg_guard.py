@@ -8,6 +8,7 @@ import unittest
 
 import psycopg
 import psycopg2
+import psycopg2.extensions
 
 from pg_wire import SYNC, Wire, bind, cancel_request, execute, fields, parse, query
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
@@ -377,6 +378,42 @@ class Guarded(GuardTest):
             wire.send(late[500_000:], execute(), SYNC)
             wire.until_ready()
         self.assertEqual(self.written(), ["first"])
+
+    def test_a_check_of_what_only_reads_ends_with_its_savepoint(self):
+        """RELEASE makes the transaction read-write again, in which a guard must look harder."""
+        exporter = self.server.connect()
+        self.addCleanup(exporter.close)
+        run_sql(exporter, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old = self.connect(34)
+        snapshot = run_sql(exporter, "SELECT pg_export_snapshot()")[0][0]
+        self.connect(35, self.other)
+        run_sql(old, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+        run_sql(old, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        run_sql(old, "SAVEPOINT s")
+        run_sql(old, "SET transaction_read_only = on")
+        run_sql(old, "SELECT 1")
+        run_sql(old, "RELEASE s")
+        self.refused("ZF001", old, "INSERT INTO writes VALUES ('stale')")
+        run_sql(old, "ROLLBACK")
+        self.assertEqual(self.written(), [])
+
+    def test_a_block_of_the_gates_own_leaves_no_trace(self):
+        """The state behind a message is the one that it would have without the gate."""
+        failing = "DO $$BEGIN INSERT INTO writes VALUES ('x'); PERFORM 1/0; END$$"
+        working = "DO $$BEGIN INSERT INTO writes VALUES ('x'); END$$"
+        idle, failed = (psycopg2.extensions.TRANSACTION_STATUS_IDLE, psycopg2.extensions.TRANSACTION_STATUS_INERROR)
+        for first, text, state, status in (
+                ("SELECT 1", f"{failing}; COMMIT", "22012", idle), ("SELECT 1", f"{failing}; BEGIN; SELECT 1", "22012", idle),
+                ("BEGIN", f"SELECT 1/0; COMMIT; {working}", "22012", failed), ("BEGIN", failing, "22012", failed),
+                ("BEGIN; SAVEPOINT a; SELECT 1", failing, "22012", failed), ("SELECT 1", f"{working}; SAVEPOINT a", "ZF007", idle),
+                ("SELECT 1", f"{working}; COMMIT AND CHAIN; SELECT 1", "ZF007", idle)):
+            with self.subTest(first=first, text=text):
+                client = self.connect(34)
+                run_sql(client, first)
+                self.refused(state, client, text)
+                self.assertEqual(client.info.transaction_status, status)
+                run_sql(client, "ROLLBACK")
+                self.assertEqual(self.written(), [])
 
     def test_savepoints_do_not_loosen_the_guard(self):
         client = self.connect(34)

@@ -258,9 +258,10 @@ pg_guarded::verdict pg_guarded::refused(std::string_view why) {
 // what follows when a timeout falls due just then. A COPY may still be to come.
 pg_guarded::verdict pg_guarded::on_data(char type) {
   if (!copy_in_) {
+    if (query_) return verdict::wait;
     if (std::none_of(expected_.begin(), expected_.end(), [](const entry& e) { return may_turn(e); }))
       return verdict::drop;
-    if (segment_.open && !query_) static_cast<void>(all_answered());
+    if (segment_.open) static_cast<void>(all_answered());
     return verdict::wait;
   }
   sync_held_ = false;

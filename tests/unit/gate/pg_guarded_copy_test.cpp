@@ -33,6 +33,15 @@ TEST(PgGuardedCopy, InATranslatedQueryDataThatIsEarlyWaits) {
   EXPECT_THAT(rig.sent(), ElementsAre("d", "c", "H"));
 }
 
+TEST(PgGuardedCopy, InATranslatedQueryDataMayBeForALaterOne) {
+  guarded_rig rig;
+  rig.client(query("SELECT 1;COPY t FROM STDIN") + copy_data("1\n") + copy_done());
+  rig.server(guarded() + piece("SELECT 1"));
+  rig.forget();
+  rig.server(parse_complete() + bind_complete() + no_data() + copy_in());
+  EXPECT_THAT(rig.sent(), ElementsAre("d", "c", "H"));
+}
+
 TEST(PgGuardedCopy, InATranslatedQueryThatFailsIsSyncedAtOnce) {
   for (const bool amid : {true, false}) {
     guarded_rig rig;

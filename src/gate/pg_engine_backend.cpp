@@ -85,8 +85,7 @@ bool pg_engine::step_backend() {
     move();
     if (verdict == passage::through) {
       to_client += held;
-      to_client += from_backend.view().substr(0, bytes);
-      from_backend.consume(bytes);
+      backend_passing_ = bytes;
       return true;
     }
     if (verdict == passage::stopped) {

@@ -58,12 +58,33 @@ std::string_view unfit(kind what, pg_session_kind at) {
 
 bool may_end(kind what) { return what == kind::named || what == kind::reused; }
 
+// A statement of the machine's own. What is closed in front was left by one that failed, or by a client that took the name.
+// A portal that stayed open would keep its snapshot to the end of the transaction: vacuum would wait for it, COPY FREEZE
+// would fail.
+std::string own_messages(std::string_view sql) {
+  const std::string name = std::string(own_name) + '\0';
+  const std::string closed = wire::encode_pg_message('C', "P" + name) + wire::encode_pg_message('C', "S" + name);
+  return closed + wire::encode_pg_message('P', name + std::string(sql) + "\0\0\0"s) +
+         wire::encode_pg_message('B', name + name + "\0\0\0\0\0\0"s) +
+         wire::encode_pg_message('E', name + "\0\0\0\0"s) + closed;
+}
+
+// What Describe and Close are about: 'S' for a statement, 'P' for a portal, and its name; nullopt: it does not end there.
+std::optional<std::pair<char, std::string_view>> take_target(std::string_view body) {
+  const char of = body.empty() ? '\0' : body.front();
+  if (!body.empty()) body.remove_prefix(1);
+  const auto name = take_string(body);
+  if (!name) return std::nullopt;
+  return std::pair{of, *name};
+}
+
 bool is_sure(const std::string& key) { return key != wire::pg_unsure_name; }
 
 }  // namespace
 
-pg_guarded::pg_guarded(std::string guard, pg_session_kind at, std::function<std::string(std::string_view)> refusal)
-    : guard_(std::move(guard)), at_(at), refusal_(std::move(refusal)) {}
+pg_guarded::pg_guarded(const std::string& guard, pg_session_kind at,
+                       std::function<std::string(std::string_view)> refusal)
+    : guard_(own_messages(guard)), at_(at), refusal_(std::move(refusal)) {}
 
 // A program that is built for the tests takes a part of the mechanism away, which they have to notice.
 bool pg_guarded::lacks([[maybe_unused]] std::string_view part) {
@@ -92,8 +113,8 @@ void pg_guarded::on_parameter(std::string_view name, std::string_view value) {
 bool pg_guarded::begin_segment() {
   if (segment_.open) return true;
   if (!expected_.empty() && !lacks("waiting")) return false;
-  segment_ = {.open = true, .guarded = status_ == 'T' && guard_holds_, .block = status_ != 'I'};
-  segment_.failed = status_ == 'E';
+  segment_ = {
+      .open = true, .guarded = status_ == 'T' && guard_holds_, .block = status_ != 'I', .failed = status_ == 'E'};
   new_statements_.clear();
   portals_.clear();
   fresh_.clear();
@@ -134,7 +155,7 @@ std::optional<pg_guarded::verdict> pg_guarded::in_its_way(kind what) {
     if (!*read_committed_) return std::nullopt;
   }
   segment_.guarded = true;
-  send_own(guard_, task::guard);
+  send_guard();
   return std::nullopt;
 }
 
@@ -183,15 +204,14 @@ void pg_guarded::send(char type, std::string_view body, entry e) {
   expected_.push_back(std::move(e));
 }
 
-// What is closed in front was left by one that failed, or by a client that took the name. A portal that stayed open would
-// keep its snapshot to the end of the transaction: vacuum would wait for it, COPY FREEZE would fail.
-void pg_guarded::send_own(const std::string& sql, task does) {
-  const std::string name = std::string(own_name) + '\0';
-  const std::string closed = wire::encode_pg_message('C', "P" + name) + wire::encode_pg_message('C', "S" + name);
-  behind += closed + wire::encode_pg_message('P', name + sql + "\0\0\0"s) +
-            wire::encode_pg_message('B', name + name + "\0\0\0\0\0\0"s) +
-            wire::encode_pg_message('E', name + "\0\0\0\0"s) + closed;
+void pg_guarded::send_own(std::string_view sql, task does) {
+  behind += own_messages(sql);
   expected_.push_back({.what = asked::own, .does = does});
+}
+
+void pg_guarded::send_guard() {
+  behind += guard_;
+  expected_.push_back({.what = asked::own, .does = task::guard});
 }
 
 // ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,11 +350,10 @@ pg_guarded::verdict pg_guarded::on_bind(std::string_view body) {
 
 // It may have the statement analysed again, which runs code, but none of it.
 pg_guarded::verdict pg_guarded::on_describe(std::string_view body) {
-  const char of = body.empty() ? '\0' : body.front();
-  if (!body.empty()) body.remove_prefix(1);
-  const auto name = take_string(body);
-  if (!name) return verdict::malformed;
-  const auto key = wire::pg_name_key(*name);
+  const auto target = take_target(body);
+  if (!target) return verdict::malformed;
+  const auto [of, name] = *target;
+  const auto key = wire::pg_name_key(name);
   // A Describe of another one may run code, which may replace what is fresh.
   if (fresh_ != (of == 'S' ? "S" : "P") + key) fresh_.clear();
   auto what = of == 'S' ? kind_of_name(key).value_or(kind::unknown) : kind_of_portal(key);
@@ -356,13 +375,12 @@ pg_guarded::verdict pg_guarded::on_execute(std::string_view body) {
 }
 
 pg_guarded::verdict pg_guarded::on_close(std::string_view body) {
-  const char of = body.empty() ? '\0' : body.front();
-  if (!body.empty()) body.remove_prefix(1);
-  const auto name = take_string(body);
-  if (!name) return verdict::malformed;
+  const auto target = take_target(body);
+  if (!target) return verdict::malformed;
+  const auto [of, name] = *target;
   fresh_.clear();
   if (of == 'S') {
-    const auto key = wire::pg_name_key(*name);
+    const auto key = wire::pg_name_key(name);
     new_statements_.erase(key);
     statements_.erase(key);
   }

@@ -42,7 +42,7 @@ struct pg_translated {
 class pg_guarded {
  public:
   // `guard`: the statement that checks the token and locks the marks. `refusal`: a statement that fails and says why.
-  pg_guarded(std::string guard, pg_session_kind at, std::function<std::string(std::string_view why)> refusal);
+  pg_guarded(const std::string& guard, pg_session_kind at, std::function<std::string(std::string_view why)> refusal);
 
   // ── the client's messages
   enum class verdict : std::uint8_t {
@@ -135,7 +135,8 @@ class pg_guarded {
   [[nodiscard]] verdict ask_isolation();
   void refuse(std::string_view why);
   void executed(kind what);
-  void send_own(const std::string& sql, task does);
+  void send_own(std::string_view sql, task does);
+  void send_guard();
   void send(char type, std::string_view body, entry e);
   [[nodiscard]] bool all_answered();
   [[nodiscard]] verdict skip();
@@ -155,7 +156,7 @@ class pg_guarded {
   [[nodiscard]] verdict refuse_alone(const std::string& sql);
   [[nodiscard]] verdict on_query(std::string_view body, std::size_t body_bytes);
   [[nodiscard]] verdict on_large_query(std::string_view sql, std::size_t body_bytes);
-  [[nodiscard]] bool passes_as_it_is(std::string_view sql, bool whole) const;
+  [[nodiscard]] bool passes_as_it_is(kind what) const;
   [[nodiscard]] verdict on_call();
   void send_piece(kind what, std::size_t at);
   void send_pieces();
@@ -177,7 +178,7 @@ class pg_guarded {
   void note_tag(std::string_view tag);
   [[nodiscard]] passage with_position(std::string_view body, std::size_t at);
 
-  const std::string guard_;
+  const std::string guard_;  // its messages
   const pg_session_kind at_;
   const std::function<std::string(std::string_view)> refusal_;
 

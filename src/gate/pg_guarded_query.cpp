@@ -4,6 +4,7 @@
 #include "gate/pg_guarded.hpp"
 #include "wire/pg_bytes.hpp"
 #include "wire/pg_message.hpp"
+#include "wire/sql_bytes.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -33,7 +34,7 @@ bool is_single(std::string_view sql) {
 }
 
 bool mentions(std::string_view sql, std::string_view what) {
-  const auto same = [](char a, char b) { return (a >= 'a' && a <= 'z' ? static_cast<char>(a - 'a' + 'A') : a) == b; };
+  const auto same = [](char a, char b) { return wire::upper(a) == b; };
   return std::search(sql.begin(), sql.end(), what.begin(), what.end(), same) != sql.end();
 }
 
@@ -67,15 +68,18 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
   const bool whole = body.size() == body_bytes;
   const auto sql = body.substr(0, body.size() - (whole ? 1 : 0));
   statements_.erase("");
-  if (!segment_.open && passes_as_it_is(sql, whole)) {
-    read_committed_.reset();
-    expected_.push_back({.what = asked::query, .runs = kind_of_statement(sql)});
-    return verdict::pass;
+  if (!segment_.open && whole && is_single(sql)) {
+    const kind what = kind_of_statement(sql);
+    if (passes_as_it_is(what)) {
+      read_committed_.reset();
+      expected_.push_back({.what = asked::query, .runs = what});
+      return verdict::pass;
+    }
   }
   static_cast<void>(begin_segment());
   if (!whole) return on_large_query(sql, body_bytes);
   if (lacks("translation")) {
-    if (!segment_.guarded && status_ != 'E') send_own(guard_, task::guard);
+    if (!segment_.guarded && status_ != 'E') send_guard();
     in_front = std::exchange(behind, {});
     segment_.open = false;
     expected_.push_back({.what = asked::query});
@@ -92,10 +96,8 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
   return verdict::drop;
 }
 
-// Nothing is in flight, so the status is the server's.
-bool pg_guarded::passes_as_it_is(std::string_view sql, bool whole) const {
-  if (!whole || !is_single(sql)) return false;
-  const kind what = kind_of_statement(sql);
+// A Query of this one statement. Nothing is in flight, so the status is the server's.
+bool pg_guarded::passes_as_it_is(kind what) const {
   if (what == kind::hands_over || what == kind::prepares) return false;
   if (what == kind::begins || what == kind::bare || what == kind::ends_surely) return true;
   if (status_ == 'E') return what == kind::ends || what == kind::named;
@@ -169,7 +171,7 @@ pg_guarded::verdict pg_guarded::on_call() {
   if (segment_.unsure) return refuse_alone(refusal_(call_behind_unsure));
   const bool wraps = !segment_.block || segment_.own;
   if (!segment_.block) send_own("BEGIN", task::begin);
-  if (!segment_.guarded) send_own(guard_, task::guard);
+  if (!segment_.guarded) send_guard();
   send('S', {}, {.what = asked::sync, .quiet = true});
   in_front = std::exchange(behind, {});
   expected_.push_back({.what = asked::call, .quiet = wraps});

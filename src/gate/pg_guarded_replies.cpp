@@ -92,8 +92,7 @@ pg_guarded::passage pg_guarded::on_own_reply(char type, std::string_view body) {
     note_tag(tag);
     if (own.does == task::begin) own_open_ = true;
   }
-  if (++own.answered != own_replies.size()) return passage::drop;
-  expected_.pop_front();
+  if (++own.answered == own_replies.size()) expected_.pop_front();
   return passage::drop;
 }
 

@@ -274,36 +274,6 @@ pg_guarded::verdict pg_guarded::refused(std::string_view why) {
   return query_ ? verdict::drop : skip();
 }
 
-// Outside COPY it goes nowhere: there the server would take it for no part of the extended messages around it, and not skip
-// what follows when a timeout falls due just then. A COPY may still be to come.
-pg_guarded::verdict pg_guarded::on_data(char type) {
-  if (!copy_in_) {
-    if (query_) return verdict::wait;
-    if (std::none_of(expected_.begin(), expected_.end(), [](const entry& e) { return may_turn(e); }))
-      return verdict::drop;
-    if (segment_.open) static_cast<void>(all_answered());
-    return verdict::wait;
-  }
-  sync_held_ = false;
-  if (type == 'd') return verdict::pass;
-  copy_in_ = flushed_ = false;  // COPY has taken the Flush that was sent
-  if (query_) behind += wire::encode_pg_message('H', {});
-  return verdict::pass;
-}
-
-// The server would fail the COPY for it. Whether it still reads data is not certain: what fails it must mean nothing where
-// it does not, and so must a Sync, which means nothing where it does.
-pg_guarded::verdict pg_guarded::on_unexpected_in_copy(char type) {
-  if (type == 'S') {
-    sync_held_ = !query_ && segment_.open;
-    return verdict::drop;
-  }
-  skipping_ = !query_ && segment_.open;
-  copy_in_ = false;
-  behind += wire::encode_pg_message('f', "unexpected message of type "s + type + " during COPY from stdin" + '\0');
-  return verdict::drop;
-}
-
 pg_guarded::verdict pg_guarded::on_sync() {
   if (!segment_.open && !expected_.empty()) return verdict::wait;
   // While it reads data the server takes no notice of a Sync, and fails by what may stand in front of one.

@@ -141,8 +141,6 @@ class pg_guarded {
   [[nodiscard]] bool all_answered();
   [[nodiscard]] verdict skip();
   [[nodiscard]] verdict refused(std::string_view why);
-  [[nodiscard]] verdict on_data(char type);
-  [[nodiscard]] verdict on_unexpected_in_copy(char type);
   [[nodiscard]] verdict on_sync();
   [[nodiscard]] verdict on_parse(std::string_view body, bool whole);
   [[nodiscard]] verdict on_bind(std::string_view body);
@@ -160,12 +158,16 @@ class pg_guarded {
   [[nodiscard]] verdict on_call();
   void send_piece(kind what, std::size_t at);
   void send_pieces();
-  // pg_guarded_replies.cpp
+  // pg_guarded_copy.cpp
   // It may begin to read data from the client.
   [[nodiscard]] static bool may_turn(const entry& e) {
     const bool runs = e.what == asked::execute || e.what == asked::query;
     return runs && (e.runs == kind::copy || e.runs == kind::named || e.runs == kind::unknown);
   }
+  [[nodiscard]] verdict on_data(char type);
+  [[nodiscard]] verdict on_unexpected_in_copy(char type);
+  [[nodiscard]] passage on_copy_in();
+  // pg_guarded_replies.cpp
   [[nodiscard]] passage judge_reply(char type, std::string_view body);
   [[nodiscard]] passage on_own_reply(char type, std::string_view body);
   [[nodiscard]] passage on_notice(std::string_view body) const;
@@ -174,7 +176,6 @@ class pg_guarded {
   [[nodiscard]] passage on_complete(char type, std::string_view body);
   [[nodiscard]] passage on_ready(std::string_view body);
   [[nodiscard]] passage on_error(std::string_view body);
-  [[nodiscard]] passage on_copy_in();
   void note_tag(std::string_view tag);
   [[nodiscard]] passage with_position(std::string_view body, std::size_t at);
 

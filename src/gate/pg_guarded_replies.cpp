@@ -127,14 +127,6 @@ pg_guarded::passage pg_guarded::on_complete(char type, std::string_view body) {
 
 std::string pg_guarded::take_held(char next) { return next == 'N' ? std::string() : std::exchange(held_, {}); }
 
-// What was sent behind it already fails it.
-pg_guarded::passage pg_guarded::on_copy_in() {
-  if (!may_turn(expected_.front())) return passage::broken;
-  copy_in_ = expected_.size() == 1;
-  expected_.front().runs = kind::plain;  // it turns only once
-  return passage::pass;
-}
-
 // One that nothing is expected for comes at a Flush: a timeout that fell due.
 pg_guarded::passage pg_guarded::on_error(std::string_view body) {
   if (expected_.empty() && !segment_.open) return passage::broken;

@@ -163,12 +163,22 @@ class Command(LiveTest):
         self.assert_failed(self.run_install(), "cannot connect")
 
 
-NEWEST = 6
+NEWEST = 7
 RAISED = "TABLE (resource text, mark bigint, raised boolean, cut integer)"
 STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 
 # What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
 OLDER = {
+    6: f"""DROP FUNCTION fencegate.seal, fencegate.lease_grant, fencegate.lease_renew, fencegate.lease_release,
+             fencegate.lease_list, fencegate.free_at, fencegate.begin_lease, fencegate.identity, fencegate.grant_hash,
+             fencegate.incarnation, fencegate.check_sealed, fencegate.not_the_issuer, fencegate.raise_one, fencegate.take;
+           DROP TABLE fencegate.leases;
+           ALTER TABLE fencegate.marks DROP COLUMN sealed, DROP COLUMN issuer, DROP COLUMN grant_hash;
+           ALTER TABLE fencegate.settings DROP COLUMN store_id, DROP COLUMN issuer_id;
+           CREATE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spared timestamptz, deadline timestamptz,
+             max_step bigint) RETURNS boolean {STUB};
+           CREATE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint, registers boolean,
+             grace_ms integer DEFAULT 0) RETURNS {RAISED} {STUB}""",
     5: """DROP FUNCTION fencegate.guard_all;
           CREATE FUNCTION fencegate.seal_of(names text) RETURNS text LANGUAGE sql AS 'SELECT names'""",
     4: """DROP FUNCTION fencegate.is_copy, fencegate.accept_copy, fencegate.locks_of;
@@ -267,9 +277,10 @@ class Schema(FenceTest):
     def test_everybody_may_read_the_tables_as_pg_dump_does(self):
         base = self.base()
         base.armed(34)
+        base.sql("SELECT fencegate.lease_grant('{orders}', 'a grant', '', 1000, '{0}', '{}', 1)")
         tables = base.sql("SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
                           "WHERE n.nspname LIKE 'fencegate%' AND c.relkind IN ('r', 'p', 'S', 'f')")
-        self.assertEqual(len(tables), 3)
+        self.assertEqual(len(tables), 4)
         client = base.writer("bob")
         client.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
         for (table,) in tables:
@@ -323,7 +334,7 @@ class Schema(FenceTest):
                  "tokens bigint[], cut_ms integer, max_step bigint, registers boolean) RETURNS TABLE (resource text, "
                  "mark bigint, raised boolean, cut integer) LANGUAGE sql AS 'SELECT NULL, 1::bigint, true, 1'; RESET ROLE")
         self.server.install(base.name)
-        self.assertEqual(base.sql("SELECT pronargs FROM pg_proc WHERE proname = 'take'"), [(6,)])
+        self.assertEqual(base.sql("SELECT pronargs FROM pg_proc WHERE proname = 'take'"), [(8,)])
         base.armed(33)
         self.assertEqual(base.mark(), 33)
 

@@ -7,6 +7,32 @@ CREATE TABLE IF NOT EXISTS fencegate.marks (
   raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50, vacuum_truncate = off);
 
+-- The record of the grant that sealed the mark (fencegate.seal). It counts while `sealed` is the mark; its issuer always:
+-- a mark that has one rises only by a seal. New in version 7.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.marks'::regclass AND a.attname = 'sealed') THEN
+    ALTER TABLE fencegate.marks ADD COLUMN sealed bigint, ADD COLUMN issuer uuid, ADD COLUMN grant_hash bytea; END IF;
+END $$;
+
+-- Leases (fencegate.lease_grant). A row is never deleted: its token is the floor of the next grant. New in version 7.
+CREATE TABLE IF NOT EXISTS fencegate.leases (
+  resource      text COLLATE "C" PRIMARY KEY
+                CHECK (octet_length(resource) BETWEEN 1 AND 200 AND resource !~ '[^A-Za-z0-9_.:/-]'),
+  token         bigint NOT NULL DEFAULT 0 CHECK (token >= 0),    -- 0: it was never granted
+  grant_hash    bytea NOT NULL DEFAULT '',
+  past_grants   bytea[] NOT NULL DEFAULT '{}',                   -- so that none of these is granted again
+  holder        text NOT NULL DEFAULT '' CHECK (octet_length(holder) <= 200),  -- for people; decides nothing
+  ttl_ms        integer NOT NULL DEFAULT 1000 CHECK (ttl_ms BETWEEN 1 AND 86400000),
+  at_least_ms   integer NOT NULL DEFAULT 0 CHECK (at_least_ms BETWEEN 0 AND 86400000),
+  lock_delay_ms integer NOT NULL DEFAULT 0 CHECK (lock_delay_ms BETWEEN 0 AND 86400000),
+  granted_at    timestamptz NOT NULL DEFAULT '-infinity',
+  expires_at    timestamptz NOT NULL DEFAULT '-infinity',        -- '-infinity': it was released
+  not_before    timestamptz NOT NULL DEFAULT '-infinity',        -- nobody else has it earlier
+  incarnation   text NOT NULL,                                   -- of the server that granted
+  stores        text[] NOT NULL DEFAULT '{}'                     -- those that its holders sealed
+) WITH (fillfactor = 50);
+
 -- One row per (resource, pid); a reused pid overwrites its dead predecessor in place (HOT), so the table is bounded by
 -- the pids seen, not by the connections made. UNLOGGED is right: it is emptied exactly when no backend can be alive. A
 -- raise leaves the rows of the sessions that it ended: the gate asks fencegate.ended why its session died.
@@ -59,6 +85,14 @@ END $$;
 UPDATE fencegate.settings s SET secret_hash = encode(sha256(x.secret::bytea), 'hex') FROM fencegate.secret x
  WHERE s.secret_hash IS NULL;
 
+-- Who this database is as a store of marks, and as an issuer of leases (fencegate.identity). New in version 7.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.settings'::regclass AND a.attname = 'store_id') THEN
+    ALTER TABLE fencegate.settings ADD COLUMN store_id uuid NOT NULL DEFAULT gen_random_uuid(),
+                                   ADD COLUMN issuer_id uuid NOT NULL DEFAULT gen_random_uuid(); END IF;
+END $$;
+
 -- What a raise locks to show that it is one (fencegate.intruders). In a schema that nobody else may use: PREPARE locks
 -- tables before it asks for rights, so that everybody could lock, or block, what stands in a schema that he may use. A view,
 -- since pg_dump locks tables. New in version 5.
@@ -79,7 +113,7 @@ UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
 
 -- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
-CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 6;
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 7;
 
 -- A resource as it may stand in a sentence: a caller's name may hold anything.
 CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text

@@ -206,17 +206,34 @@ END $$;
 
 -- ── the raise ───────────────────────────────────────────────────────────────────────────────────────────
 
--- Takes the lock and moves the mark up to t; false when it was there already. The mark is read again under the lock, in
--- a new statement: whoever was in front of us in the queue may have raised it.
+-- A mark that has an issuer rises by its seals only; one of another issuer, by none.
+CREATE OR REPLACE FUNCTION fencegate.not_the_issuer(r text, t bigint, m bigint, owner uuid, by_issuer uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF owner IS NULL THEN RETURN; END IF;
+  IF by_issuer IS NULL THEN
+    PERFORM fencegate.reject('ZF005',
+      format('token %s of %s is above mark %s, which only leases of its issuer raise', t, r, m), r, t, m,
+      'Is the token right? Run the writer under fencegate hold, or take a lease for it.', ',"leased":true'); END IF;
+  PERFORM fencegate.reject('ZF007', format('mark %s of %s belongs to leases of another issuer (%s)', m, r, owner), r, t, m,
+    'Leases of one resource have one issuer.');
+END $$;
+
+-- That of version 6: with both, there would be two ways.
+DROP FUNCTION IF EXISTS fencegate.raise_one(text, bigint, bigint, timestamptz, timestamptz, bigint);
+
+-- Takes the lock and moves the mark up to t, for a seal with its grant beside it; false when it was there already. The mark
+-- is read again under the lock, in a new statement: whoever was in front of us in the queue may have raised it.
 CREATE OR REPLACE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spared timestamptz, deadline timestamptz,
-                                               max_step bigint) RETURNS boolean
+                                               max_step bigint, by_issuer uuid, by_grant bytea) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
-DECLARE m bigint; became bigint;
+DECLARE m bigint; became bigint; owner uuid;
 BEGIN
   PERFORM fencegate.lock_exclusive(r, t, k, spared, deadline);
-  SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+  SELECT x.mark, x.issuer INTO m, owner FROM fencegate.marks x WHERE x.resource = r;
   IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+  IF m < t AND owner IS DISTINCT FROM by_issuer THEN PERFORM fencegate.not_the_issuer(r, t, m, owner, by_issuer); END IF;
   -- Without a mark there is nothing to measure a step against.
   IF t - m > max_step THEN
     PERFORM fencegate.reject('ZF005',
@@ -224,8 +241,11 @@ BEGIN
       'Is the token right? If so, raise the mark in smaller steps, or raise max_step and install again.'); END IF;
   BEGIN
     PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
-    INSERT INTO fencegate.marks AS x (resource, mark) VALUES (r, t) ON CONFLICT (resource) DO UPDATE
-      SET mark = EXCLUDED.mark, raised_at = clock_timestamp() WHERE x.mark < EXCLUDED.mark RETURNING x.mark INTO became;
+    INSERT INTO fencegate.marks AS x (resource, mark, sealed, issuer, grant_hash)
+      VALUES (r, t, CASE WHEN by_issuer IS NOT NULL THEN t END, by_issuer, by_grant) ON CONFLICT (resource) DO UPDATE
+      SET mark = EXCLUDED.mark, raised_at = clock_timestamp(), sealed = EXCLUDED.sealed, issuer = EXCLUDED.issuer,
+          grant_hash = EXCLUDED.grant_hash
+      WHERE x.mark < EXCLUDED.mark RETURNING x.mark INTO became;
   EXCEPTION WHEN lock_not_available THEN
     PERFORM fencegate.unavailable(r, t, m, 'its row is locked from outside', 'See pg_locks.');
   END;
@@ -249,6 +269,20 @@ BEGIN
   IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
   IF m IS DISTINCT FROM t THEN
     PERFORM fencegate.unavailable(r, t, m, 'the mark went back', 'Was the table restored? Try again.'); END IF;
+END $$;
+
+-- The mark is at the token of a seal that did not raise it: it must be of the very same grant. An issuer that gave a token
+-- twice, after it was restored, admits nobody twice. REQUIRES: the lock is held.
+CREATE OR REPLACE FUNCTION fencegate.check_sealed(r text, t bigint, by_issuer uuid, by_grant bytea) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE owner uuid; same boolean;
+BEGIN
+  SELECT x.issuer, x.sealed = t AND x.issuer = by_issuer AND x.grant_hash = by_grant INTO owner, same
+    FROM fencegate.marks x WHERE x.resource = r;
+  IF same THEN RETURN; END IF;
+  IF owner <> by_issuer THEN PERFORM fencegate.not_the_issuer(r, t, t, owner, by_issuer); END IF;
+  PERFORM fencegate.reject('ZF004', format('token %s of %s was sealed by another grant', t, r), r, t, t,
+    'Acquire the lease again, above this mark.');
 END $$;
 
 -- How many live sessions are registered below the token; sends SIGTERM to each when told to. A session whose
@@ -325,13 +359,16 @@ END $$;
 
 -- That of version 1: with both, the calls below are ambiguous.
 DROP FUNCTION IF EXISTS fencegate.take(text[], bigint[], integer, bigint, boolean);
+-- That of version 6.
+DROP FUNCTION IF EXISTS fencegate.take(text[], bigint[], integer, bigint, boolean, integer);
 
 -- Arms (with `registers`) or only seals: all resources in one global order, one lock each, of the right strength, never
 -- upgraded. `cut_ms`, `max_step` and `grace_ms` are what the caller asks for; the database's own limits hold as well.
 -- `grace_ms`: for so long, those who only hold a mark (fencegate.hold, fencegate.guard) are waited for and not ended; what
--- cut_ms allows begins behind it.
+-- cut_ms allows begins behind it. `by_issuer`, `by_grant`: it is a seal (fencegate.seal).
 CREATE OR REPLACE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint,
-                                          registers boolean, grace_ms integer DEFAULT 0)
+                                          registers boolean, grace_ms integer DEFAULT 0,
+                                          by_issuer uuid DEFAULT NULL, by_grant bytea DEFAULT NULL)
 RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -339,7 +376,7 @@ DECLARE
   me constant integer := pg_backend_pid();
   lock_timeout_before constant text := current_setting('lock_timeout');
   spared timestamptz; deadline timestamptz; patience interval; step bigint; started timestamptz; r text; t bigint; m bigint; k bigint;
-  names text[] := '{}'; toks bigint[] := '{}'; ups boolean[] := '{}'; counts integer[];
+  names text[] := '{}'; toks bigint[] := '{}'; up boolean; ups boolean[] := '{}'; counts integer[];
 BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
   PERFORM fencegate.check_transaction();
@@ -347,7 +384,8 @@ BEGIN
   PERFORM fencegate.clear_way(coalesce($3, 5000));
   SELECT clock_timestamp() + least(greatest(coalesce($6, 0), 0), s.grace_ms) * interval '1 ms',
          least(greatest(coalesce($3, s.cut_ms), 1), s.cut_ms) * interval '1 ms',
-         least(CASE WHEN $4 > 0 THEN $4 END, CASE WHEN s.max_step > 0 THEN s.max_step END)
+         CASE WHEN by_issuer IS NULL
+              THEN least(CASE WHEN $4 > 0 THEN $4 END, CASE WHEN s.max_step > 0 THEN s.max_step END) END
     INTO STRICT spared, patience, step FROM fencegate.settings s;
   deadline := spared + patience;
 
@@ -369,10 +407,12 @@ BEGIN
     toks := toks || t;
     IF m = t THEN
       PERFORM fencegate.hold_equal(r, t, k, deadline);
-      ups := ups || false;
+      up := false;
     ELSE
-      ups := ups || fencegate.raise_one(r, t, k, spared, deadline, step);
+      up := fencegate.raise_one(r, t, k, spared, deadline, step, by_issuer, by_grant);
     END IF;
+    IF by_issuer IS NOT NULL AND NOT up THEN PERFORM fencegate.check_sealed(r, t, by_issuer, by_grant); END IF;
+    ups := ups || up;
   END LOOP;
 
   counts := fencegate.cut(names, toks, ups, deadline);

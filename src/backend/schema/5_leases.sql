@@ -1,0 +1,175 @@
+-- ── leases (fencegate_gate) ─────────────────────────────────────────────────────────────────────────────
+
+-- A lease is a row of fencegate.leases. Its token is a fencing token: above every earlier one of the resource, above the
+-- mark, and above the floor that the caller read elsewhere. Times are of this server's clock and never leave it: what is
+-- answered is a duration. They are read behind the rows' locks, since now() is when the transaction began.
+--
+-- A grant id names one acquisition. What is stored of it is its hash, by which none can be used.
+
+-- What changes when this server may have lost grants that it had answered: every restore, clone or promotion is another
+-- start of a server. (A timeline is not enough: a data directory that is put back keeps it.)
+CREATE OR REPLACE FUNCTION fencegate.incarnation() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT round(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::text
+$$;
+
+CREATE OR REPLACE FUNCTION fencegate.grant_hash(grant_id text) RETURNS bytea
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT sha256(convert_to(grant_id, 'UTF8'))
+$$;
+
+-- Who this database is, for those who seal in it and those who take leases of it: random, written when the fence was
+-- installed, and put back with the marks.
+CREATE OR REPLACE FUNCTION fencegate.identity() RETURNS TABLE (store uuid, issuer uuid)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT s.store_id, s.issuer_id FROM fencegate.settings s
+$$;
+
+-- What grants, renewals and releases have in common: they are as durable as what others commit, and wait for nobody long.
+CREATE OR REPLACE FUNCTION fencegate.begin_lease() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.check_transaction();
+  IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+    PERFORM set_config('synchronous_commit', 'on', true); END IF;
+  PERFORM set_config('lock_timeout', '5s', true);
+END $$;
+
+-- When the resource is free for another grant, unless it is renewed.
+CREATE OR REPLACE FUNCTION fencegate.free_at(l fencegate.leases) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT greatest(l.expires_at + l.lock_delay_ms * interval '1 ms', l.not_before)
+$$;
+
+-- Grants all resources or none, in one order. One row each. `outcome`: "granted", with its token; "held" by `held_by` for
+-- `left_ms` more; "over": the time of this grant id has passed, or it was released; "uncovered": a holder sealed the store
+-- `held_by`, which is not among `stores`. Any but "granted" granted nothing, and names only the resources it is about.
+--
+-- The same grant id asked again keeps its token while that is above the floor, and gets another one otherwise. `stores`:
+-- the ids of all stores that the caller will seal. `stride`: what is added to a token where this server may have forgotten
+-- some. `at_least_ms`: the resource stays taken for so long, even when it is released sooner. `lock_delay_ms`: and for so
+-- long after it expired. `by_force`: an operator takes it from its holder.
+CREATE OR REPLACE FUNCTION fencegate.lease_grant(resources text[], grant_id text, holder text, ttl_ms integer,
+  floors bigint[], stores text[], stride bigint, at_least_ms integer DEFAULT 0, lock_delay_ms integer DEFAULT 0,
+  by_force boolean DEFAULT false)
+RETURNS TABLE (resource text, outcome text, token bigint, held_by text, left_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  hash constant bytea := fencegate.grant_hash($2);
+  me constant text := fencegate.incarnation();
+  token_max constant bigint := 4611686018427387904;  -- 2^62
+  at timestamptz; r text; highest bigint;
+BEGIN
+  PERFORM fencegate.check_claims($1, $5);
+  PERFORM fencegate.begin_lease();
+  INSERT INTO fencegate.leases AS l (resource, incarnation)
+    SELECT q.r, me FROM unnest($1) q(r) ORDER BY q.r COLLATE "C" ON CONFLICT DO NOTHING;
+  PERFORM FROM fencegate.leases l WHERE l.resource = ANY ($1) ORDER BY l.resource FOR NO KEY UPDATE;
+  at := clock_timestamp();
+  -- The clock went back: from now on nobody holds for longer than what was granted.
+  UPDATE fencegate.leases l SET expires_at = least(l.expires_at, at + l.ttl_ms * interval '1 ms'),
+                                not_before = least(l.not_before, at + l.at_least_ms * interval '1 ms')
+   WHERE l.resource = ANY ($1) AND (l.expires_at > at + l.ttl_ms * interval '1 ms'
+                                    OR l.not_before > at + l.at_least_ms * interval '1 ms');
+
+  RETURN QUERY SELECT l.resource, 'over', l.token, NULL::text, 0::bigint FROM fencegate.leases l
+    WHERE l.resource = ANY ($1) AND l.token > 0
+      AND (hash = ANY (l.past_grants) OR l.grant_hash = hash AND l.expires_at <= at);
+  IF FOUND THEN RETURN; END IF;
+  IF NOT by_force THEN
+    RETURN QUERY SELECT l.resource, 'held', l.token, l.holder,
+                        ceil(extract(epoch FROM fencegate.free_at(l) - at) * 1000)::bigint
+      FROM fencegate.leases l WHERE l.resource = ANY ($1) AND l.grant_hash <> hash AND fencegate.free_at(l) > at;
+    IF FOUND THEN RETURN; END IF;
+  END IF;
+  RETURN QUERY SELECT l.resource, 'uncovered', l.token, x.store, 0::bigint
+    FROM fencegate.leases l, unnest(l.stores) x(store) WHERE l.resource = ANY ($1) AND x.store <> ALL ($6);
+  IF FOUND THEN RETURN; END IF;
+
+  SELECT q.r, greatest(l.token, m.mark, q.floor) INTO r, highest
+    FROM unnest($1, $5) q(r, floor) JOIN fencegate.leases l ON l.resource = q.r
+    LEFT JOIN fencegate.marks m ON m.resource = q.r ORDER BY 2 DESC LIMIT 1;
+  IF highest > token_max - greatest($7, 1) THEN
+    PERFORM fencegate.unavailable(r, highest, NULL, 'no token above it is left for leases, which end at 2^62',
+      'Lower the mark that is as high (marks lower).'); END IF;
+  RETURN QUERY
+  UPDATE fencegate.leases l SET
+    token = CASE WHEN l.grant_hash = hash AND l.token > q.floor AND l.token >= coalesce(m.mark, 0) THEN l.token
+                 ELSE greatest(l.token, m.mark, q.floor)
+                      + CASE WHEN l.incarnation = me THEN 1 ELSE greatest($7, 1) END END,
+    past_grants = CASE WHEN l.grant_hash = hash OR l.token = 0 THEN l.past_grants ELSE (l.grant_hash || l.past_grants)[1:16] END,
+    grant_hash = hash, holder = $3, ttl_ms = $4, at_least_ms = $8, lock_delay_ms = $9, incarnation = me, stores = $6,
+    granted_at = at, expires_at = at + $4 * interval '1 ms', not_before = at + $8 * interval '1 ms'
+    FROM unnest($1, $5) q(r, floor) LEFT JOIN fencegate.marks m ON m.resource = q.r
+   WHERE l.resource = q.r
+  RETURNING l.resource, 'granted', l.token, NULL::text, $4::bigint;
+END $$;
+
+-- Renews what these terms hold: arrays of one length, one term each, of any number of holders. Answers those that it
+-- renewed; whatever is missing was lost. While nobody took or released the row, an expired term revives. A term whose token
+-- is below the mark was superseded, whatever its row says.
+CREATE OR REPLACE FUNCTION fencegate.lease_renew(resources text[], tokens bigint[], grants text[])
+RETURNS TABLE (resource text, token bigint, ttl_ms integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM fencegate.begin_lease();
+  RETURN QUERY
+  WITH asked AS MATERIALIZED (SELECT q.r, q.t, fencegate.grant_hash(q.g) AS hash FROM unnest($1, $2, $3) q(r, t, g)),
+  locked AS MATERIALIZED (
+    SELECT l.resource FROM fencegate.leases l JOIN asked q ON l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
+     ORDER BY l.resource FOR NO KEY UPDATE OF l)
+  UPDATE fencegate.leases l SET expires_at = clock_timestamp() + l.ttl_ms * interval '1 ms'
+    FROM locked k, asked q
+   WHERE l.resource = k.resource AND l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
+     AND l.expires_at > '-infinity'
+     AND NOT EXISTS (SELECT FROM fencegate.marks m WHERE m.resource = l.resource AND m.mark > l.token)
+  RETURNING l.resource, l.token, l.ttl_ms;
+END $$;
+
+-- Ends these terms, and tells those who listen. Answers the resources that were released by it.
+CREATE OR REPLACE FUNCTION fencegate.lease_release(resources text[], tokens bigint[], grants text[])
+RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r text;
+BEGIN
+  PERFORM fencegate.begin_lease();
+  FOR r IN
+    WITH asked AS MATERIALIZED (SELECT q.r, q.t, fencegate.grant_hash(q.g) AS hash FROM unnest($1, $2, $3) q(r, t, g)),
+    locked AS MATERIALIZED (
+      SELECT l.resource FROM fencegate.leases l JOIN asked q ON l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
+       ORDER BY l.resource FOR NO KEY UPDATE OF l)
+    UPDATE fencegate.leases l SET expires_at = '-infinity'
+      FROM locked k, asked q
+     WHERE l.resource = k.resource AND l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
+       AND l.expires_at > '-infinity'
+    RETURNING l.resource LOOP
+    PERFORM pg_notify('fencegate_released', r);
+    RETURN NEXT r;
+  END LOOP;
+END $$;
+
+-- Leases that exist, or existed. `left_ms`: until another may have it; 0 = it is free.
+CREATE OR REPLACE FUNCTION fencegate.lease_list()
+RETURNS TABLE (resource text, token bigint, mark bigint, holder text, granted_at timestamptz, ttl_ms integer, left_ms bigint)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT l.resource, l.token, m.mark, l.holder, l.granted_at, l.ttl_ms,
+         CASE WHEN fencegate.free_at(l) > clock_timestamp()
+              THEN ceil(extract(epoch FROM fencegate.free_at(l) - clock_timestamp()) * 1000)::bigint ELSE 0 END
+    FROM fencegate.leases l LEFT JOIN fencegate.marks m USING (resource) WHERE l.token > 0 ORDER BY l.resource
+$$;
+
+-- Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that is at
+-- its token must be of this very grant: else ZF004. One that is of another issuer: ZF007. The rest is as for
+-- fencegate.raise_all; a seal has no largest step.
+CREATE OR REPLACE FUNCTION fencegate.seal(resources text[], tokens bigint[], issuer uuid, grant_id text,
+                                          cut_ms integer DEFAULT NULL, grace_ms integer DEFAULT 0)
+RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF $3 IS NULL OR $4 IS NULL THEN
+    PERFORM fencegate.malformed(NULL, NULL, 'a seal names its issuer and its grant'); END IF;
+  RETURN QUERY SELECT a.resource, a.mark, a.raised, a.cut
+    FROM fencegate.take($1, $2, $5, 0, false, $6, $3, fencegate.grant_hash($4)) a;
+END $$;

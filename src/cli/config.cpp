@@ -2,6 +2,7 @@
 
 #include "cli/config_gate_parts.hpp"
 #include "cli/config_gates.hpp"
+#include "cli/config_leases.hpp"
 #include "cli/config_section.hpp"
 #include "cli/config_url.hpp"
 #include "fence/printable.hpp"
@@ -96,8 +97,9 @@ void read_process(report& to, const YAML::Node& root, settings::process& out) {
     log.choice("format", out.format, words::format);
   }
   if (const auto node = process.node("stores")) read_stores(to, *node, out.stores);
-  process.require("gates");
+  if (!process.has("leases")) process.require("gates");
   if (const auto node = process.node("gates")) read_gates(to, *node, listeners, out);
+  if (const auto node = process.node("leases")) read_leases(to, *node, out);
 }
 
 // Control characters, and bytes that UTF-8 never has: with them yaml-cpp would guess at another encoding, in which this is

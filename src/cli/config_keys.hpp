@@ -11,11 +11,15 @@
 namespace fencegate::cli {
 
 namespace keys {
-inline constexpr std::array<std::string_view, 7> process{"threads",       "busy_poll_us", "admin", "log",
-                                                         "drain_timeout", "stores",       "gates"};
+inline constexpr std::array<std::string_view, 8> process{"threads",       "busy_poll_us", "admin",  "log",
+                                                         "drain_timeout", "stores",       "leases", "gates"};
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
+inline constexpr std::array<std::string_view, 9> leases{"issuer",     "issuers",    "ttl",    "margin",   "skew",
+                                                        "round_trip", "stop_grace", "stride", "resources"};
+inline constexpr std::array<std::string_view, 1> lease_issuer{"store"};
+inline constexpr std::array<std::string_view, 4> lease_rule{"match", "issuer", "lock_delay", "seal"};
 inline constexpr std::array<std::string_view, 30> gate{"name",
                                                        "protocol",
                                                        "listen",
@@ -59,10 +63,13 @@ struct key_group {
 };
 
 // "*" stands for a name that the operator chooses.
-inline constexpr std::array<key_group, 11> key_groups{{{"", keys::process},
+inline constexpr std::array<key_group, 14> key_groups{{{"", keys::process},
                                                        {"admin.", keys::admin},
                                                        {"log.", keys::log},
                                                        {"stores.*.", keys::store},
+                                                       {"leases.", keys::leases},
+                                                       {"leases.issuers.*.", keys::lease_issuer},
+                                                       {"leases.resources[].", keys::lease_rule},
                                                        {"gates[].", keys::gate},
                                                        {"gates[].policy.", keys::policy},
                                                        {"gates[].resources[].", keys::rule},

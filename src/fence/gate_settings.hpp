@@ -158,6 +158,29 @@ struct http_gate {
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
 };
 
+// Leases that the process takes, or grants to others.
+struct lease_issuer {
+  std::string name;
+  std::string store;  // the name of a store
+};
+
+// What holds for some resources; the first rule that matches a name counts.
+struct lease_rule {
+  fence::key_rule match;
+  std::string issuer;                       // a name
+  std::chrono::milliseconds lock_delay{0};  // behind an expiry, until another may have the lease
+  std::vector<std::string> seal;            // "gate:cache", "store:ledger"; empty: all of the configuration
+};
+
+struct leases {
+  std::vector<lease_issuer> issuers;  // empty: there are no leases
+  std::string issuer;                 // of what no rule names
+  std::chrono::milliseconds ttl{30'000};
+  std::optional<std::chrono::milliseconds> margin, skew, round_trip, stop_grace;  // nullopt: by the TTL
+  std::int64_t stride = 1 << 20;
+  std::vector<lease_rule> resources;
+};
+
 struct process {
   unsigned threads = 0;           // 0 = one per core
   std::int64_t busy_poll_us = 0;  // how long a thread looks for work before it sleeps, in microseconds
@@ -167,6 +190,7 @@ struct process {
   log_format format = log_format::json;
   std::chrono::milliseconds drain_timeout{25'000};  // from SIGTERM to the hard stop; 0 = stop at once
   std::vector<store> stores;                        // validated; those that no gate uses, too
+  leases leased;
   std::vector<redis_gate> redis_gates;
   std::vector<postgres_gate> postgres_gates;
   std::vector<http_gate> http_gates;

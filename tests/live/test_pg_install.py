@@ -174,7 +174,7 @@ OLDER = {
              fencegate.incarnation, fencegate.check_sealed, fencegate.not_the_issuer, fencegate.raise_one, fencegate.take;
            DROP TABLE fencegate.leases;
            ALTER TABLE fencegate.marks DROP COLUMN sealed, DROP COLUMN issuer, DROP COLUMN grant_hash;
-           ALTER TABLE fencegate.settings DROP COLUMN store_id, DROP COLUMN issuer_id;
+           ALTER TABLE fencegate.settings DROP COLUMN store_id, DROP COLUMN issuer_id, DROP COLUMN incarnation;
            CREATE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spared timestamptz, deadline timestamptz,
              max_step bigint) RETURNS boolean {STUB};
            CREATE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint, registers boolean,

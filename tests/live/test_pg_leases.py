@@ -213,6 +213,12 @@ class Grants(FenceTest):
         self.leases.release("two", 34 + STRIDE)
         self.assertEqual(self.leases.token("three"), 35 + STRIDE)
 
+    def test_a_row_that_may_have_been_forgotten_costs_a_stride(self):
+        self.fenced.sql("UPDATE fencegate.settings SET incarnation = 'another'")
+        self.assertEqual(self.leases.token("one"), 33 + STRIDE)
+        self.leases.release("one", 33 + STRIDE)
+        self.assertEqual(self.leases.token("two"), 34 + STRIDE)
+
     def test_stores_that_were_sealed_must_be_covered(self):
         self.leases.token("one", stores=("a", "b"))
         self.leases.release("one", 34)

@@ -90,7 +90,8 @@ DO $$
 BEGIN
   IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.settings'::regclass AND a.attname = 'store_id') THEN
     ALTER TABLE fencegate.settings ADD COLUMN store_id uuid NOT NULL DEFAULT gen_random_uuid(),
-                                   ADD COLUMN issuer_id uuid NOT NULL DEFAULT gen_random_uuid(); END IF;
+                                   ADD COLUMN issuer_id uuid NOT NULL DEFAULT gen_random_uuid(),
+                                   ADD COLUMN incarnation text NOT NULL DEFAULT ''; END IF;  -- see fencegate.incarnation
 END $$;
 
 -- What a raise locks to show that it is one (fencegate.intruders). In a schema that nobody else may use: PREPARE locks

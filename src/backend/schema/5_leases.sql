@@ -12,6 +12,8 @@ CREATE OR REPLACE FUNCTION fencegate.incarnation() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT round(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::text
 $$;
+-- When leases were first granted here: a row that is not there may have been forgotten by a later start.
+UPDATE fencegate.settings SET incarnation = fencegate.incarnation() WHERE incarnation = '';
 
 CREATE OR REPLACE FUNCTION fencegate.grant_hash(grant_id text) RETURNS bytea
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -64,7 +66,7 @@ BEGIN
   PERFORM fencegate.check_claims($1, $5);
   PERFORM fencegate.begin_lease();
   INSERT INTO fencegate.leases AS l (resource, incarnation)
-    SELECT q.r, me FROM unnest($1) q(r) ORDER BY q.r COLLATE "C" ON CONFLICT DO NOTHING;
+    SELECT q.r, s.incarnation FROM unnest($1) q(r), fencegate.settings s ORDER BY q.r COLLATE "C" ON CONFLICT DO NOTHING;
   PERFORM FROM fencegate.leases l WHERE l.resource = ANY ($1) ORDER BY l.resource FOR NO KEY UPDATE;
   at := clock_timestamp();
   -- The clock went back: from now on nobody holds for longer than what was granted.

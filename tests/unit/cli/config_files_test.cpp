@@ -32,14 +32,14 @@ std::set<std::string> keys_of_reader() {
   return out;
 }
 
-// "gates[].policy.mode" for each key of a YAML document; below `stores`, names are written as "*".
+// "gates[].policy.mode" for each key of a YAML document; below `stores` and `issuers`, names are written as "*".
 void collect_keys(const YAML::Node& node, const std::string& path, std::set<std::string>& out) {
   if (node.IsSequence()) {
     for (const auto& element : node) collect_keys(element, path + "[]", out);
   }
   if (!node.IsMap()) return;
   for (const auto& pair : node) {
-    const std::string name = path == "stores" ? "*" : pair.first.Scalar();
+    const std::string name = path == "stores" || path == "leases.issuers" ? "*" : pair.first.Scalar();
     const std::string below = path.empty() ? name : path + "." + name;
     if (name != "*") out.insert(below);
     collect_keys(pair.second, below, out);
@@ -72,6 +72,8 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   EXPECT_EQ(shown.level, defaults.level);
   EXPECT_EQ(shown.format, defaults.format);
   EXPECT_EQ(shown.drain_timeout, defaults.drain_timeout);
+  EXPECT_EQ(shown.leased.ttl, defaults.leased.ttl);
+  EXPECT_EQ(shown.leased.stride, defaults.leased.stride);
   ASSERT_EQ(shown.redis_gates.size(), 1u);
   const auto& gate = shown.redis_gates[0];
   const settings::redis_gate gate_defaults;

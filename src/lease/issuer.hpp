@@ -1,0 +1,84 @@
+// What grants leases, and what their tokens are sealed in. Both are asked without blocking; each answer comes once, on the
+// thread of the context that they were made for.
+#pragma once
+
+#include "backend/store.hpp"
+#include "base/result.hpp"
+#include "fence/tag.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fencegate::lease {
+
+struct grant_request {
+  std::vector<std::string> resources;  // all or none
+  std::string id;                      // of the grant: random, and a secret; asked again, it answers the same lease
+  std::string holder;                  // for people
+  std::chrono::milliseconds ttl{30'000};
+  std::vector<std::int64_t> floors;  // one for each resource: its highest mark in all that is to be sealed
+  std::vector<std::string> stores;   // the ids of all that is to be sealed
+  std::int64_t stride = 1 << 20;     // added to a token where the issuer may have forgotten some
+  std::chrono::milliseconds at_least{0};
+  std::chrono::milliseconds lock_delay{0};
+};
+
+struct grant_answer {
+  enum class kind : std::uint8_t {
+    granted,
+    held,       // `by` another, for `left` more
+    over,       // the time of this grant id has passed
+    uncovered,  // former holders sealed the store `by`, which is not among `stores`
+    failed      // `detail`; granted or not
+  } what = kind::failed;
+  fence::claims_list claims{};  // granted
+  std::string resource{};       // held, over, uncovered
+  std::string by{};
+  std::chrono::milliseconds left{0};
+  std::string detail{};
+};
+
+// One term: what a grant gave.
+struct term {
+  fence::claims_list claims;
+  std::string grant;
+};
+
+class issuer {
+ public:
+  issuer() = default;
+  issuer(const issuer&) = delete;
+  issuer& operator=(const issuer&) = delete;
+  virtual ~issuer() = default;
+
+  // Its random id, for life.
+  virtual void identify(std::function<void(const result<std::string>&)> done) = 0;
+  virtual void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) = 0;
+  // The claims that were renewed: whatever is missing was lost. An error: it is not known.
+  virtual void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) = 0;
+  virtual void release(const term& held, std::function<void(const result<void>&)> done) = 0;
+};
+
+// A gate's upstream or a store, in which marks are raised before a holder acts.
+class seal_place {
+ public:
+  seal_place() = default;
+  seal_place(const seal_place&) = delete;
+  seal_place& operator=(const seal_place&) = delete;
+  virtual ~seal_place() = default;
+
+  // "gate:cache", "store:ledger".
+  [[nodiscard]] virtual const std::string& name() const = 0;
+  // Its random id, for life.
+  virtual void identify(std::function<void(const result<std::string>&)> done) = 0;
+  virtual void look(const std::vector<std::string>& resources,
+                    std::function<void(const result<std::vector<backend::looked_mark>>&)> done) = 0;
+  // Strictly: each mark rises to its token, or is there by this very grant. `equal` in a rejection: it is there by another.
+  virtual void seal(const term& held, const std::string& issuer_id,
+                    std::function<void(const backend::store_result<void>&)> done) = 0;
+};
+
+}  // namespace fencegate::lease

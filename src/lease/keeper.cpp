@@ -1,0 +1,267 @@
+#include "lease/keeper.hpp"
+
+#include "lease/grant_id.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::lease {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between two questions whether it is free.
+constexpr milliseconds ask_again{200};
+// Behind seals that were refused, and servers that were not reached.
+constexpr milliseconds back_off{500};
+constexpr milliseconds release_patience{5'000};
+
+// A seal below or at another's mark: the lease is had again, above it.
+bool is_outrun(const fence::rejection& r) { return r.why == fence::reason::stale || r.why == fence::reason::equal; }
+
+}  // namespace
+
+keeper::keeper(boost::asio::io_context& context, std::shared_ptr<issuer> by,
+               std::vector<std::shared_ptr<seal_place>> places, keeper_request wanted, keeper_owner owner)
+    : context_(context),
+      issuer_(std::move(by)),
+      places_(std::move(places)),
+      wanted_(std::move(wanted)),
+      owner_(std::move(owner)),
+      pause_(context),
+      renewals_(context),
+      wait_until_(wanted_.wait ? clock::now() + *wanted_.wait : clock::time_point::max()),
+      place_ids_(places_.size()),
+      floors_(wanted_.resources.size(), 0) {}
+
+void keeper::start() {
+  boost::asio::post(context_, [self = shared_from_this()] { self->identify(); });
+}
+
+void keeper::stop(milliseconds patience, std::function<void()> done) {
+  stopped_ = true;
+  owner_ = {};
+  pause_.cancel();
+  renewals_.cancel();
+  if (!holder_) return boost::asio::post(context_, std::move(done));
+  const auto once = std::make_shared<std::function<void()>>(std::move(done));
+  auto finish = [self = shared_from_this(), once] {
+    self->pause_.cancel();
+    if (const auto call = std::exchange(*once, nullptr)) call();
+  };
+  pause_.expires_after(patience);
+  pause_.async_wait([finish](const boost::system::error_code& cancelled) {
+    if (!cancelled) finish();
+  });
+  let_go_then(finish);
+}
+
+// ── who everybody is, and where the marks stand ─────────────────────────────────────────────────────────────────────
+
+void keeper::identify() {
+  unanswered_ = 1 + places_.size();
+  problem_.reset();
+  const auto answered = [self = shared_from_this()](const std::string& whom, std::string& id,
+                                                    const result<std::string>& outcome) {
+    if (outcome)
+      id = *outcome;
+    else if (!self->problem_)
+      self->problem_ = error{whom + ": " + outcome.error().message};
+    if (--self->unanswered_ > 0 || self->stopped_) return;
+    if (self->problem_) return self->missed("", *self->problem_, &keeper::identify);
+    self->look();
+  };
+  issuer_->identify([=, this](const result<std::string>& id) { answered("the issuer", issuer_id_, id); });
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    places_[i]->identify([=, this](const result<std::string>& id) { answered(places_[i]->name(), place_ids_[i], id); });
+}
+
+void keeper::look() {
+  unanswered_ = places_.size();
+  problem_.reset();
+  for (const auto& place : places_) {
+    auto answered = [self = shared_from_this(), place](const result<std::vector<backend::looked_mark>>& marks) {
+      if (!marks && !self->problem_) self->problem_ = error{place->name() + ": " + marks.error().message};
+      if (marks)
+        for (const auto& one : *marks) {
+          const auto& names = self->wanted_.resources;
+          const auto at = std::find(names.begin(), names.end(), one.resource);
+          if (at == names.end() || !one.mark) continue;
+          auto& floor = self->floors_[static_cast<std::size_t>(at - names.begin())];
+          floor = std::max(floor, one.mark->value());
+        }
+      if (--self->unanswered_ > 0 || self->stopped_) return;
+      if (self->problem_) return self->missed("", *self->problem_, &keeper::look);
+      self->reached_ = true;
+      self->acquire();
+    };
+    place->look(wanted_.resources, std::move(answered));
+  }
+}
+
+// ── the grant ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void keeper::acquire() {
+  if (term_.grant.empty()) term_.grant = new_grant_id();
+  grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl, floors_,
+                        place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay};
+  const auto sent = clock_reading::now();
+  issuer_->acquire(request, [self = shared_from_this(), sent](const grant_answer& a) { self->on_grant(sent, a); });
+}
+
+void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
+  if (stopped_) {
+    // It came too late for whoever wanted it.
+    if (answer.what != grant_answer::kind::granted) return;
+    return issuer_->release({answer.claims, term_.grant}, [](const result<void>&) {});
+  }
+  switch (answer.what) {
+    case grant_answer::kind::granted:
+      term_.claims = answer.claims;
+      holder_.emplace(wanted_.times, sent);
+      renew_in_time();
+      return seal();
+    case grant_answer::kind::held: {
+      const auto held = answer.resource + " is held by " + answer.by;
+      const auto left = wait_until_ - clock::now();
+      if (left <= clock::duration::zero()) return fail(keeper_failure::kind::busy, held);
+      wait_for(held);
+      const auto pause = std::min({ask_again, answer.left, std::chrono::ceil<milliseconds>(left)});
+      return try_again(std::max(pause, milliseconds(1)), &keeper::acquire);
+    }
+    case grant_answer::kind::over:
+      term_.grant.clear();  // an earlier answer was lost, and its time has passed
+      return try_again(milliseconds(1), &keeper::acquire);
+    case grant_answer::kind::uncovered:
+      return fail(keeper_failure::kind::refused,
+                  "former holders of " + answer.resource + " sealed the store " + answer.by +
+                      ", which this configuration does not name: all holders of a lease seal the same places");
+    case grant_answer::kind::failed: return missed("the issuer", {answer.detail}, &keeper::acquire);
+  }
+}
+
+// ── the seals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void keeper::seal() {
+  unanswered_ = places_.size();
+  not_sealed_.reset();
+  ++round_;
+  for (const auto& place : places_)
+    place->seal(term_, issuer_id_,
+                [self = shared_from_this(), place, round = round_](const backend::store_result<void>& outcome) {
+                  self->on_sealed(round, *place, outcome);
+                });
+}
+
+void keeper::on_sealed(std::uint64_t round, const seal_place& place, const backend::store_result<void>& outcome) {
+  if (round != round_ || stopped_) return;
+  if (outcome.has_error() && (!not_sealed_ || is_outrun(*not_sealed_))) {
+    not_sealed_ = outcome.error();
+    not_sealed_->detail = place.name() + (not_sealed_->detail.empty() ? "" : ": ") + not_sealed_->detail;
+  }
+  if (--unanswered_ == 0) all_answered();
+}
+
+void keeper::all_answered() {
+  if (!not_sealed_) {
+    if (!holder_->may_begin(clock_reading::now())) {
+      auto again = [self = shared_from_this()] { self->try_again(back_off, &keeper::look); };
+      return let_go_then(again);
+    }
+    acquired_ = true;
+    return owner_.acquired(term_);
+  }
+  const auto why = *not_sealed_;
+  auto next = [self = shared_from_this(), why] {
+    if (self->stopped_) return;
+    if (is_outrun(why)) return self->try_again(back_off, &keeper::look);
+    const bool refused = why.why == fence::reason::refused;
+    self->fail(refused ? keeper_failure::kind::refused : keeper_failure::kind::unreachable,
+               "the lease was had, but not sealed: " + fence::describe(why));
+  };
+  let_go_then(next);
+}
+
+// ── renewals ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void keeper::renew_in_time() {
+  if (stopped_ || !holder_) return;
+  const auto now = clock_reading::now();
+  switch (holder_->due(now)) {
+    case holder::duty::end: return lose(acquired_ ? "no renewal was confirmed in time" : "");
+    case holder::duty::renew:
+      holder_->renewal_sent(now);
+      issuer_->renew(term_, [self = shared_from_this(), now, grant = term_.grant](const result<fence::claims_list>& r) {
+        if (self->term_.grant == grant) self->on_renewed(now, r);
+      });
+      break;
+    case holder::duty::wait:
+    case holder::duty::stop: break;
+  }
+  if (!holder_) return;
+  // This timer's clock stands still while the machine sleeps, so it is looked at now and then.
+  const auto until_wake = holder_->wake(now) - now.boot;
+  renewals_.expires_after(std::min<clock::duration>(until_wake, std::chrono::seconds(1)));
+  renewals_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
+    if (!cancelled) self->renew_in_time();
+  });
+}
+
+void keeper::on_renewed(clock_reading sent, const result<fence::claims_list>& renewed) {
+  if (stopped_ || !holder_ || !renewed) return;  // what was not answered is asked again in time
+  if (renewed->size() != term_.claims.size()) {
+    holder_->lost(clock_reading::now());
+    return lose("it was granted to another, or a mark has risen above its token");
+  }
+  holder_->renewed(sent);
+  if (acquired_ && owner_.times_moved) owner_.times_moved();
+}
+
+void keeper::lose(const std::string& why) {
+  renewals_.cancel();
+  if (!acquired_) {  // seals are under way; what they answer does not count any more
+    ++round_;
+    return let_go_then([self = shared_from_this()] { self->try_again(back_off, &keeper::look); });
+  }
+  if (owner_.times_moved) owner_.times_moved();
+  if (const auto tell = std::exchange(owner_.lost, nullptr)) tell(why);
+}
+
+// ── beginning anew ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+void keeper::try_again(milliseconds pause, step from) {
+  if (stopped_) return;
+  pause_.expires_after(pause);
+  pause_.async_wait([self = shared_from_this(), from](const boost::system::error_code& cancelled) {
+    if (!cancelled && !self->stopped_) (self.get()->*from)();
+  });
+}
+
+// The next acquisition is another one, with an id of its own.
+void keeper::let_go_then(std::function<void()> done) {
+  renewals_.cancel();
+  holder_.reset();
+  const auto held = std::exchange(term_, {});
+  issuer_->release(held, [done = std::move(done)](const result<void>&) { done(); });
+}
+
+// Those that were never reached are told at once: somebody may wait for ever for a name that is wrong.
+void keeper::missed(const std::string& whom, const error& why, step from) {
+  const auto message = (whom.empty() ? "" : whom + ": ") + why.message;
+  if (!reached_ || clock::now() >= wait_until_) return fail(keeper_failure::kind::unreachable, message);
+  wait_for(message);
+  try_again(back_off, from);
+}
+
+void keeper::wait_for(const std::string& what) {
+  if (std::exchange(waits_for_, what) != what && owner_.waits) owner_.waits(what);
+}
+
+void keeper::fail(keeper_failure::kind what, std::string message) {
+  if (!owner_.not_acquired) return;
+  owner_.not_acquired({what, std::move(message)});
+}
+
+}  // namespace fencegate::lease

@@ -1,0 +1,109 @@
+// Takes a lease, seals its tokens in all places, and keeps it: asks again while another holds it, renews it in time, and
+// tells its owner until when it holds.
+//
+// Rule kept: nobody acts on part of the seals. When one place is not sealed the lease is released.
+//
+// All of it runs on its context's thread.
+#pragma once
+
+#include "lease/holder.hpp"
+#include "lease/issuer.hpp"
+#include "lease/timing.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::lease {
+
+struct keeper_request {
+  std::vector<std::string> resources;  // each once, at least one
+  std::string holder;                  // for people
+  timing times;
+  std::optional<std::chrono::milliseconds> wait{};  // for others to release it; nullopt: for ever
+  std::chrono::milliseconds at_least{0};
+  std::chrono::milliseconds lock_delay{0};
+  std::int64_t stride = 1 << 20;
+};
+
+struct keeper_failure {
+  enum class kind : std::uint8_t {
+    busy,         // another held it until the wait was over
+    unreachable,  // the issuer or a place to seal
+    refused       // it cannot be had so, whenever it is asked: `message` says what to do
+  } what;
+  std::string message;
+};
+
+// Each is called later, never from within the keeper's own functions.
+struct keeper_owner {
+  std::function<void(const term&)> acquired;                // sealed in all places; may_begin() is true
+  std::function<void(const keeper_failure&)> not_acquired;  // and nothing is held
+  std::function<void()> times_moved;                        // of holding()
+  std::function<void(const std::string& why)> waits;        // for something else than before
+  std::function<void(const std::string& why)> lost;         // once; nothing is kept any more
+};
+
+class keeper : public std::enable_shared_from_this<keeper> {
+ public:
+  // REQUIRES: places are not empty; `owner` may be called until stop() or its own end.
+  keeper(boost::asio::io_context& context, std::shared_ptr<issuer> by, std::vector<std::shared_ptr<seal_place>> places,
+         keeper_request wanted, keeper_owner owner);
+
+  void start();
+  // Releases what is held, as far as the issuer answers within `patience`; then `done`. Nobody else is called any more.
+  void stop(std::chrono::milliseconds patience, std::function<void()> done);
+
+  // REQUIRES: acquired.
+  [[nodiscard]] const holder& holding() const { return *holder_; }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  using step = void (keeper::*)();
+
+  void identify();
+  void look();
+  void acquire();
+  void on_grant(clock_reading sent, const grant_answer& answer);
+  void seal();
+  void on_sealed(std::uint64_t round, const seal_place& place, const backend::store_result<void>& outcome);
+  void all_answered();
+  void renew_in_time();
+  void on_renewed(clock_reading sent, const result<fence::claims_list>& renewed);
+  void lose(const std::string& why);
+  void try_again(std::chrono::milliseconds pause, step from);
+  void let_go_then(std::function<void()> done);
+  void missed(const std::string& whom, const error& why, step from);
+  void wait_for(const std::string& what);
+  void fail(keeper_failure::kind what, std::string message);
+
+  boost::asio::io_context& context_;
+  const std::shared_ptr<issuer> issuer_;
+  const std::vector<std::shared_ptr<seal_place>> places_;
+  const keeper_request wanted_;
+  keeper_owner owner_;
+  boost::asio::steady_timer pause_, renewals_;
+  const clock::time_point wait_until_;
+
+  std::string issuer_id_;
+  std::vector<std::string> place_ids_;
+  std::vector<std::int64_t> floors_;
+  std::size_t unanswered_ = 0;
+  std::optional<error> problem_;                // the first of a round
+  std::optional<fence::rejection> not_sealed_;  // of the worst kind
+  std::uint64_t round_ = 0;                     // of seals: answers of an earlier one are void
+  std::string waits_for_;                       // as said last
+  bool reached_ = false;                        // all of them once: then they are waited for
+  bool acquired_ = false, stopped_ = false;
+  term term_;                     // what is held, or asked for
+  std::optional<holder> holder_;  // what is held
+};
+
+}  // namespace fencegate::lease

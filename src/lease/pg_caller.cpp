@@ -1,0 +1,71 @@
+#include "lease/pg_caller.hpp"
+
+#include "backend/pg_store_parts.hpp"
+
+#include <utility>
+
+namespace fencegate::lease {
+namespace {
+
+constexpr std::size_t steps = 3;  // BEGIN, the call, COMMIT
+
+backend::pg_result rows_of(backend::pg_outcome& outcome) {
+  if (backend::is_committed(outcome, steps)) return std::move(outcome.steps[1]->rows);
+  for (auto& step : outcome.steps)
+    if (step.has_error()) return std::move(step.error());
+  return wire::pg_error{"ERROR", {}, outcome.lost.empty() ? "it was not committed" : outcome.lost, {}, {}};
+}
+
+}  // namespace
+
+pg_caller::pg_caller(boost::asio::io_context& context, backend::pg_target to, std::chrono::milliseconds patience)
+    : context_(context), to_(std::move(to)), patience_(patience) {}
+
+void pg_caller::call(backend::pg_statement one, answer done) { call(std::move(one), patience_, std::move(done)); }
+
+void pg_caller::call(backend::pg_statement one, std::chrono::milliseconds patience, answer done) {
+  waiting next{std::move(one), patience, std::move(done)};
+  if (link_ != nullptr && link_->connected()) return send(std::move(next));
+  waiting_.push_back(std::move(next));
+  if (link_ == nullptr) connect();
+}
+
+void pg_caller::close() {
+  if (const auto link = std::exchange(link_, nullptr)) link->close("it is not needed any more");
+}
+
+void pg_caller::connect() {
+  link_ = std::make_shared<backend::pg_link>(context_, patience_);
+  const std::weak_ptr<pg_caller> weak = weak_from_this();
+  link_->on_closed([weak, key = link_.get()](const std::string&) {
+    const auto self = weak.lock();
+    if (self && self->link_.get() == key) self->link_ = nullptr;
+  });
+  auto connected = [self = shared_from_this(), link = link_](const result<void>& outcome) {
+    self->on_connected(link, outcome);
+  };
+  backend::dial(context_, link_, to_, std::move(connected));
+}
+
+void pg_caller::on_connected(const std::shared_ptr<backend::pg_link>& link, const result<void>& outcome) {
+  if (!outcome && link_ == link) link_ = nullptr;
+  for (auto& one : std::exchange(waiting_, {}))
+    if (outcome)
+      send(std::move(one));
+    else
+      one.done(wire::pg_error{"ERROR", {}, outcome.error().message, {}, {}});
+}
+
+void pg_caller::send(waiting one) {
+  std::vector<backend::pg_statement> all{{backend::begin_transaction}, std::move(one.statement), {"COMMIT"}};
+  auto answered = [link = link_, done = std::move(one.done)](backend::pg_outcome& outcome) {
+    // An error leaves the block open; the next call has a connection of its own.
+    if (outcome.lost.empty() && outcome.behind != backend::pg_outcome::block::none)
+      link->close("its transaction failed");
+    done(rows_of(outcome));
+  };
+  if (link_ == nullptr) return one.done(wire::pg_error{"ERROR", {}, "the connection was lost", {}, {}});
+  link_->pipeline(std::move(all), one.patience, backend::any_rows, std::move(answered));
+}
+
+}  // namespace fencegate::lease

@@ -1,0 +1,51 @@
+// Calls of the fence's functions in one PostgreSQL database, one transaction each, over one connection that is made when it
+// is needed and again when it was lost. A call that was lost is not repeated: nobody knows whether it was applied.
+//
+// All of it runs on its context's thread.
+#pragma once
+
+#include "backend/pg_dial.hpp"
+#include "backend/pg_link.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::lease {
+
+class pg_caller : public std::enable_shared_from_this<pg_caller> {
+ public:
+  // The rows of the statement, which has committed.
+  using answer = std::function<void(const backend::pg_result&)>;
+
+  // `patience`: for connecting, and for each answer.
+  pg_caller(boost::asio::io_context& context, backend::pg_target to, std::chrono::milliseconds patience);
+
+  void call(backend::pg_statement one, answer done);
+  // The same with a patience of its own.
+  void call(backend::pg_statement one, std::chrono::milliseconds patience, answer done);
+  void close();
+
+ private:
+  struct waiting {
+    backend::pg_statement statement;
+    std::chrono::milliseconds patience;
+    answer done;
+  };
+
+  void connect();
+  void on_connected(const std::shared_ptr<backend::pg_link>& link, const result<void>& outcome);
+  void send(waiting one);
+
+  boost::asio::io_context& context_;
+  const backend::pg_target to_;
+  const std::chrono::milliseconds patience_;
+  std::shared_ptr<backend::pg_link> link_;
+  std::vector<waiting> waiting_;  // for the connection
+};
+
+}  // namespace fencegate::lease

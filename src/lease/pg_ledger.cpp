@@ -1,0 +1,197 @@
+#include "lease/pg_ledger.hpp"
+
+#include "backend/pg_claims.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace fencegate::lease {
+namespace {
+
+using backend::pg_result;
+
+// A grant may wait for the rows of others, for 5 s at most (src/backend/schema/5_leases.sql).
+constexpr std::chrono::milliseconds grant_patience{10'000};
+
+// What the server said, for a person.
+error told(const wire::pg_error& e) { return {backend::rejection_of(e, {}).detail}; }
+
+error unexpected() { return {"it answered something unexpected (is the schema older? run fencegate install)"}; }
+
+std::string array_of(const std::vector<std::int64_t>& numbers) {
+  std::string out = "{";
+  for (const auto n : numbers) out += (out.size() > 1 ? "," : "") + std::to_string(n);
+  return out + "}";
+}
+
+// A text[] with the same text n times. REQUIRES: neither quotes nor backslashes.
+std::string array_of(const std::string& text, std::size_t n) {
+  return backend::array_of(std::vector<std::string>(n, text));
+}
+
+result<std::string> identity(const pg_result& rows) {
+  if (!rows) return told(rows.error());
+  if (rows->size() != 1 || rows->front().size() != 1 || !rows->front().front()) return unexpected();
+  return {boost::system::in_place_value, *rows->front().front()};
+}
+
+void identify(pg_caller& by, const char* column, std::function<void(const result<std::string>&)> done) {
+  auto answered = [done = std::move(done)](const pg_result& rows) { done(identity(rows)); };
+  by.call({std::string("SELECT ") + column + " FROM fencegate.identity()"}, std::move(answered));
+}
+
+std::chrono::milliseconds milliseconds_of(const std::string& digits) {
+  std::int64_t n = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), n);
+  return std::chrono::milliseconds(n);
+}
+
+grant_answer failed(std::string why) {
+  grant_answer out;
+  out.detail = std::move(why);
+  return out;
+}
+
+// Columns: resource, outcome, token, held_by, left_ms.
+grant_answer granted(const grant_request& wanted, const pg_result& rows) {
+  if (!rows) return failed(told(rows.error()).message);
+  grant_answer out;
+  for (const auto& row : *rows) {
+    if (row.size() != 5 || !row[0] || !row[1] || !row[4]) return failed(unexpected().message);
+    const std::string& outcome = *row[1];
+    if (outcome == "granted") {
+      const auto token = backend::token_of(row[2]);
+      if (!token) return failed(unexpected().message);
+      out.claims.push_back({*row[0], *token});
+      continue;
+    }
+    if (outcome != "held" && outcome != "over" && outcome != "uncovered") return failed(unexpected().message);
+    const auto left = milliseconds_of(*row[4]);
+    if (out.what != grant_answer::kind::failed && left <= out.left) continue;  // the longest counts
+    out.what = outcome == "held"   ? grant_answer::kind::held
+               : outcome == "over" ? grant_answer::kind::over
+                                   : grant_answer::kind::uncovered;
+    out.resource = *row[0];
+    out.by = row[3].value_or("");
+    out.left = left;
+  }
+  if (out.what != grant_answer::kind::failed) return out;
+  // Success must enable: each resource has its token.
+  const auto has = [&](const std::string& name) {
+    return std::any_of(out.claims.begin(), out.claims.end(), [&](const auto& c) { return c.resource == name; });
+  };
+  if (out.claims.size() != wanted.resources.size() ||
+      !std::all_of(wanted.resources.begin(), wanted.resources.end(), has))
+    return failed(unexpected().message);
+  out.what = grant_answer::kind::granted;
+  return out;
+}
+
+result<fence::claims_list> renewed(const term& held, const pg_result& rows) {
+  if (!rows) return told(rows.error());
+  fence::claims_list out;
+  for (const auto& claim : held.claims) {
+    const auto is_it = [&](const auto& row) {
+      return row.size() == 2 && row[0] == claim.resource && backend::token_of(row[1]) == claim.presented;
+    };
+    if (std::any_of(rows->begin(), rows->end(), is_it)) out.push_back(claim);
+  }
+  return out;
+}
+
+backend::pg_statement of_term(const char* columns, const char* function, const term& held) {
+  return backend::in_text(
+      std::string("SELECT ") + columns + " FROM fencegate." + function +
+          "($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.text[])",
+      {backend::resources_of(held.claims), backend::tokens_of(held.claims), array_of(held.grant, held.claims.size())});
+}
+
+}  // namespace
+
+// ── the issuer ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+pg_issuer::pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience)
+    : caller_(std::make_shared<pg_caller>(context, at, patience)) {}
+
+pg_issuer::~pg_issuer() { caller_->close(); }
+
+void pg_issuer::identify(std::function<void(const result<std::string>&)> done) {
+  lease::identify(*caller_, "issuer", std::move(done));
+}
+
+void pg_issuer::acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) {
+  auto statement = backend::in_text(
+      "SELECT resource, outcome, token, held_by, left_ms FROM fencegate.lease_grant($1::pg_catalog.text[], "
+      "$2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.int4, $5::pg_catalog.int8[], $6::pg_catalog.text[], "
+      "$7::pg_catalog.int8, $8::pg_catalog.int4, $9::pg_catalog.int4)",
+      {backend::array_of(wanted.resources), wanted.id, wanted.holder, std::to_string(wanted.ttl.count()),
+       array_of(wanted.floors), backend::array_of(wanted.stores), std::to_string(wanted.stride),
+       std::to_string(wanted.at_least.count()), std::to_string(wanted.lock_delay.count())});
+  auto answered = [wanted, done = std::move(done)](const pg_result& rows) { done(granted(wanted, rows)); };
+  caller_->call(std::move(statement), grant_patience, std::move(answered));
+}
+
+void pg_issuer::renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) {
+  auto answered = [held, done = std::move(done)](const pg_result& rows) { done(renewed(held, rows)); };
+  caller_->call(of_term("resource, token", "lease_renew", held), std::move(answered));
+}
+
+void pg_issuer::release(const term& held, std::function<void(const result<void>&)> done) {
+  auto answered = [done = std::move(done)](const pg_result& rows) {
+    done(rows ? result<void>() : result<void>(told(rows.error())));
+  };
+  caller_->call(of_term("*", "lease_release", held), std::move(answered));
+}
+
+// ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+pg_seal_place::pg_seal_place(boost::asio::io_context& context, std::string name, const backend::pg_target& at,
+                             std::chrono::milliseconds patience, std::chrono::milliseconds cut)
+    : name_(std::move(name)),
+      patience_(patience),
+      cut_(cut),
+      caller_(std::make_shared<pg_caller>(context, at, patience)) {}
+
+pg_seal_place::~pg_seal_place() { caller_->close(); }
+
+void pg_seal_place::identify(std::function<void(const result<std::string>&)> done) {
+  lease::identify(*caller_, "store", std::move(done));
+}
+
+void pg_seal_place::look(const std::vector<std::string>& resources,
+                         std::function<void(const result<std::vector<backend::looked_mark>>&)> done) {
+  auto answered = [resources, done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(told(rows.error()));
+    std::vector<backend::looked_mark> found;
+    for (const auto& name : resources) found.push_back({name, std::nullopt});
+    for (const auto& row : *rows) {
+      const auto of = std::find_if(found.begin(), found.end(), [&](const auto& one) { return row[0] == one.resource; });
+      const auto mark = row.size() == 2 ? backend::token_of(row[1]) : std::nullopt;
+      if (of == found.end() || !mark) return done(unexpected());
+      of->mark = mark;
+    }
+    done(std::move(found));
+  };
+  caller_->call(backend::in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])",
+                                 {backend::array_of(resources)}),
+                std::move(answered));
+}
+
+void pg_seal_place::seal(const term& held, const std::string& issuer_id,
+                         std::function<void(const backend::store_result<void>&)> done) {
+  auto statement = backend::in_text(
+      "SELECT resource, mark FROM fencegate.seal($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.uuid, "
+      "$4::pg_catalog.text, $5::pg_catalog.int4)",
+      {backend::resources_of(held.claims), backend::tokens_of(held.claims), issuer_id, held.grant,
+       std::to_string(cut_.count())});
+  auto answered = [held, done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(backend::rejection_of(rows.error(), held.claims));
+    const auto proven = renewed(held, rows);
+    if (proven->size() != held.claims.size()) return done(backend::unavailable(unexpected().message));
+    done({});
+  };
+  caller_->call(std::move(statement), patience_ + cut_, std::move(answered));
+}
+
+}  // namespace fencegate::lease

@@ -1,0 +1,52 @@
+// Leases of a PostgreSQL database, and seals in one (src/backend/schema/5_leases.sql).
+#pragma once
+
+#include "lease/issuer.hpp"
+#include "lease/pg_caller.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::lease {
+
+class pg_issuer final : public issuer {
+ public:
+  // `patience`: for connecting, and for the answer to a renewal.
+  pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience);
+  ~pg_issuer() override;
+
+  void identify(std::function<void(const result<std::string>&)> done) override;
+  void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
+  void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) override;
+  void release(const term& held, std::function<void(const result<void>&)> done) override;
+
+ private:
+  std::shared_ptr<pg_caller> caller_;
+};
+
+class pg_seal_place final : public seal_place {
+ public:
+  // `cut`: how long a seal waits for the end of older sessions; the database's own limit holds, too.
+  pg_seal_place(boost::asio::io_context& context, std::string name, const backend::pg_target& at,
+                std::chrono::milliseconds patience, std::chrono::milliseconds cut);
+  ~pg_seal_place() override;
+
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  void identify(std::function<void(const result<std::string>&)> done) override;
+  void look(const std::vector<std::string>& resources,
+            std::function<void(const result<std::vector<backend::looked_mark>>&)> done) override;
+  void seal(const term& held, const std::string& issuer_id,
+            std::function<void(const backend::store_result<void>&)> done) override;
+
+ private:
+  const std::string name_;
+  const std::chrono::milliseconds patience_, cut_;
+  std::shared_ptr<pg_caller> caller_;
+};
+
+}  // namespace fencegate::lease

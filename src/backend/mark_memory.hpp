@@ -37,6 +37,9 @@ class mark_cell {
   // False: the memory was full. Were its mark lost, nobody would put it back: nothing is raised or proven for it.
   const bool kept;
 
+  // Where the record of the grant is kept that sealed it: "mark issuer grant" (backend/redis_scripts.hpp: seal_marks).
+  [[nodiscard]] std::string grant_key() const { return "fencegate:grant:{" + std::string(resource) + "}"; }
+
   [[nodiscard]] std::optional<fence::token> seen() const {
     const std::int64_t value = seen_.load();
     if (value < 0) return std::nullopt;

@@ -72,8 +72,6 @@ fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::
     out.mark = number(e.detail, "mark");
   }
   out.detail = particular_of(e);
-  // These sentences are made of the three; others say something of their own.
-  if (why == fence::reason::stale || why == fence::reason::equal || why == fence::reason::jump) out.detail.clear();
   return out;
 }
 
@@ -86,6 +84,10 @@ wire::pg_error stale_error(const fence::claim& of, fence::token mark) {
 }
 
 std::string particular_of(const wire::pg_error& e) {
+  const auto why = reason_of(e.sqlstate);
+  if (why == fence::reason::stale || why == fence::reason::equal) return {};
+  if (why == fence::reason::jump)
+    return std::string(member(e.detail, "leased").value_or("") == "true" ? fence::raised_by_leases_only : "");
   std::string_view text = e.message;
   constexpr std::string_view end = "; not applied";
   if (text.ends_with(end)) text.remove_suffix(end.size());

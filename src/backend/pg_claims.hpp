@@ -22,7 +22,8 @@ namespace fencegate::backend {
 [[nodiscard]] fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::claim>& claims);
 // As one of them would reject it.
 [[nodiscard]] wire::pg_error stale_error(const fence::claim& of, fence::token mark);
-// Of an error with an SQLSTATE of ours: its sentence without what fence::describe() says by itself, and what to do.
+// Of an error with an SQLSTATE of ours: its sentence without what fence::describe() says by itself, and what to do. "" of a
+// stale token, of one that was used, and of a step that is too large: their sentences are made of the numbers.
 [[nodiscard]] std::string particular_of(const wire::pg_error& e);
 // ZF006 that says: raise it first.
 [[nodiscard]] bool is_not_raised(const wire::pg_error& e);

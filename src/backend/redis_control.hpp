@@ -29,14 +29,14 @@ namespace fencegate::backend {
 
 struct raise_outcome {
   enum class kind : std::uint8_t {
-    held,         // the mark equals the token now
-    stale,        // the mark is higher
-    jump,         // the token is more than max_step above the mark; nothing was raised
+    held,   // the mark equals the token now
+    stale,  // the mark is higher
+    jump,   // the token is more than max_step above the mark, or above one that only leases raise; nothing was raised
     unavailable,  // not known; the mark may or may not have been raised
   } what = kind::unavailable;
   bool raised = false;               // held only: it was lower before
   std::optional<fence::token> mark;  // what was found (stale, jump) or is set (held)
-  std::string detail;                // unavailable only
+  std::string detail;                // unavailable; jump: "" = by more than max_step
 };
 using raise_callback = std::function<void(const raise_outcome&)>;
 
@@ -44,6 +44,12 @@ using raise_callback = std::function<void(const raise_outcome&)>;
 struct mark_reading {
   std::optional<fence::token> mark;
   std::string detail;
+  bool leased = false;  // it has an issuer: only seals raise it
+};
+
+// Whose a seal is: the ids of an issuer, and of one of its grants, which is a secret.
+struct lease_grant {
+  std::string issuer, id;
 };
 
 class redis_control : public std::enable_shared_from_this<redis_control> {
@@ -77,6 +83,14 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
   [[nodiscard]] bool run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
                                  std::chrono::steady_clock::time_point deadline,
                                  std::function<void(const wire::reply_value*)> done);
+
+  // Seals marks with the tokens of a grant (backend/redis_scripts.hpp: seal_marks). The rest as above.
+  [[nodiscard]] bool run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant,
+                                 std::chrono::steady_clock::time_point deadline,
+                                 std::function<void(const wire::reply_value*)> done);
+
+  // The random id of this Redis, for life; written when it has none.
+  void identify(std::chrono::steady_clock::time_point deadline, std::function<void(const result<std::string>&)> done);
 
   // Asks whether these marks are at these tokens on a server that would let them rise, and the epoch is the known one
   // behind that. `true` is proven; false: something else, or it could not be told. The rest as above.

@@ -4,9 +4,9 @@
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "base/random_id.hpp"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 namespace fencegate::backend {
@@ -29,14 +29,6 @@ constexpr std::chrono::seconds healing_wait{15};
 
 constexpr std::string_view waiting =
     "the backend lost its marks; waiting until every fencegate has put back what it knows";
-
-std::string random_text() {
-  static constexpr std::string_view digits = "0123456789abcdef";
-  std::random_device random;
-  std::string text;
-  for (int i = 0; i < 24; ++i) text += digits[random() % digits.size()];
-  return text;
-}
 
 }  // namespace
 
@@ -112,7 +104,7 @@ void redis_control::begin_healing() {
 }
 
 void redis_control::announce_healing(reply_callback done) {
-  send({"EVAL", join_healing, "3", epoch_key, healing_key, healing_busy_key, random_text(), random_text()},
+  send({"EVAL", join_healing, "3", epoch_key, healing_key, healing_busy_key, random_id(), random_id()},
        std::move(done));
 }
 
@@ -129,7 +121,7 @@ void redis_control::all_put_back(const std::string& healing) {
 // `healing`: the text under which marks were put back; "" = none were lost. `busy`: the one that has stayed the same.
 void redis_control::settle_epoch(const std::string& healing, const std::string& busy) {
   const bool of_empty = server_empty_ || !healing.empty();
-  const std::string fresh = std::string(of_empty ? epoch_of_empty : epoch_beside_data) + random_text();
+  const std::string fresh = std::string(of_empty ? epoch_of_empty : epoch_beside_data) + random_id();
   send({"EVAL", write_epoch, "3", epoch_key, healing_key, healing_busy_key, fresh, healing, busy},
        [self = shared_from_this()](const wire::reply_value* reply) {
          if (reply == nullptr) return;

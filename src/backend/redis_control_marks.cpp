@@ -80,8 +80,11 @@ void redis_control::try_raise(const std::shared_ptr<attempt>& a) {
   a->listings = state_->marks.listings();
   a->seen = a->cell->seen();
   static const std::string when_full = std::string(allow_oom) + std::string(compare_and_set_mark);
-  send({"EVAL", a->full.empty() ? compare_and_set_mark : when_full, "2", a->cell->key, guard.key, expected, target,
-        guard.value},
+  // A mark that was seen was raised as it had to be: it is put back, whoever raised it.
+  const bool heals = a->seen && a->target <= *a->seen;
+  const std::string grant_key = a->cell->grant_key();
+  send({"EVAL", a->full.empty() ? compare_and_set_mark : when_full, "3", a->cell->key, guard.key, grant_key, expected,
+        target, guard.value, heals ? "heal" : "raise"},
        [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_raise_reply(a, reply); });
 }
 
@@ -117,6 +120,11 @@ void redis_control::on_raise_reply(const std::shared_ptr<attempt>& a, const wire
   if (word == "epoch") {
     recheck([] {});
     return give_up("the backend lost its marks; they are being put back");
+  }
+  if (word == "leased" && reply->elements.size() == 2) {
+    const auto mark = fence::token::parse(reply->elements[1].text);
+    return a->done({raise_outcome::kind::jump, false, mark ? std::optional(*mark) : std::nullopt,
+                    std::string(fence::raised_by_leases_only)});
   }
   if (word == "none") return judge(a, std::nullopt);
   if (word == "is" && reply->elements.size() == 2) return judge(a, reply->elements[1].text);
@@ -171,21 +179,24 @@ void redis_control::note_regression(const attempt& a, std::optional<fence::token
 void redis_control::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
   if (!cell->kept) return done({{}, std::string(too_many_resources)});
   if (!up_) return done({{}, problem_});
-  send({"GET", cell->key}, [self = shared_from_this(), cell, listings = state_->marks.listings(),
-                            done = std::move(done)](const wire::reply_value* reply) {
-    if (is_error(reply)) return done({{}, words_of(reply)});
+  const std::string grant_key = cell->grant_key();
+  send({"MGET", cell->key, grant_key}, [self = shared_from_this(), cell, listings = state_->marks.listings(),
+                                        done = std::move(done)](const wire::reply_value* reply) {
+    if (is_error(reply) || reply->elements.size() != 2) return done({{}, words_of(reply)});
     const auto seen = cell->seen();
+    const auto& text = reply->elements[0];
+    const bool leased = !reply->elements[1].null;
     std::optional<fence::token> mark;
-    if (!reply->null) {
-      const auto parsed = fence::token::parse(reply->text);
+    if (!text.null) {
+      const auto parsed = fence::token::parse(text.text);
       if (parsed.has_error()) return done({{}, "the mark in Redis is not a canonical integer"});
       mark = *parsed;
       self->state_->marks.saw_since(listings, cell, *mark);
     }
-    if (!seen || (mark && *mark >= *seen)) return done({mark, {}});
-    self->raise(cell, *seen, 0, [done](const raise_outcome& outcome) {
+    if (!seen || (mark && *mark >= *seen)) return done({mark, {}, leased});
+    self->raise(cell, *seen, 0, [done, leased](const raise_outcome& outcome) {
       if (outcome.what == raise_outcome::kind::unavailable) return done({{}, outcome.detail});
-      done({outcome.mark, {}});
+      done({outcome.mark, {}, leased});
     });
   });
 }
@@ -216,16 +227,18 @@ bool redis_control::run_raising(const presented_claims& wanted, const std::vecto
                                 time_point deadline, std::function<void(const wire::reply_value*)> done) {
   const auto epoch = state_->look().epoch;
   if (!up_ || epoch.empty()) return false;
-  std::vector<std::string> keys, tokens, least, seen;
+  std::vector<std::string> keys, grants, tokens, least, seen;
   for (const auto& [resource, presented] : wanted.claims) {
     const bool from_any = wanted.max_step <= 0 || presented.value() <= wanted.max_step;
     const auto cell = state_->marks.cell(resource);
     if (!cell->kept) return refuse_too_many(done), true;
     keys.push_back(cell->key);
+    grants.push_back(cell->grant_key());
     tokens.push_back(presented.to_string());
     least.push_back(std::to_string(from_any ? 0 : presented.value() - wanted.max_step));
     seen.push_back(cell->seen() ? cell->seen()->to_string() : "");
   }
+  keys.insert(keys.end(), grants.begin(), grants.end());
   keys.emplace_back(epoch_key);
   const std::string count = std::to_string(keys.size());
   std::vector<std::string_view> words{"EVAL", raise_marks, count};

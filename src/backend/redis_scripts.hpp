@@ -25,8 +25,9 @@ inline constexpr std::string_view healing_busy_key = "fencegate:healing:busy";
 // In front of a script: what it writes, Redis takes although it is out of memory (Redis 7; older ones do not read it).
 inline constexpr std::string_view allow_oom = "#!lua flags=allow-oom\n";
 
-// Compare-and-set of a mark. KEYS: mark, epoch (or healing_key). ARGV: the expected mark ("" = none), the new mark
-// ("" = only look at it), the expected epoch. Answers {'set'}, {'is', mark}, {'none'} or {'epoch'}; anything else changed
+// Compare-and-set of a mark. KEYS: mark, epoch (or healing_key), record of its grant. ARGV: the expected mark ("" = none),
+// the new mark ("" = only look at it), the expected epoch, "raise" or "heal" (puts back what was seen before). Answers
+// {'set'}, {'is', mark}, {'none'}, {'epoch'}, or {'leased', mark or ''}: only seals raise it; anything but the first changed
 // nothing.
 inline constexpr std::string_view compare_and_set_mark = R"lua(
 if redis.call('GET', KEYS[2]) ~= ARGV[3] then return {'epoch'} end
@@ -37,11 +38,71 @@ elseif ARGV[1] == '' or is ~= ARGV[1] or ARGV[2] == '' then
   return {'is', is}
 end
 if is ~= ARGV[2] then
+  if ARGV[4] ~= 'heal' and redis.call('GET', KEYS[3]) then return {'leased', is or ''} end
   redis.call('SET', KEYS[1], ARGV[2])
 else
   redis.call('GETEX', KEYS[1], 'PERSIST')
 end
 return {'set'}
+)lua";
+
+// Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that has an
+// issuer rises by nothing else. KEYS: n marks, n records of grants, the epoch. ARGV: the expected epoch, the issuer's id, the
+// grant's id (a secret: its SHA-1 is kept), n tokens, n marks that were seen before ("" = none).
+//
+// Answers n times 1 or 0, whether it was lower before. "FENCEGATEMARK": the epoch is another, a mark has gone back, or is no
+// number. "FENCEGATESEAL i why mark": the i-th is above its token (stale), is at it by another grant (equal), or belongs to
+// leases of another issuer (issuer). Any error changed nothing: what Redis refuses, it refuses of the writes that are tried
+// first, each of which does nothing.
+inline constexpr std::string_view seal_marks = R"lua(
+local n = (#KEYS - 1) / 2
+if redis.call('GET', KEYS[#KEYS]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
+local issuer, grant = ARGV[2], redis.sha1hex(ARGV[3])
+local function below(a, b)
+  if #a ~= #b then return #a < #b end
+  for i = 1, #a do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return false
+end
+local records, moves = {}, {}
+for i = 1, n do
+  local mark, token, seen = redis.call('GET', KEYS[i]), ARGV[3 + i], ARGV[3 + n + i]
+  local record = redis.call('GET', KEYS[n + i])
+  if mark and mark ~= '0' and not string.find(mark, '^[1-9][0-9]*$') then
+    return redis.error_reply('FENCEGATEMARK it is no number')
+  end
+  if seen ~= '' and (not mark or below(mark, seen)) then return redis.error_reply('FENCEGATEMARK it went back') end
+  local function no(why) return redis.error_reply('FENCEGATESEAL ' .. i .. ' ' .. why .. ' ' .. (mark or '')) end
+  records[i] = token .. ' ' .. issuer .. ' ' .. grant
+  local owner = record and string.match(record, '^%S+ (%S+) %S+$')
+  if record and owner ~= issuer then return no('issuer') end
+  if mark and below(token, mark) then return no('stale') end
+  if mark == token and record ~= records[i] then return no('equal') end
+  moves[i] = mark ~= token
+end
+for i = 1, n do
+  for _, key in ipairs({KEYS[i], KEYS[n + i]}) do
+    redis.call('SET', key, '', redis.call('EXISTS', key) == 1 and 'NX' or 'XX')
+  end
+end
+local out = {}
+for i = 1, n do
+  if moves[i] then
+    redis.call('SET', KEYS[i], ARGV[3 + i])
+    redis.call('SET', KEYS[n + i], records[i])
+  end
+  out[i] = moves[i] and 1 or 0
+end
+return out
+)lua";
+
+// Who this Redis is, for those who seal in it: KEYS: store_key. ARGV: a new id, for one that has none yet.
+inline constexpr std::string_view store_key = "fencegate:store";
+inline constexpr std::string_view name_store = R"lua(
+redis.call('SET', KEYS[1], ARGV[1], 'NX')
+return redis.call('GET', KEYS[1])
 )lua";
 
 // Begins to put marks back, or joins who has begun, and says that somebody is at work. KEYS: epoch, healing_key,
@@ -126,20 +187,21 @@ if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('GET', KEYS[2]) == ARGV[
 end
 )lua";
 
-// Raises marks, all or none, and runs one command behind that, if there is one. KEYS: marks, then the epoch. ARGV: the
+// Raises marks, all or none, and runs one command behind that, if there is one. KEYS: n marks, n records of grants, then the
+// epoch. ARGV: the
 // expected epoch, "spend" (equal_token: reject: each mark is below its token) or "raise" (none is above it), n tokens,
 // n least marks that they may follow on, n marks that were seen before ("" = none), then the command. Digits are
 // compared as bytes.
 //
 // Answers what the marks were ("" = none), or what the command answered. "FENCEGATEMARK": nothing was raised and nothing
-// ran. "FENCEGATERAN " and an error of the command: nothing was raised either. "FENCEGATEINT " and its digits, or nothing:
+// ran. "FENCEGATELEASED i mark": the same, since only seals raise the i-th. "FENCEGATERAN " and an error of the command: nothing was raised either. "FENCEGATEINT " and its digits, or nothing:
 // the command counted further than Lua's numbers go, which end at 2^53. Any other error is the script's, of a
 // time when it had changed nothing: what Redis refuses (memory, rights to one of the keys, its disk, a type), it refuses
 // of the writes that are tried first, each of which does nothing. DEL is what a mark is put back by that was not there.
 inline const std::string raise_marks = std::string(exact_integers) + R"lua(
-local n = #KEYS - 1
+local n = (#KEYS - 1) / 2
 local spends, command = ARGV[2] == 'spend', 3 + 3 * n
-if redis.call('GET', KEYS[n + 1]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
+if redis.call('GET', KEYS[#KEYS]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
 local function below(a, b)
   if #a ~= #b then return #a < #b end
   for i = 1, #a do
@@ -158,6 +220,9 @@ for i = 1, n do
   local stays = mark == token and not spends
   if mark and not stays and not (canonical and below(mark, token) and not below(mark, least)) then
     return redis.error_reply('FENCEGATEMARK it is not below the token')
+  end
+  if not stays and redis.call('GET', KEYS[n + i]) then
+    return redis.error_reply('FENCEGATELEASED ' .. i .. ' ' .. (mark or ''))
   end
   was[i] = mark or ''
   moves[i] = not stays

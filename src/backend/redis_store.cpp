@@ -19,6 +19,8 @@ constexpr int attempts_max = 4;
 
 // What the scripts answer when a mark is not what it has to be, and in front of an error of the command itself.
 constexpr std::string_view mark_moved = "FENCEGATEMARK ", command_failed = "FENCEGATERAN ";
+// A mark that only seals raise.
+constexpr std::string_view leased = "FENCEGATELEASED ";
 // And in place of an integer that is beyond Lua's numbers; behind it are its digits, or nothing.
 constexpr std::string_view counted_far = "FENCEGATEINT ";
 
@@ -105,13 +107,6 @@ void redis_store::start(const std::shared_ptr<void>& unsettled) {
 
 void redis_store::stop() {
   for (const auto& one : places_) one.control->stop();
-}
-
-template <class Call>
-void redis_store::on_link(const store_caller& from, Call call) {
-  for (const auto& one : places_)
-    if (&one.thread == &from.thread) return call(one.control);
-  asio::post(places_.front().thread, [by = places_.front().control, call = std::move(call)]() mutable { call(by); });
 }
 
 // ── looking and raising ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -307,6 +302,12 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
   if (reply->text.starts_with(command_failed)) {
     redis_reply error{'-', std::string(reply->text.substr(command_failed.size())), false, {}};
     return a->done({.what = command_outcome::kind::failed, .reply = std::move(error)});
+  }
+  if (reply->text.starts_with(leased)) {
+    const auto which = detail::read_refusal(reply->text.substr(leased.size()), a->wanted.claims);
+    if (!which) return a->reject(unavailable(std::string(reply->text)));
+    return a->reject({fence::reason::jump, which->claim->resource, which->claim->presented, which->mark,
+                      std::string(fence::raised_by_leases_only)});
   }
   // Any other error is the script's own: the command did not run.
   if (!reply->text.starts_with(mark_moved)) return a->reject(unavailable(std::string(reply->text)));

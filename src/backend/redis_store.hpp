@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fencegate::backend {
@@ -61,6 +62,13 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   void look(store_caller from, std::vector<std::string> resources, look_callback done);
   // Raises the marks to their tokens, all or none; those that are spent, only where each is above its mark.
   void seal(store_caller from, presented_claims wanted, seal_callback done);
+  // The random id of this Redis, for life.
+  using identify_callback = std::function<void(result<std::string>)>;
+  void identify(store_caller from, identify_callback done);
+  // Raises the marks to the tokens of one grant, all or none; one that is there already is there by this very grant.
+  // Rejections: stale; equal, by another grant; refused, of another issuer.
+  using lease_callback = std::function<void(store_result<void>)>;
+  void seal_for_lease(store_caller from, std::vector<fence::claim> claims, lease_grant grant, lease_callback done);
   // Runs one command behind its check; raises the marks first where it has to, or in the same script where tokens are
   // spent: one that was used has been used by what was applied. Keys of the fence are refused.
   void run(const store_caller& from, presented_claims wanted, std::vector<std::string> command, run_callback done);
@@ -80,11 +88,18 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
 
   // Calls it with the link of the caller's thread, there, or with the first one, on its thread.
   template <class Call>
-  void on_link(const store_caller& from, Call call);
+  void on_link(const store_caller& from, Call call) {
+    for (const auto& one : places_)
+      if (&one.thread == &from.thread) return call(one.control);
+    boost::asio::post(places_.front().thread,
+                      [by = places_.front().control, call = std::move(call)]() mutable { call(by); });
+  }
   void look_next(const link& by, const std::vector<std::string>& resources,
                  const std::shared_ptr<std::vector<looked_mark>>& found, const look_callback& done);
   void seal_now(const link& by, std::chrono::steady_clock::time_point deadline, const presented_claims& wanted,
                 seal_callback done);
+  [[nodiscard]] store_result<void> sealed_for_lease(const std::vector<fence::claim>& claims,
+                                                    const wire::reply_value* reply, std::uint64_t listings);
   void try_run(const std::shared_ptr<attempt>& a);
   [[nodiscard]] bool expects_no_rise(const presented_claims& wanted) const;
   void ask_first(const std::shared_ptr<attempt>& a);

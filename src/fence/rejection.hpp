@@ -31,6 +31,9 @@ struct reason_terms {
 };
 [[nodiscard]] const reason_terms& terms_of(reason why);
 
+// Of a jump above a mark that a lease has sealed: its detail.
+inline constexpr std::string_view raised_by_leases_only = "which only leases of its issuer raise";
+
 // REQUIRES: what is rejected was definitely not applied.
 struct rejection {
   reason why = reason::unavailable;

@@ -133,7 +133,7 @@ std::optional<rejection> claims::refusal_of(const bound_claim& one) const {
     case claim_status::unraised: return because(reason::unavailable, one.detail);
     case claim_status::stale: return because(reason::stale);
     case claim_status::used: return because(reason::equal);
-    case claim_status::jump: return because(reason::jump);
+    case claim_status::jump: return because(reason::jump, one.detail);
   }
   return because(reason::unavailable);
 }

@@ -220,7 +220,7 @@ fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims
     why.detail = no_schema;
   else if (!reason_of(e.sqlstate))
     why.detail = e.message;
-  else if (why.why != fence::reason::stale && why.why != fence::reason::jump)
+  else
     why.detail = backend::particular_of(e);
   return about_single(std::move(why), claims);
 }

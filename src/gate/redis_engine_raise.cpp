@@ -75,7 +75,10 @@ void redis_engine::on_mark_for_one_use(const backend::mark_cell& cell, const bac
       one.status = claim_status::stale;
     else if (*reading.mark == one.presented)
       one.status = claim_status::used;
-    else if (one.rules.max_step > 0 && one.presented.value() - reading.mark->value() > one.rules.max_step)
+    else if (reading.leased) {
+      one.status = claim_status::jump;
+      one.detail = fence::raised_by_leases_only;
+    } else if (one.rules.max_step > 0 && one.presented.value() - reading.mark->value() > one.rules.max_step)
       one.status = claim_status::jump;
     else
       one.status = claim_status::held;

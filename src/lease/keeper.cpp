@@ -1,6 +1,6 @@
 #include "lease/keeper.hpp"
 
-#include "lease/grant_id.hpp"
+#include "base/random_id.hpp"
 
 #include <boost/asio/post.hpp>
 
@@ -104,7 +104,7 @@ void keeper::look() {
 // ── the grant ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void keeper::acquire() {
-  if (term_.grant.empty()) term_.grant = new_grant_id();
+  if (term_.grant.empty()) term_.grant = random_id();
   grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl, floors_,
                         place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay};
   const auto sent = clock_reading::now();

@@ -1,5 +1,6 @@
 """The store of HTTP gates in Redis: marks raised and looked at, and commands that run in a script with their check."""
 
+import hashlib
 import os
 import re
 
@@ -420,11 +421,15 @@ class Spending(StoreTest):
         self.assertEqual(self.mark(), b"41")
 
 
-def raising_script():
+def script_of(*names):
     path = os.path.join(os.path.dirname(__file__), "../../src/backend/redis_scripts.hpp")
     with open(path) as file:
-        return "".join(re.search(rf'{name} = [^;]*?R"lua\((.*?)\)lua"', text, re.DOTALL)[1]
-                       for text in [file.read()] for name in ("exact_integers", "raise_marks"))
+        text = file.read()
+    return "".join(re.search(rf'{name} = [^;]*?R"lua\((.*?)\)lua"', text, re.DOTALL)[1] for name in names)
+
+
+def raising_script():
+    return script_of("exact_integers", "raise_marks")
 
 
 class Mutations(LiveTest):
@@ -442,15 +447,17 @@ class Mutations(LiveTest):
                        for user in ("no-del", "no-m1")}
 
     def run_it(self, script, *command, policy="spend", mark="33", tokens=("34",), least=("0",), seen=("",), epoch="e",
-               user=None):
-        """What it answered; keys m0, m1 …, of which the first has the mark."""
+               record=None, user=None):
+        """What it answered; keys m0, m1 …, of which the first has the mark, and r0 the record of its grant."""
         call = self.redis.cli.call
         call("FLUSHALL")
         call("SET", "epoch", "e")
         call("SET", "text", "no number")
         if mark is not None:
             call("SET", "m0", mark)
-        keys = [f"m{i}" for i in range(len(tokens))] + ["epoch"]
+        if record is not None:
+            call("SET", "r0", record)
+        keys = [f"{kind}{i}" for kind in "mr" for i in range(len(tokens))] + ["epoch"]
         words = "EVAL", script, len(keys), *keys, epoch, policy, *tokens, *least, *seen, *command
         return self.clients[user].call(*words) if user else call(*words)
 
@@ -476,6 +483,8 @@ class Mutations(LiveTest):
                 "lower, raised": runs(mark="35", policy="raise"), "longer": runs(mark="100", tokens=("99",)),
                 "least": runs(mark="9", least=("10",)), "canonical": runs(mark="+3"),
                 "one of two": runs(mark="33", **two), "went back": runs(mark="9", seen=("10",)), "vanished": runs(mark=None, seen=("10",)),
+                "leased": runs(record="33 issuer grant"), "leased, raised": runs(record="33 issuer grant", policy="raise"),
+                "leased, gone": runs(record="33 issuer grant", mark=None, policy="raise"),
                 "undo": leaves("33"), "undo new": leaves(None),
                 "no right to undo": leaves(None, user="no-del"),
                 "too many words": leaves("33", ("RPUSH", "n", *["x"] * 10_000)),
@@ -483,7 +492,8 @@ class Mutations(LiveTest):
                 "no right to one, raised": raises_one(user="no-m1", policy="raise")}
 
     PARTS = {  # what is taken away, what stands there instead
-        "epoch": ("if redis.call('GET', KEYS[n + 1]) ~= ARGV[1] then", "if false then"),
+        "epoch": ("if redis.call('GET', KEYS[#KEYS]) ~= ARGV[1] then", "if false then"),
+        "leased": ("if not stays and redis.call('GET', KEYS[n + i]) then", "if false then"),
         "equal": (" and not spends", ""),
         "canonical": ("not (canonical and below(mark, token)", "not (below(mark, token)"),
         "lower": ("below(mark, token) and ", ""),
@@ -506,12 +516,96 @@ class Mutations(LiveTest):
         self.assertEqual(self.run_it(script), [b"33"])
         self.assertEqual(self.run_it(script, policy="raise", mark="34"), [b"34"])
         self.assertEqual(self.run_it(script, policy="raise", mark=None), [b""])
+        self.assertEqual(self.run_it(script, policy="raise", mark="34", record="34 issuer grant"), [b"34"])
+        self.assertEqual(str(self.run_it(script, record="33 issuer grant")), "FENCEGATELEASED 1 33")
         self.assertEqual([name for name, succeeded in self.attacks(script).items() if succeeded], [])
 
     def test_each_part(self):
         for name, (part, instead) in self.PARTS.items():
             with self.subTest(name):
                 script = raising_script()
+                self.assertEqual(script.count(part), 1)
+                self.assertTrue(self.attacks(script.replace(part, instead))[name])
+
+
+class Seals(LiveTest):
+    """The script that seals marks; each part of it is needed."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = cls.enterClassContext(RedisServer())
+        call = cls.redis.cli.call
+        call("ACL", "SETUSER", "admin", "on", ">secret", "~*", "&*", "+@all")
+        call("AUTH", "admin", "secret")
+        call("ACL", "SETUSER", "no-record", "on", "nopass", "~*", "+@all", "-set", "(+set ~m*)")
+        cls.limited = cls.enterClassContext(Resp(cls.redis.port, user="no-record", password="x"))
+
+    def seal(self, script, token="34", grant="one", issuer="main", seen="", epoch="e", client=None):
+        words = "EVAL", script, 3, "m0", "r0", "epoch", epoch, issuer, grant, token, seen
+        return (client or self.redis.cli).call(*words)
+
+    def fresh(self, mark="33", record=None):
+        call = self.redis.cli.call
+        call("FLUSHALL")
+        call("SET", "epoch", "e")
+        if mark is not None:
+            call("SET", "m0", mark)
+        if record is not None:
+            call("SET", "r0", record)
+
+    def attacks(self, script):
+        def seals(mark="33", record=None, **how):
+            self.fresh(mark, record)
+            return self.seal(script, **how) in ([0], [1])
+
+        def changes(client):
+            self.fresh()
+            self.seal(script, client=client)  # fails
+            return self.redis.cli.call("GET", "m0") != b"33"
+
+        def twice():
+            self.fresh()
+            self.seal(script, grant="one")
+            return self.seal(script, grant="two") in ([0], [1])
+
+        return {"epoch": seals(epoch="another"), "stale": seals(mark="35"), "canonical": seals(mark="+3"),
+                "longer": seals(mark="100", token="99"), "equal": twice(), "equal, nobody's": seals(mark="34"),
+                "equal, raised past it": seals(mark="34", record="33 main " + "0" * 40),
+                "issuer": seals(record="33 other " + "0" * 40), "issuer, no record of ours": seals(record="x"),
+                "went back": seals(mark="9", seen="33"), "vanished": seals(mark=None, seen="33"),
+                "no right to the record": changes(self.limited)}
+
+    PARTS = {
+        "epoch": ("if redis.call('GET', KEYS[#KEYS]) ~= ARGV[1] then", "if false then"),
+        "stale": ("if mark and below(token, mark) then", "if false then"),
+        "canonical": ("if mark and mark ~= '0' and not string.find(mark, '^[1-9][0-9]*$') then", "if false then"),
+        "longer": ("if #a ~= #b then return #a < #b end", ""),
+        "equal": ("if mark == token and record ~= records[i] then", "if false then"),
+        "issuer": ("if record and owner ~= issuer then", "if false then"),
+        "went back": ("(not mark or below(mark, seen))", "not mark"),
+        "vanished": ("(not mark or below(mark, seen))", "mark and below(mark, seen)"),
+        "no right to the record": ("for _, key in ipairs({KEYS[i], KEYS[n + i]}) do", "for _, key in ipairs({KEYS[i]}) do"),
+    }
+
+    def test_the_whole_script(self):
+        script = script_of("seal_marks")
+        self.fresh()
+        self.assertEqual(self.seal(script), [1])
+        self.assertEqual(self.redis.cli.call("GET", "m0"), b"34")
+        self.assertEqual(self.redis.cli.call("GET", "r0"), b"34 main " + hashlib.sha1(b"one").hexdigest().encode())
+        self.assertEqual(self.seal(script), [0])
+        self.assertEqual(self.seal(script, token="35", grant="two"), [1])
+        self.assertEqual(str(self.seal(script, grant="one")), "FENCEGATESEAL 1 stale 35")
+        self.assertEqual(str(self.seal(script, token="35", grant="one")), "FENCEGATESEAL 1 equal 35")
+        self.assertEqual(str(self.seal(script, token="36", issuer="other")), "FENCEGATESEAL 1 issuer 35")
+        self.fresh(mark=None)
+        self.assertEqual(self.seal(script), [1])
+        self.assertEqual([name for name, succeeded in self.attacks(script).items() if succeeded], [])
+
+    def test_each_part(self):
+        for name, (part, instead) in self.PARTS.items():
+            with self.subTest(name):
+                script = script_of("seal_marks")
                 self.assertEqual(script.count(part), 1)
                 self.assertTrue(self.attacks(script.replace(part, instead))[name])
 

@@ -213,7 +213,7 @@ BEGIN
   IF owner IS NULL THEN RETURN; END IF;
   IF by_issuer IS NULL THEN
     PERFORM fencegate.reject('ZF005',
-      format('token %s of %s is above mark %s, which only leases of its issuer raise', t, r, m), r, t, m,
+      format('token %s of %s exceeds mark %s, which only leases of its issuer raise', t, r, m), r, t, m,
       'Is the token right? Run the writer under fencegate hold, or take a lease for it.', ',"leased":true'); END IF;
   PERFORM fencegate.reject('ZF007', format('mark %s of %s belongs to leases of another issuer (%s)', m, r, owner), r, t, m,
     'Leases of one resource have one issuer.');

@@ -82,7 +82,7 @@ TEST(RedisError, OfEveryReason) {
             "-FENCEUSED token 34 of orders was used already (equal_token: reject); not applied\r\n");
   EXPECT_EQ(
       redis_error(make(reason::jump, 900, 34, "at most 100")),
-      "-FENCEJUMP token 900 of orders exceeds mark 34 by more than max_step allows (at most 100); not applied\r\n");
+      "-FENCEJUMP token 900 of orders exceeds mark 34, at most 100; not applied\r\n");
   EXPECT_EQ(redis_error(make(reason::unavailable, {}, {}, "timed out")),
             "-FENCEDOWN the mark of orders could not be checked: timed out; not applied\r\n");
   EXPECT_EQ(

@@ -1,4 +1,4 @@
-#include "lease/grant_id.hpp"
+#include "base/random_id.hpp"
 
 #include <sys/random.h>
 
@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <system_error>
 
-namespace fencegate::lease {
+namespace fencegate {
 
-std::string new_grant_id() {
+std::string random_id() {
   std::array<unsigned char, 16> bits{};
   // Up to 256 bytes are never interrupted (getrandom(2)).
   if (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size()))
@@ -22,4 +22,4 @@ std::string new_grant_id() {
   return out;
 }
 
-}  // namespace fencegate::lease
+}  // namespace fencegate

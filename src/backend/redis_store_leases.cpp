@@ -1,0 +1,64 @@
+// Seals: marks that rise with a lease's grant.
+#include "backend/redis_replies.hpp"
+#include "backend/redis_store.hpp"
+
+#include <utility>
+
+namespace fencegate::backend {
+namespace {
+
+// In front of why a mark was not sealed (backend/redis_scripts.hpp: seal_marks).
+constexpr std::string_view not_sealed = "FENCEGATESEAL ";
+
+}  // namespace
+
+void redis_store::identify(store_caller from, identify_callback done) {
+  auto begin = [from, done = std::move(done)](const link& by) {
+    auto on_id = [from, done](const result<std::string>& id) { answer(from, done, id); };
+    by->identify(from.deadline, std::move(on_id));
+  };
+  on_link(from, std::move(begin));
+}
+
+void redis_store::seal_for_lease(store_caller from, std::vector<fence::claim> claims, lease_grant grant,
+                                 lease_callback done) {
+  auto begin = [self = shared_from_this(), from, claims = std::move(claims), grant = std::move(grant),
+                done = std::move(done)](const link& by) {
+    auto on_reply = [self, from, claims, done, losses = self->state_->marks.losses(),
+                     listings = self->state_->marks.listings()](const wire::reply_value* reply) {
+      auto outcome = self->sealed_for_lease(claims, reply, listings);
+      if (outcome && losses != self->state_->marks.losses()) outcome = unavailable("Redis lost its marks meanwhile");
+      answer(from, done, std::move(outcome));
+    };
+    if (!by->problem().empty()) return answer(from, done, store_result<void>(unavailable(by->problem())));
+    if (!by->run_sealing(claims, grant, from.deadline, std::move(on_reply)))
+      answer(from, done, store_result<void>(unavailable("there is no connection to Redis")));
+  };
+  on_link(from, std::move(begin));
+}
+
+store_result<void> redis_store::sealed_for_lease(const std::vector<fence::claim>& claims,
+                                                 const wire::reply_value* reply, std::uint64_t listings) {
+  if (!detail::is_error(reply)) {
+    if (reply->type != '*' || reply->elements.size() != claims.size()) return unavailable("an unexpected reply");
+    for (std::size_t i = 0; i < claims.size(); ++i) {
+      state_->marks.saw_since(listings, state_->marks.cell(claims[i].resource), claims[i].presented);
+      if (reply->elements[i].text == "1") state_->figures.raises_total.add();
+    }
+    return {};
+  }
+  if (reply != nullptr && reply->text.starts_with(not_sealed)) {
+    const auto which = detail::read_refusal(reply->text.substr(not_sealed.size()), claims);
+    if (which && which->why == "stale")
+      return fence::rejection{fence::reason::stale, which->claim->resource, which->claim->presented, which->mark, {}};
+    if (which && which->why == "equal")
+      return fence::rejection{fence::reason::equal, which->claim->resource, which->claim->presented, which->mark,
+                              "sealed by another grant"};
+    if (which && which->why == "issuer")
+      return fence::rejection{fence::reason::refused, which->claim->resource, which->claim->presented, which->mark,
+                              "the mark belongs to leases of another issuer"};
+  }
+  return unavailable(detail::words_of(reply));
+}
+
+}  // namespace fencegate::backend

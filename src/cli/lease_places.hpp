@@ -1,0 +1,36 @@
+// From the configuration: who grants the lease of some resources, and where its tokens are sealed.
+#pragma once
+
+#include "base/result.hpp"
+#include "fence/gate_settings.hpp"
+#include "lease/issuer.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::cli {
+
+struct lease_plan {
+  settings::lease_issuer issuer;
+  std::vector<std::string> places;          // "gate:cache", "store:ledger"; each once
+  std::chrono::milliseconds lock_delay{0};  // the longest of them
+};
+
+// Errors: resources of several issuers, or without one.
+// `issuer`: a name that stands against the configuration's; "" = none.
+[[nodiscard]] result<lease_plan> plan_lease(const settings::process& config, const std::vector<std::string>& resources,
+                                            const std::string& issuer);
+
+// REQUIRES: a plan of this configuration.
+[[nodiscard]] std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context,
+                                                         const settings::process& config, const lease_plan& plan,
+                                                         std::chrono::milliseconds patience);
+[[nodiscard]] std::vector<std::shared_ptr<lease::seal_place>> make_places(boost::asio::io_context& context,
+                                                                          const settings::process& config,
+                                                                          const lease_plan& plan);
+
+}  // namespace fencegate::cli

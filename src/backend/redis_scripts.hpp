@@ -84,7 +84,7 @@ for i = 1, n do
 end
 for i = 1, n do
   for _, key in ipairs({KEYS[i], KEYS[n + i]}) do
-    redis.call('SET', key, '', redis.call('EXISTS', key) == 1 and 'NX' or 'XX')
+    redis.call('SET', key, '', redis.call('GET', key) and 'NX' or 'XX')
   end
 end
 local out = {}

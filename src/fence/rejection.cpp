@@ -64,7 +64,8 @@ std::string sentence(const rejection& r) {
     case reason::malformed: return "no usable fencing token" + about(" for ", r) + after_colon(detail) + numbers(r);
     case reason::equal: return token_of(r) + " was used already (equal_token: reject)" + in_brackets(detail);
     case reason::jump:
-      return token_of(r) + " exceeds " + mark_of(r) + (detail.empty() ? " by more than max_step allows" : ", " + detail);
+      return token_of(r) + " exceeds " + mark_of(r) +
+             (detail.empty() ? " by more than max_step allows" : ", " + detail);
     case reason::unavailable:
       return "the mark" + about(" of ", r) + " could not be checked" + after_colon(detail) + numbers(r);
     case reason::refused: return (detail.empty() ? "this command is refused" : detail) + about(" for ", r) + numbers(r);

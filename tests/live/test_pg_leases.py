@@ -61,7 +61,7 @@ class Seals(FenceTest):
     def test_a_mark_with_an_issuer_rises_by_its_seals_only(self):
         self.leases.seal("one", 34)
         client = self.fenced.writer()
-        self.assert_rejected(client.arm(35), "ZF005", "token 35 of orders is above mark 34, which only leases")
+        self.assert_rejected(client.arm(35), "ZF005", "token 35 of orders exceeds mark 34, which only leases")
         self.assertTrue(client.arm(35).json()["leased"])
         self.assert_rejected(client.arm(33), "ZF001")
         self.assertEqual(client.arm(34), [(34,)])

@@ -80,9 +80,8 @@ TEST(RedisError, OfEveryReason) {
             "-FENCEBAD no usable fencing token for orders: '034' is not a fencing token; not applied\r\n");
   EXPECT_EQ(redis_error(make(reason::equal, 34, 34)),
             "-FENCEUSED token 34 of orders was used already (equal_token: reject); not applied\r\n");
-  EXPECT_EQ(
-      redis_error(make(reason::jump, 900, 34, "at most 100")),
-      "-FENCEJUMP token 900 of orders exceeds mark 34, at most 100; not applied\r\n");
+  EXPECT_EQ(redis_error(make(reason::jump, 900, 34, "at most 100")),
+            "-FENCEJUMP token 900 of orders exceeds mark 34, at most 100; not applied\r\n");
   EXPECT_EQ(redis_error(make(reason::unavailable, {}, {}, "timed out")),
             "-FENCEDOWN the mark of orders could not be checked: timed out; not applied\r\n");
   EXPECT_EQ(

@@ -1,0 +1,62 @@
+// The processes that descend from this one, also those in sessions and process groups of their own, found by
+// /proc/PID/task/*/children. What its parent leaves behind comes to this process: it has to be a subreaper.
+//
+// The kernel promises no complete list while processes come and go. So it is read again and again, and only that
+// waitpid() knows no child any more is taken for the end.
+#pragma once
+
+#include "base/result.hpp"
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <vector>
+
+namespace fencegate::hold {
+
+// An error where the kernel has no such lists (CONFIG_PROC_CHILDREN), or where /proc is absent or that of another PID
+// namespace: its numbers would be those of strangers.
+[[nodiscard]] result<void> can_find_descendants();
+
+// Of all threads of this process.
+[[nodiscard]] std::vector<pid_t> own_children();
+
+// Takes the children of this process that have ended, and tells their statuses. False: there is no child any more.
+using child_ended = std::function<void(pid_t, int status)>;
+bool reap(const child_ended& told);
+
+// Not thread-safe: nobody else may reap children of this process meanwhile.
+class descendants {
+ public:
+  // `spared`: children of this process that do not belong to the job.
+  explicit descendants(std::vector<pid_t> spared = {});
+
+  // Sends a signal to all that are found, parents first, so that no parent replaces its child. group: only to those of that
+  // process group; 0: to all. A process that was found is never mistaken for a later one with its number (but see
+  // process_handle in the source for Linux before 5.3).
+  void send(int number, pid_t group = 0);
+  // SIGKILL until none is left that can be ended. Blocks: for as long as they take, mostly a few milliseconds.
+  void end_all();
+
+  // How many different processes were found so far.
+  [[nodiscard]] std::size_t seen() const { return seen_.size(); }
+  // What end_all() left.
+  [[nodiscard]] const std::vector<pid_t>& not_ended() const { return not_ended_; }
+
+ private:
+  class process_handle;
+  void below(pid_t parent, const process_handle* identity, int number, pid_t group, int depth);
+  void note(pid_t pid, bool sent, int why);
+  [[nodiscard]] bool is_spared(pid_t pid) const;
+
+  std::vector<pid_t> spared_;
+  std::set<pid_t> seen_;
+  std::vector<pid_t> signalled_;  // of the last send()
+  std::vector<pid_t> refused_;    // of the last send(): may not be signalled
+  std::vector<pid_t> not_ended_;
+  bool listed_ = false;  // in the last send(), this process had children
+};
+
+}  // namespace fencegate::hold

@@ -1,0 +1,237 @@
+#include "hold/guard.hpp"
+
+#include "hold/clock.hpp"
+#include "hold/descendants.hpp"
+#include "hold/guard_process.hpp"
+
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace fencegate::hold {
+
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+// A guard that has said nothing for this long behind the deadline is stopped, or not let run: its work is done here.
+constexpr std::int64_t guard_patience = 2 * second;
+constexpr int start_timeout_ms = 10'000;
+
+error failed(const char* step, int why) {
+  return error{std::string("the guard of CMD cannot be set up: ") + step + ": " +
+               std::strerror(why)};  // NOLINT(concurrency-mt-unsafe): there is one thread
+}
+
+struct unmap {
+  void operator()(shared_times* shared) const { ::munmap(shared, sizeof *shared); }
+};
+
+bool has_one_thread() {
+  std::size_t count = 0;
+  if (DIR* tasks = ::opendir("/proc/self/task")) {
+    while (const dirent* entry = ::readdir(tasks)) count += entry->d_name[0] != '.';  // NOLINT(concurrency-mt-unsafe)
+    ::closedir(tasks);
+  }
+  return count == 1;
+}
+
+// Of the keeper, where it is in the foreground of its controlling terminal. Else 0.
+pid_t foreground_group() {
+  const descriptor terminal(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));
+  return terminal && ::tcgetpgrp(terminal.get()) == ::getpgrp() ? ::getpgrp() : 0;
+}
+
+// When the keeper does the guard's work.
+std::int64_t late_at(std::int64_t deadline) {
+  return std::clamp<std::int64_t>(deadline, 1, INT64_MAX - guard_patience) + guard_patience;
+}
+
+// Signals wait while it lives: the guard starts with all of them blocked.
+class blocked_signals {
+ public:
+  blocked_signals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, &before_);
+  }
+  ~blocked_signals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  blocked_signals(const blocked_signals&) = delete;
+  blocked_signals& operator=(const blocked_signals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+struct guarded_job::state {
+  std::unique_ptr<shared_times, unmap> times;
+  hold::descriptor wake;
+  hold::descriptor reports;
+  hold::descriptor late;  // readable when the guard is
+  hold::descriptor all;   // an epoll of the last two
+  std::vector<pid_t> spared;
+  pid_t group = 0;
+  pid_t guard = 0;  // 0: reaped
+  std::optional<job_end> end;
+
+  ~state() {
+    if (guard != 0 && !end) take_over(job_end::kind::overdue);
+    end_guard();
+  }
+
+  [[nodiscard]] const char* open();
+  [[nodiscard]] result<void> wait_for(guard_report::kind wanted);
+  void set(job_times wanted);
+  void look() const { (void)!::write(wake.get(), "", 1); }  // a full pipe wakes, too
+  bool take_report(guard_report& into) const {
+    return ::read(reports.get(), &into, sizeof into) == static_cast<ssize_t>(sizeof into);
+  }
+  void end_guard();
+  void take_over(job_end::kind what);
+};
+
+// What could not be had, and errno; nullptr when all is there.
+const char* guarded_job::state::open() {
+  void* const memory = ::mmap(nullptr, sizeof(shared_times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return "mmap";
+  times.reset(new (memory) shared_times{});
+  late = hold::descriptor(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!late) return "timerfd_create";
+  all = hold::descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!all) return "epoll_create1";
+  return nullptr;
+}
+
+result<void> guarded_job::state::wait_for(guard_report::kind wanted) {
+  pollfd said{.fd = reports.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&said, 1, start_timeout_ms) != 1) return failed("it does not answer", ETIMEDOUT);
+  guard_report one;
+  if (!take_report(one)) return failed("it was killed", ECHILD);
+  if (one.what == wanted) return {};
+  if (one.what == guard_report::kind::failed) return failed(one.step, one.status);
+  if (one.what != guard_report::kind::ended) return failed("it answered out of turn", EPROTO);
+  end = job_end{.what = one.end};  // it was too late to start CMD
+  return {};
+}
+
+void guarded_job::state::set(job_times wanted) {
+  // Both together do not change at one moment. Where they move on, the guard sees the later deadline first.
+  times->deadline = wanted.deadline;
+  times->stop_at = wanted.stop_at;
+  const std::int64_t at = late_at(wanted.deadline);
+  const itimerspec when{.it_interval = {}, .it_value = {.tv_sec = at / second, .tv_nsec = at % second}};
+  ::timerfd_settime(late.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+void guarded_job::state::end_guard() {
+  if (guard == 0) return;
+  ::kill(guard, SIGKILL);
+  while (::waitpid(guard, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  guard = 0;
+}
+
+// What the guard had left comes to us with its end.
+void guarded_job::state::take_over(job_end::kind what) {
+  end_guard();
+  descendants left(spared);
+  left.end_all();
+  end = job_end{.what = what, .left_behind = static_cast<int>(left.seen()), .not_ended = left.not_ended()};
+}
+
+guarded_job::guarded_job(std::unique_ptr<state> own) : state_(std::move(own)) {}
+guarded_job::guarded_job(guarded_job&&) noexcept = default;
+guarded_job::~guarded_job() = default;
+
+result<guarded_job> guarded_job::start(const job_request& request, job_times times) {
+  if (request.command.empty()) return error{"there is no CMD"};
+  if (!has_one_thread()) return error{"a thread was started before the guard of CMD"};
+  if (auto can = can_find_descendants(); !can) return can.error();
+  auto own = std::make_unique<state>();
+  if (const char* step = own->open()) return failed(step, errno);
+  auto [wake_in, wake_out] = make_pipe();
+  auto [reports_in, reports_out] = make_pipe();
+  if (!wake_out || !wake_in || !reports_out || !reports_in) return failed("pipe2", errno);
+  own->wake = std::move(wake_out);
+  own->reports = std::move(reports_in);
+  for (const int one : {own->reports.get(), own->late.get()}) {
+    ::epoll_event readable{.events = EPOLLIN, .data = {}};
+    if (::epoll_ctl(own->all.get(), EPOLL_CTL_ADD, one, &readable) != 0) return failed("epoll_ctl", errno);
+  }
+  own->set(times);
+  own->group = foreground_group();
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed("PR_SET_CHILD_SUBREAPER", errno);
+
+  const blocked_signals waiting;
+  struct sigaction child {};
+  if (::sigaction(SIGCHLD, nullptr, &child) == 0 && child.sa_handler == SIG_IGN) ::signal(SIGCHLD, SIG_DFL);
+  own->spared = own_children();  // of whoever became hold by exec()
+  const pid_t guard = ::fork();
+  if (guard < 0) return failed("fork", errno);
+  if (guard == 0) {
+    own->wake.close();  // else it would never see its end
+    own->reports.close();
+    run_guard({request, *own->times, own->group, std::move(wake_in), std::move(reports_out)});
+  }
+  own->guard = guard;
+  wake_in.close();
+  reports_out.close();
+  if (auto ready = own->wait_for(guard_report::kind::ready); !ready) return ready.error();
+  const std::vector<pid_t> listed = own_children();
+  if (std::ranges::find(listed, guard) == listed.end()) {
+    return failed("/proc/PID/task/PID/children does not list it", ENOTSUP);
+  }
+  own->look();
+  if (auto running = own->wait_for(guard_report::kind::running); !running) return running.error();
+  return guarded_job(std::move(own));
+}
+
+void guarded_job::set_times(job_times times) {
+  state_->set(times);
+  state_->look();
+}
+
+void guarded_job::signal(int number) {
+  if (number < 1 || number > 64) return;
+  state_->times->signals |= std::uint64_t{1} << (number - 1);
+  state_->look();
+}
+
+bool guarded_job::passes_on(int code) const { return state_->group == 0 || code != SI_KERNEL; }
+
+int guarded_job::descriptor() const { return state_->all.get(); }
+
+std::optional<job_end> guarded_job::ended() {
+  state& own = *state_;
+  const bool had_guard = own.guard != 0;
+  reap([&own](pid_t pid, int) {
+    if (pid == own.guard) own.guard = 0;
+  });
+  if (own.end) return own.end;
+  guard_report last;
+  const ssize_t bytes = ::read(own.reports.get(), &last, sizeof last);
+  if (bytes == static_cast<ssize_t>(sizeof last)) {
+    job_end end{.what = last.end, .status = last.status, .left_behind = last.left_behind};
+    end.not_ended.assign(last.not_ended_pids, last.not_ended_pids + std::min(last.not_ended, not_ended_max));
+    own.end = std::move(end);
+    own.end_guard();
+  } else if (bytes == 0 || (had_guard && own.guard == 0)) {
+    own.take_over(job_end::kind::guard_died);
+  } else if (boottime_now() >= late_at(own.times->deadline)) {
+    own.take_over(job_end::kind::overdue);
+  }
+  return own.end;
+}
+
+}  // namespace fencegate::hold

@@ -1,0 +1,73 @@
+// Runs CMD so that nothing of it is left behind a deadline: keeper (the process that calls this) → guard → CMD.
+//
+// The guard is a process that does nothing else. It is CMD's parent and the subreaper of what CMD starts. It knows the
+// times from memory that it shares with the keeper, and ends everything at the deadline, whatever the keeper does then; a
+// keeper that is gone is a deadline. A guard that is gone, or stopped, is noticed by the keeper, who does its work. Only
+// where both are killed at the same time, or all are frozen, does anything run on: that is the fence's part.
+//
+// When CMD ends by itself, what it left behind gets SIGTERM, then SIGKILL, and the end is reported when nothing is left.
+//
+// The terminal: where the keeper is in the foreground process group of its controlling terminal, CMD stays in that group,
+// so that Ctrl-C and Ctrl-Z reach it, and it can read. Else it has a group of its own.
+#pragma once
+
+#include "base/result.hpp"
+#include "hold/job_end.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::hold {
+
+// CMD gets descriptors 0, 1, 2 and what else hold was started with, no signal mask, and the default dispositions: only
+// SIGHUP, SIGINT and SIGQUIT stay ignored where they were (nohup and a shell's `&` mean that).
+struct job_request {
+  std::vector<std::string> command;       // a program (looked for in PATH, unless it has a slash), its arguments
+  std::vector<std::string> environment;   // NAME=value, all of it
+  std::chrono::nanoseconds stop_grace{};  // between SIGTERM and SIGKILL for what CMD left behind
+};
+
+// Nanoseconds of CLOCK_BOOTTIME. At stop_at CMD's process group gets SIGTERM and SIGCONT, at the deadline everything that
+// descends from CMD gets SIGKILL.
+struct job_times {
+  std::int64_t stop_at = 0;
+  std::int64_t deadline = 0;
+};
+
+class guarded_job {
+ public:
+  // REQUIRES: the process has one thread. It is made a subreaper.
+  // Errors: the guard could not be set up; then CMD was not started. A CMD that cannot be started is no error but an end,
+  // and so is a stop_at that has passed (overdue).
+  [[nodiscard]] static result<guarded_job> start(const job_request& request, job_times times);
+
+  guarded_job(guarded_job&&) noexcept;
+  guarded_job& operator=(guarded_job&&) = delete;
+  // Ends what still runs.
+  ~guarded_job();
+
+  // Moves both, in either direction. What has happened at the old ones has happened.
+  void set_times(job_times times);
+  // Passed on to CMD, as long as it runs.
+  void signal(int number);
+  // Whether a signal that came to the keeper is for CMD to get, too. One that the terminal sent came to CMD by itself where
+  // it is in the same process group. `code`: si_code, or ssi_code.
+  [[nodiscard]] bool passes_on(int code) const;
+
+  // Readable when ended() has something to say. (It is an epoll: it can be polled.)
+  [[nodiscard]] int descriptor() const;
+  // Does not block, but to end things where the guard did not. Reaps all children of the process: call it at each SIGCHLD,
+  // too, so that process 1 of a container leaves no zombies.
+  [[nodiscard]] std::optional<job_end> ended();
+
+ private:
+  struct state;
+  explicit guarded_job(std::unique_ptr<state> own);
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace fencegate::hold

@@ -1,8 +1,11 @@
 // The command line of fencegate.
 #include "cli/commands.hpp"
 #include "cli/config.hpp"
+#include "cli/config_values.hpp"
+#include "cli/hold.hpp"
 #include "cli/install.hpp"
 #include "cli/serve.hpp"
+#include "hold/exit_status.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -18,8 +21,13 @@ using namespace fencegate;
 
 int serve_file(const std::string& path) {
   const auto config = cli::load_config(path, cli::process_environment());
-  if (config) return cli::serve(*config);
-  cli::print_errors(config.error(), std::cerr);
+  if (!config) {
+    cli::print_errors(config.error(), std::cerr);
+    return cli::exit_bad_configuration;
+  }
+  if (!config->redis_gates.empty() || !config->postgres_gates.empty() || !config->http_gates.empty())
+    return cli::serve(*config);
+  std::cerr << "fencegate: " << path << ": there are no gates to serve\n";
   return cli::exit_bad_configuration;
 }
 
@@ -39,6 +47,38 @@ CLI::App* add_install(CLI::App& app, cli::install_request& to) {
   install->add_option("--unprotect", to.unprotect, "Tables to lift that from")->check(is_table);
   install->add_option("--resource", to.resource, "What --protect asks a token for; default: any resource");
   return install;
+}
+
+// A duration as the configuration has it: "30s".
+template <class Out>
+CLI::Option* add_duration(CLI::App& to, const std::string& name, Out& out, const std::string& what) {
+  auto read = [&out, name](const CLI::results_t& given) {
+    const auto value = cli::parse_duration(given.front());
+    if (!value) throw CLI::ValidationError(name, value.error().message);
+    out = *value;
+    return true;
+  };
+  return to.add_option(name, std::move(read), what)->type_name("DURATION")->expected(1);
+}
+
+CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
+  auto* hold = app.add_subcommand("hold", "Run an unchanged command under a lease, its token in the environment");
+  hold->add_option("RESOURCES", to.resources, "What it works on: orders, or orders,payments")->required();
+  hold->add_option("COMMAND", to.command, "Behind --: the command and its arguments")->required();
+  hold->add_option("-c,--config", to.path, "The configuration file, with a section leases")->required();
+  hold->add_option("--issuer", to.issuer, "Who grants the lease; default: as the configuration says");
+  add_duration(*hold, "--ttl", to.ttl, "Of the lease; default: as the configuration says, or 30s");
+  auto* wait = add_duration(*hold, "--wait", to.wait, "For another holder to end; default: for ever");
+  hold->add_flag_callback(
+          "--no-wait", [&to] { to.wait = std::chrono::milliseconds(0); }, "Do not wait")
+      ->excludes(wait);
+  hold->add_option("--busy-exit", to.busy_exit, "The exit status when another holds it; default: 75")
+      ->check(CLI::Range(0, 255));
+  add_duration(*hold, "--at-least", to.at_least, "Nobody else gets the lease sooner, however short the command is");
+  add_duration(*hold, "--max-run", to.max_run, "End the command after this, with status 124");
+  add_duration(*hold, "--stop-grace", to.stop_grace, "From SIGTERM to SIGKILL; default: 5s, or a sixth of the TTL");
+  hold->add_option("--result", to.result_file, "Write how it ended to this file, as JSON");
+  return hold;
 }
 
 int run(int argc, char** argv) {
@@ -67,14 +107,18 @@ int run(int argc, char** argv) {
 
   cli::install_request installing;
   const auto* install = add_install(app, installing);
+  cli::hold_request holding;
+  const auto* hold_command = add_hold(app, holding);
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? cli::exit_ok : cli::exit_bad_configuration;
+    if (app.exit(e) == 0) return cli::exit_ok;
+    return hold_command->parsed() ? hold::ending_of(hold::outcome::error).status : cli::exit_bad_configuration;
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
+  if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);
   if (wait->parsed()) return cli::wait_until_ready(admin, std::chrono::seconds(wait_seconds), std::cerr);

@@ -32,8 +32,10 @@ error failed(const char* step, int why) {
                std::strerror(why)};  // NOLINT(concurrency-mt-unsafe): there is one thread
 }
 
+constexpr std::size_t shared_bytes = sizeof(shared_job) + request_bytes_max;
+
 struct unmap {
-  void operator()(shared_times* shared) const { ::munmap(shared, sizeof *shared); }
+  void operator()(shared_job* shared) const { ::munmap(shared, shared_bytes); }
 };
 
 bool has_one_thread() {
@@ -75,13 +77,12 @@ class blocked_signals {
 }  // namespace
 
 struct guarded_job::state {
-  std::unique_ptr<shared_times, unmap> times;
+  std::unique_ptr<shared_job, unmap> job;
   hold::descriptor wake;
   hold::descriptor reports;
   hold::descriptor late;  // readable when the guard is
   hold::descriptor all;   // an epoll of the last two
   std::vector<pid_t> spared;
-  pid_t group = 0;
   pid_t guard = 0;  // 0: reaped
   std::optional<job_end> end;
 
@@ -103,9 +104,10 @@ struct guarded_job::state {
 
 // What could not be had, and errno; nullptr when all is there.
 const char* guarded_job::state::open() {
-  void* const memory = ::mmap(nullptr, sizeof(shared_times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return "mmap";
-  times.reset(new (memory) shared_times{});
+  job.reset(new (memory) shared_job{});
   late = hold::descriptor(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!late) return "timerfd_create";
   all = hold::descriptor(::epoll_create1(EPOLL_CLOEXEC));
@@ -127,8 +129,8 @@ result<void> guarded_job::state::wait_for(guard_report::kind wanted) {
 
 void guarded_job::state::set(job_times wanted) {
   // Both together do not change at one moment. Where they move on, the guard sees the later deadline first.
-  times->deadline = wanted.deadline;
-  times->stop_at = wanted.stop_at;
+  job->deadline = wanted.deadline;
+  job->stop_at = wanted.stop_at;
   const std::int64_t at = late_at(wanted.deadline);
   const itimerspec when{.it_interval = {}, .it_value = {.tv_sec = at / second, .tv_nsec = at % second}};
   ::timerfd_settime(late.get(), TFD_TIMER_ABSTIME, &when, nullptr);
@@ -154,10 +156,9 @@ guarded_job::guarded_job(std::unique_ptr<state> own) : state_(std::move(own)) {}
 guarded_job::guarded_job(guarded_job&&) noexcept = default;
 guarded_job::~guarded_job() = default;
 
-result<guarded_job> guarded_job::start(const job_request& request, job_times times) {
-  if (request.command.empty()) return error{"there is no CMD"};
-  if (!has_one_thread()) return error{"a thread was started before the guard of CMD"};
+result<guarded_job> guarded_job::prepare() {
   if (auto can = can_find_descendants(); !can) return can.error();
+  if (!has_one_thread()) return error{"a thread was started before the guard of CMD"};
   auto own = std::make_unique<state>();
   if (const char* step = own->open()) return failed(step, errno);
   auto [wake_in, wake_out] = make_pipe();
@@ -169,8 +170,6 @@ result<guarded_job> guarded_job::start(const job_request& request, job_times tim
     ::epoll_event readable{.events = EPOLLIN, .data = {}};
     if (::epoll_ctl(own->all.get(), EPOLL_CTL_ADD, one, &readable) != 0) return failed("epoll_ctl", errno);
   }
-  own->set(times);
-  own->group = foreground_group();
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed("PR_SET_CHILD_SUBREAPER", errno);
 
   const blocked_signals waiting;
@@ -182,7 +181,7 @@ result<guarded_job> guarded_job::start(const job_request& request, job_times tim
   if (guard == 0) {
     own->wake.close();  // else it would never see its end
     own->reports.close();
-    run_guard({request, *own->times, own->group, std::move(wake_in), std::move(reports_out)});
+    run_guard({*own->job, std::move(wake_in), std::move(reports_out)});
   }
   own->guard = guard;
   wake_in.close();
@@ -192,9 +191,25 @@ result<guarded_job> guarded_job::start(const job_request& request, job_times tim
   if (std::ranges::find(listed, guard) == listed.end()) {
     return failed("/proc/PID/task/PID/children does not list it", ENOTSUP);
   }
-  own->look();
-  if (auto running = own->wait_for(guard_report::kind::running); !running) return running.error();
   return guarded_job(std::move(own));
+}
+
+result<void> guarded_job::start(const job_request& request, job_times times) {
+  if (request.command.empty()) return error{"there is no CMD"};
+  state& own = *state_;
+  std::string texts;
+  for (const auto* all : {&request.command, &request.environment})
+    for (const std::string& one : *all)
+      texts.append(one.c_str()) += '\0';  // what is behind a NUL, no program would see
+  if (texts.size() > request_bytes_max) return error{"arguments and environment of CMD are too large"};
+  std::ranges::copy(texts, request_of(*own.job));
+  own.job->arguments = request.command.size();
+  own.job->variables = request.environment.size();
+  own.job->stop_grace = request.stop_grace.count();
+  own.job->group = foreground_group();
+  own.set(times);
+  own.look();
+  return own.wait_for(guard_report::kind::running);
 }
 
 void guarded_job::set_times(job_times times) {
@@ -204,11 +219,11 @@ void guarded_job::set_times(job_times times) {
 
 void guarded_job::signal(int number) {
   if (number < 1 || number > 64) return;
-  state_->times->signals |= std::uint64_t{1} << (number - 1);
+  state_->job->signals |= std::uint64_t{1} << (number - 1);
   state_->look();
 }
 
-bool guarded_job::passes_on(int code) const { return state_->group == 0 || code != SI_KERNEL; }
+bool guarded_job::passes_on(int code) const { return state_->job->group == 0 || code != SI_KERNEL; }
 
 int guarded_job::descriptor() const { return state_->all.get(); }
 
@@ -222,13 +237,13 @@ std::optional<job_end> guarded_job::ended() {
   guard_report last;
   const ssize_t bytes = ::read(own.reports.get(), &last, sizeof last);
   if (bytes == static_cast<ssize_t>(sizeof last)) {
-    job_end end{.what = last.end, .status = last.status, .left_behind = last.left_behind};
+    job_end end{.what = last.end, .status = last.status, .told = last.told, .left_behind = last.left_behind};
     end.not_ended.assign(last.not_ended_pids, last.not_ended_pids + std::min(last.not_ended, not_ended_max));
     own.end = std::move(end);
     own.end_guard();
   } else if (bytes == 0 || (had_guard && own.guard == 0)) {
     own.take_over(job_end::kind::guard_died);
-  } else if (boottime_now() >= late_at(own.times->deadline)) {
+  } else if (own.job->arguments != 0 && boottime_now() >= late_at(own.job->deadline)) {
     own.take_over(job_end::kind::overdue);
   }
   return own.end;

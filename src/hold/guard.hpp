@@ -40,16 +40,19 @@ struct job_times {
 
 class guarded_job {
  public:
-  // REQUIRES: the process has one thread. It is made a subreaper.
-  // Errors: the guard could not be set up; then CMD was not started. A CMD that cannot be started is no error but an end,
-  // and so is a stop_at that has passed (overdue).
-  [[nodiscard]] static result<guarded_job> start(const job_request& request, job_times times);
+  // Forks the guard, which waits. REQUIRES: the process has one thread. It is made a subreaper.
+  // Errors: the guard could not be set up.
+  [[nodiscard]] static result<guarded_job> prepare();
+  // Starts CMD, once; there may be threads by now. Errors: it was not started. A CMD that cannot be started is no error but
+  // an end, and so is a stop_at that has passed (overdue).
+  [[nodiscard]] result<void> start(const job_request& request, job_times times);
 
   guarded_job(guarded_job&&) noexcept;
   guarded_job& operator=(guarded_job&&) = delete;
   // Ends what still runs.
   ~guarded_job();
 
+  // All that follows, but the descriptor and ended(), REQUIRES that it was started.
   // Moves both, in either direction. What has happened at the old ones has happened.
   void set_times(job_times times);
   // Passed on to CMD, as long as it runs.

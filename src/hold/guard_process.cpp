@@ -20,11 +20,12 @@ namespace {
 
 class guard {
  public:
-  explicit guard(guard_start start) : start_(std::move(start)), stop_grace_(start_.request.stop_grace.count()) {}
+  explicit guard(guard_start start) : start_(std::move(start)) {}
   [[noreturn]] void run();
 
  private:
   void set_up();
+  void read_request();
   void start_command();
   [[noreturn]] void watch();
   void wait_for_something(std::int64_t until);
@@ -42,7 +43,7 @@ class guard {
   void report(const guard_report& one) { (void)!::write(start_.report.get(), &one, sizeof one); }
 
   guard_start start_;
-  std::int64_t stop_grace_;
+  job_request request_;
   descriptor timer_;
   descriptor children_;     // readable at a SIGCHLD
   descriptor exec_failed_;  // readable with errno when CMD could not be started
@@ -90,11 +91,25 @@ void guard::set_up() {
   if (::read(start_.wake.get(), &byte, 1) != 1) leave();  // no keeper any more
 }
 
+// As guarded_job::start() wrote it.
+void guard::read_request() {
+  const char* at = request_of(start_.job);
+  const auto take = [&at](std::vector<std::string>& into, std::size_t count) {
+    for (; count > 0; --count) {
+      into.emplace_back(at);
+      at += into.back().size() + 1;
+    }
+  };
+  take(request_.command, start_.job.arguments);
+  take(request_.environment, start_.job.variables);
+}
+
 void guard::start_command() {
+  read_request();
   pipe_ends failed = make_pipe();
   if (!failed.out) fail("pipe2");
   // From the grant until here, anything may have been frozen.
-  if (boottime_now() >= std::min(start_.times.stop_at.load(), start_.times.deadline.load())) {
+  if (boottime_now() >= std::min(start_.job.stop_at.load(), start_.job.deadline.load())) {
     report_end({.end = job_end::kind::overdue});
   }
   const pid_t self = ::getpid();
@@ -102,17 +117,17 @@ void guard::start_command() {
   if (command_ < 0) fail("fork");
   if (command_ == 0) {
     start_.report.close();
-    become_command(start_.request, self, start_.group, failed.out.get());
+    become_command(request_, self, start_.job.group, failed.out.get());
   }
-  ::setpgid(command_, start_.group == 0 ? command_ : start_.group);  // so that it is there before a signal is
+  ::setpgid(command_, start_.job.group == 0 ? command_ : start_.job.group);  // so that it is there before a signal is
   exec_failed_ = std::move(failed.in);
   report({.what = guard_report::kind::running});
 }
 
 void guard::watch() {
   for (;;) {
-    const std::int64_t stop_at = start_.times.stop_at.load();
-    std::int64_t until = start_.times.deadline.load();
+    const std::int64_t stop_at = start_.job.stop_at.load();
+    std::int64_t until = start_.job.deadline.load();
     if (clear_by_ != 0) until = std::min(until, clear_by_);
     if (runs() && !told_) until = std::min(until, stop_at);
     wait_for_something(until);
@@ -120,14 +135,14 @@ void guard::watch() {
     take_children();  // ends here when none is left
     if (keeper_gone_) end_everything(job_end::kind::overdue);
     const std::int64_t now = boottime_now();
-    if (now >= start_.times.deadline.load()) end_everything(job_end::kind::overdue);
+    if (now >= start_.job.deadline.load()) end_everything(job_end::kind::overdue);
     pass_signals_on();
     if (!runs()) {
       clear_up(now);
-    } else if (now < start_.times.stop_at.load()) {
+    } else if (now < start_.job.stop_at.load()) {
       told_ = false;
     } else if (!told_) {
-      told_ = true;
+      told_ = end_.told = true;
       tell_command();
     }
   }
@@ -183,7 +198,7 @@ void guard::clear_up(std::int64_t now) {
     all_ = descendants();  // those that stop_at was told to may have ended long ago
     all_.send(SIGTERM);
     all_.send(SIGCONT);  // a stopped one could not act on it
-    clear_by_ = now + stop_grace_;
+    clear_by_ = now + start_.job.stop_grace;
   }
   if (now >= clear_by_) end_everything(end_.end);
 }
@@ -191,17 +206,17 @@ void guard::clear_up(std::int64_t now) {
 // CMD's process group. Where that is the keeper's, too, only what descends from CMD.
 void guard::tell_command() {
   for (const int number : {SIGTERM, SIGCONT}) {
-    if (start_.group != 0) {
-      all_.send(number, start_.group);
+    if (start_.job.group != 0) {
+      all_.send(number, start_.job.group);
     } else {
       ::kill(-command_, number);
     }
-    if (::getpgid(command_) != (start_.group != 0 ? start_.group : command_)) ::kill(command_, number);
+    if (::getpgid(command_) != (start_.job.group != 0 ? start_.job.group : command_)) ::kill(command_, number);
   }
 }
 
 void guard::pass_signals_on() {
-  const std::uint64_t wanted = start_.times.signals.exchange(0);
+  const std::uint64_t wanted = start_.job.signals.exchange(0);
   for (int number = 1; number <= 64 && runs(); ++number) {
     if ((wanted >> (number - 1) & 1) != 0) ::kill(command_, number);
   }
@@ -210,7 +225,7 @@ void guard::pass_signals_on() {
 // what: overdue, or how CMD ended by itself.
 void guard::end_everything(job_end::kind what) {
   // A whole group is ended at once, however fast it forks.
-  if (runs() && start_.group == 0) ::kill(-command_, SIGKILL);
+  if (runs() && start_.job.group == 0) ::kill(-command_, SIGKILL);
   const bool by_itself = !runs() && clear_by_ != 0;
   all_.end_all();
   guard_report last = end_;

@@ -19,6 +19,8 @@ struct job_end {
   };
   kind what = kind::exited;
   int status = 0;
+  // CMD had been told to end, since stop_at had passed.
+  bool told = false;
   // Processes that CMD had left behind when it ended.
   int left_behind = 0;
   // These still run, because they may not be signalled (set-user-ID programs, as sudo) or the kernel does not let them

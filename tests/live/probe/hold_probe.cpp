@@ -205,9 +205,10 @@ int keeper::run() {
   hold::job_request request{
       .command = wanted_.command, .environment = {}, .stop_grace = std::chrono::milliseconds(wanted_.stop_grace)};
   for (char** one = environ; *one != nullptr; ++one) request.environment.emplace_back(*one);
-  auto job = hold::guarded_job::start(request, times_);
-  if (!job) {
-    said_ << "failed " << job.error().message << std::endl;
+  auto job = hold::guarded_job::prepare();
+  const auto started = job ? job->start(request, times_) : result<void>(job.error());
+  if (!started) {
+    said_ << "failed " << started.error().message << std::endl;
     return hold::ending_of(hold::outcome::error).status;
   }
   const hold::descriptor signals = open_signals();

@@ -1,0 +1,395 @@
+"""`fencegate hold`: unchanged programs under a lease, with gates and marks in PostgreSQL and Redis from one configuration."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+
+import support
+from postgres import PostgresServer, run_sql
+from support import LOOPBACK, LiveTest, Process, RedisServer, die_with_parent, eventually, free_port
+
+TTL = 1.2  # seconds
+LEASES = {"ttl": "1200ms", "margin": "200ms", "skew": "50ms", "round_trip": "100ms", "stop_grace": "200ms"}
+
+
+class Gates(Process):
+    """`fencegate serve` with a gate in front of each server, and the configuration that `hold` reads, too."""
+
+    title = "fencegate"
+
+    def __init__(self, database, redis, leases=()):
+        super().__init__()
+        self.database, self.redis, self.leases = database, redis, LEASES | dict(leases)
+
+    def prepare(self):
+        self.pg_port, self.redis_port = free_port(), free_port()
+        url = self.database.url("gate", "app")
+        self.configuration = {
+            "stores": {"ledger": {"url": url}},
+            "leases": {"issuers": {"main": {"store": "ledger"}}} | self.leases,
+            "gates": [
+                {"name": "db", "protocol": "postgres", "listen": f"{LOOPBACK}:{self.pg_port}", "upstream": url},
+                {"name": "cache", "protocol": "redis", "listen": f"{LOOPBACK}:{self.redis_port}",
+                 "upstream": f"redis://{LOOPBACK}:{self.redis.port}"}]}
+        self.path = self.write(self.configuration)
+
+    def write(self, configuration, name="fencegate.yaml"):
+        path = os.path.join(self.folder, name)
+        with open(path, "w") as file:
+            json.dump(configuration, file)
+        return path
+
+    def command(self):
+        return [os.environ["FENCEGATE"], "serve", "-c", self.path]
+
+    def up(self):
+        return all(_listens(port) for port in (self.pg_port, self.redis_port))
+
+
+def _listens(port):
+    with contextlib.suppress(OSError):
+        support.connect(port, 1).close()
+        return True
+    return False
+
+
+class Hold:
+    """A running `fencegate hold`, in a process group of its own."""
+
+    def __init__(self, gates, *words, command, path=None, environment=()):
+        given = os.environ | {"PGHOST": LOOPBACK, "PGPORT": str(gates.pg_port), "PGUSER": "orders", "PGDATABASE": "app",
+                              "REDIS_PORT": str(gates.redis_port)} | dict(environment)
+        self.words = [os.environ["FENCEGATE"], "hold", *words, "-c", path or gates.path, "--", *command]
+        self.given = given
+
+    def __enter__(self):
+        self.child = subprocess.Popen(self.words, env=self.given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True, process_group=0, preexec_fn=die_with_parent)
+        return self
+
+    def __exit__(self, *_):
+        for pid in self.tree():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.child.wait()
+        self.child.stdout.close()
+        self.child.stderr.close()
+
+    def tree(self):
+        """The keeper first."""
+        found = [self.child.pid] if self.child.poll() is None else []
+        for pid in found:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{task}/children") as file:
+                        found += map(int, file.read().split())
+        return found
+
+    def freeze(self):
+        """As when a node stands still."""
+        before = []
+        while before != (before := self.tree()):
+            for pid in before:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self):
+        for pid in self.tree():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def ended(self, patience=30):
+        """Its exit status."""
+        self.told, self.said = self.child.communicate(timeout=patience)
+        return self.child.returncode
+
+
+class HoldTest(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.database = cls.enterClassContext(PostgresServer())
+        cls.redis = cls.enterClassContext(RedisServer())
+        cls.database.sql("CREATE DATABASE app")
+        cls.database.user("gate")
+        cls.database.user("orders")
+        cls.database.install("app", gate_users=("gate",))
+        cls.admin = cls.database.connect(database="app")
+        cls.addClassCleanup(cls.admin.close)
+        cls.sql("CREATE TABLE orders (by text); GRANT ALL ON orders TO orders")
+        cls.gates = cls.enterClassContext(Gates(cls.database, cls.redis))
+
+    def setUp(self):
+        self.sql("TRUNCATE orders; UPDATE fencegate.leases SET expires_at = '-infinity', not_before = '-infinity', stores = '{}'")
+
+    @classmethod
+    def sql(cls, text, *values):
+        return run_sql(cls.admin, text, *values)
+
+    def rows(self):
+        return [by for (by,) in self.sql("SELECT by FROM orders")]
+
+    def mark(self, resource="orders"):
+        """In both, where they must be the same."""
+        ((in_postgres,),) = self.sql("SELECT mark FROM fencegate.marks WHERE resource = %s", resource)
+        self.assertEqual(self.redis.cli.call("GET", "fencegate:mark:{" + resource + "}"), str(in_postgres).encode())
+        return in_postgres
+
+    def hold(self, *words, command, **more):
+        return self.start(Hold(self.gates, *words, command=command, **more))
+
+    def shell(self, script, *words, resource="orders", **more):
+        return self.hold(resource, *words, command=["sh", "-c", script], **more)
+
+    def run_shell(self, script, *words, **more):
+        one = self.shell(script, *words, **more)
+        one.status = one.ended()
+        return one
+
+
+WRITE = "psql -qXc \"INSERT INTO orders VALUES ('{}')\""
+
+
+class Jobs(HoldTest):
+    def test_unchanged_programs_write_under_their_tokens(self):
+        job = self.run_shell(WRITE.format("a") + ' && echo "$FENCING_RESOURCE $FENCING_TOKEN $FENCE_TAG" && '
+                             'redis-cli -p $REDIS_PORT FENCE CALL orders "$FENCING_TOKEN" SET written "$FENCING_TOKEN"')
+        self.assertEqual((job.status, job.said), (0, ""))
+        mark = self.mark()
+        self.assertEqual(job.told.split("\n"), [f"orders {mark} orders={mark}", "OK", ""])
+        self.assertEqual(self.rows(), ["a"])
+        self.assertEqual(self.redis.cli.call("GET", "written"), str(mark).encode())
+        again = self.run_shell("echo $FENCING_TOKEN")
+        self.assertEqual(int(again.told), mark + 1)
+
+    def test_both_places_are_sealed_for_one_grant(self):
+        self.assertEqual(self.run_shell(":").status, 0)
+        mark = self.mark()
+        ((sealed, issuer, ours),) = self.sql("SELECT m.sealed, m.issuer::text, m.issuer = s.issuer_id FROM fencegate.marks m, "
+                                             "fencegate.settings s WHERE m.resource = 'orders'")
+        self.assertEqual((sealed, ours), (mark, True))
+        record = self.redis.cli.call("GET", "fencegate:grant:{orders}").decode().split()
+        self.assertEqual(record[:2], [str(mark), issuer])
+
+    def test_a_bare_tag_does_not_shut_holders_out(self):
+        self.run_shell(":")
+        far = (1 << 63) - 1
+        client = self.start(support.Resp(self.gates.redis_port))
+        refused = client.call("FENCE", "SET", "orders", str(far))
+        self.assertEqual(str(refused), f"FENCEJUMP token {far} of orders exceeds mark {self.mark()}, which only leases of its "
+                                       "issuer raise; not applied")
+        self.assertEqual(client.call("SET", "k", "v").code, "FENCEJUMP")
+        done = subprocess.run(["psql", "-qXc", "SELECT 1"], capture_output=True, text=True, env=os.environ | {
+            "PGHOST": LOOPBACK, "PGPORT": str(self.gates.pg_port), "PGUSER": "orders", "PGDATABASE": "app",
+            "PGOPTIONS": f"-c fencing.tokens=orders={far}"}, check=False)
+        self.assertIn(f"token {far} of orders exceeds mark {self.mark()}, which only leases of its issuer raise", done.stderr)
+        self.assertEqual(self.run_shell(WRITE.format("a")).status, 0)
+        self.assertEqual(self.rows(), ["a"])
+
+    def test_several_resources_and_a_hold_within(self):
+        inner = (f'"$FENCEGATE" hold refunds -c {self.gates.path} -- sh -c \'echo $FENCE_TAG; echo $FENCING_TOKEN_ORDERS; '
+                 + WRITE.format("a").replace("'", "'\\''") + "'")
+        job = self.run_shell(inner, resource="orders,payments")
+        self.assertEqual((job.status, job.said), (0, ""))
+        tag = dict(one.split("=") for one in job.told.split()[0].split(","))
+        self.assertEqual(tag, {name: str(self.mark(name)) for name in ("orders", "payments", "refunds")})
+        self.assertEqual(job.told.split()[1], tag["orders"])
+        self.assertEqual(self.rows(), ["a"])
+        self.assertIn("an outer hold has", self.run_shell(inner.replace("hold refunds", "hold orders")).said)
+
+    def test_a_job_that_runs_for_longer_than_its_lease(self):
+        job = self.run_shell(f"sleep {3 * TTL}; " + WRITE.format("a"))
+        self.assertEqual((job.status, job.said, self.rows()), (0, "", ["a"]))
+
+    def test_how_it_ends(self):
+        for script, status in (("exit 7", 7), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)):
+            with self.subTest(script):
+                self.assertEqual(self.run_shell(script).status, status)
+        self.assertEqual(self.hold("orders", command=["/nowhere/to/be/found"]).ended(), 127)
+        self.assertEqual(self.hold("orders", command=["/etc/passwd"]).ended(), 126)
+
+    def test_what_it_left_behind_is_ended_before_the_lease_is_free(self):
+        job = self.run_shell("setsid sleep 1000.25 & :")
+        self.assertEqual((job.status, job.said), (0, "fencegate hold: ended 1 processes that the command had left\n"))
+        self.assertEqual(subprocess.run(["pgrep", "-f", "^sleep 1000.25"], check=False, capture_output=True).stdout, b"")
+
+    def test_the_result_in_a_file(self):
+        for script, words, result in (
+                ("exit 3", (), {"outcome": "exited", "status": 3}), ("kill -9 $$", (), {"outcome": "signaled", "status": 137}),
+                ("sleep 100", ("--max-run", "300ms"), {"outcome": "max_run", "status": 124})):
+            with self.subTest(script):
+                path = os.path.join(self.gates.folder, "result")
+                self.assertEqual(self.run_shell(script, "--result", path, *words).status, result["status"])
+                with open(path) as file:
+                    self.assertEqual(json.load(file), result)
+
+    def test_arguments_that_make_no_sense(self):
+        for words, told in ((["or ders"], "a resource is 1 to 200 of the characters"), (["a,a"], "the resource a stands twice"),
+                            (["a", "--ttl", "3s", "--stop-grace", "2s"], "not available: "), (["a", "--ttl", "3"], "--ttl"),
+                            (["a", "--wait", "1s", "--no-wait"], "--no-wait"), (["a", "--issuer", "x"], "no issuer named x")):
+            with self.subTest(" ".join(words)):
+                one = self.hold(*words, command=["true"])
+                self.assertEqual(one.ended(), 125, one.said)
+                self.assertIn(told, one.said)
+
+
+class Waiting(HoldTest):
+    def test_one_at_a_time(self):
+        first = self.shell("echo up; read go < $FIFO; " + WRITE.format("first"), environment=self.fifo())
+        self.assertEqual(first.child.stdout.readline(), "up\n")
+        busy = self.run_shell(":", "--no-wait")
+        self.assertEqual(busy.status, 75)
+        self.assertRegex(busy.said, r"^fencegate hold: orders is held by .+:\d+\n$")
+        quiet = self.run_shell(":", "--no-wait", "--busy-exit", "0")
+        self.assertEqual((quiet.status, quiet.said), (0, ""))
+        self.assertEqual(self.run_shell(":", "--wait", "300ms").status, 75)
+        second = self.shell(WRITE.format("second"))
+        self.assertRegex(second.child.stderr.readline(), "is held by .+; waiting")
+        self.go()
+        self.assertEqual((first.ended(), second.ended()), (0, 0))
+        self.assertEqual(self.rows(), ["first", "second"])
+
+    def fifo(self):
+        self.fifo_path = os.path.join(self.gates.folder, "fifo")
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self.fifo_path)
+        return {"FIFO": self.fifo_path}
+
+    def go(self):
+        with open(self.fifo_path, "w") as fifo:
+            fifo.write("go\n")
+
+    def test_a_short_job_does_not_run_twice_in_its_time(self):
+        self.assertEqual(self.run_shell(":", "--at-least", "60s").status, 0)
+        self.assertEqual(self.run_shell(":", "--no-wait").status, 75)
+
+    def test_one_who_waits_can_be_told_to_go(self):
+        holder = self.shell("echo up; sleep 100")
+        self.assertEqual(holder.child.stdout.readline(), "up\n")
+        waiting = self.shell(":")
+        self.assertIn("; waiting", waiting.child.stderr.readline())
+        waiting.child.send_signal(signal.SIGTERM)
+        self.assertEqual(waiting.ended(), 143)
+
+    def test_places_of_former_holders_must_be_named(self):
+        self.assertEqual(self.run_shell(":").status, 0)
+        fewer = self.gates.configuration | {"gates": self.gates.configuration["gates"][:1]}
+        one = self.run_shell(":", path=self.gates.write(fewer, "fewer.yaml"))
+        self.assertEqual(one.status, 125)
+        self.assertIn("former holders of orders sealed the store", one.said)
+
+
+class Losses(HoldTest):
+    """Its lease goes while the job is at work."""
+
+    PAUSING = "echo up; until [ -e {go} ]; do sleep 0.05; done; " + WRITE.format("late") + "; echo $?"
+
+    def pausing(self, **more):
+        self.go = os.path.join(self.gates.folder, self.id().rpartition(".")[2])
+        job = self.shell(self.PAUSING.format(go=self.go), **more)
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        return job
+
+    def test_a_frozen_holder_is_superseded_and_refused(self):
+        old = self.pausing()
+        before = self.mark()
+        old.freeze()
+        new = self.run_shell(WRITE.format("new"))
+        self.assertEqual(new.status, 0, new.said)
+        self.assertGreater(self.mark(), before)
+        with open(self.go, "w"):
+            old.thaw()
+        self.assertEqual(old.ended(), 79)
+        self.assertIn("the lease was lost", old.said)
+        self.assertEqual(self.rows(), ["new"])
+
+    def test_a_keeper_that_stands_still(self):
+        """The guard ends the job in time."""
+        job = self.pausing()
+        keeper, *others = job.tree()
+        os.kill(keeper, signal.SIGSTOP)
+        self.assertEqual(self.run_shell(WRITE.format("new")).status, 0)
+        self.assertTrue(eventually(lambda: all(_gone(pid) for pid in others)))
+        os.kill(keeper, signal.SIGCONT)
+        self.assertEqual(job.ended(), 79)
+        self.assertEqual(self.rows(), ["new"])
+
+    def test_a_keeper_that_is_killed(self):
+        job = self.pausing()
+        keeper, *others = job.tree()
+        os.kill(keeper, signal.SIGKILL)
+        self.assertTrue(eventually(lambda: all(_gone(pid) for pid in others)))
+        self.assertEqual(self.run_shell(WRITE.format("new")).status, 0)
+        self.assertEqual(self.rows(), ["new"])
+
+    def test_an_operator_gives_it_to_another(self):
+        job = self.pausing()
+        self.sql("SELECT fencegate.lease_grant('{orders}', 'operator', 'operator', 1, '{0}', l.stores, 1, 0, 0, true) "
+                 "FROM fencegate.leases l WHERE resource = 'orders'")
+        self.assertEqual(job.ended(), 79)
+        self.assertIn("it was granted to another", job.said)
+
+    def test_sigterm_ends_the_job_then_releases(self):
+        job = self.shell("trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        job.child.send_signal(signal.SIGTERM)
+        self.assertEqual((job.ended(), job.told), (0, "told\n"))
+        self.assertEqual(self.run_shell(":", "--no-wait").status, 0)
+
+    def test_a_job_that_does_not_heed_sigterm(self):
+        job = self.shell("trap '' TERM; echo up; while :; do sleep 0.05; done")
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        job.child.send_signal(signal.SIGTERM)
+        self.assertEqual(job.ended(), 137)
+        self.assertEqual(self.run_shell(":", "--no-wait").status, 0)
+
+
+def _gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class Servers(LiveTest):
+    """Servers that go."""
+
+    def setUp(self):
+        self.database, self.redis = self.start(PostgresServer()), self.start(RedisServer())
+        self.database.sql("CREATE DATABASE app")
+        for name in ("gate", "orders"):
+            self.database.user(name)
+        self.database.install("app", gate_users=("gate",))
+        self.gates = self.start(Gates(self.database, self.redis))
+
+    def hold(self, script, *words):
+        return self.start(Hold(self.gates, "orders", *words, command=["sh", "-c", script]))
+
+    def test_a_database_that_stands_still(self):
+        job = self.hold("echo up; sleep 100")
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        for pid in self.database.backends():
+            self.database.freeze(pid)
+        self.addCleanup(lambda: [self.database.thaw(pid) for pid in self.database.backends()])
+        self.assertEqual(job.ended(), 79)
+        self.assertIn("no renewal was confirmed in time", job.said)
+
+    def test_a_database_that_is_not_there(self):
+        self.database.kill()
+        job = self.hold(":")
+        self.assertEqual(job.ended(), 69, job.said)
+        self.assertRegex(job.said, "^fencegate hold: (the issuer|store:ledger|gate:db): .*Connection refused")
+
+    def test_a_redis_that_is_not_there(self):
+        """The lease is not even asked for."""
+        self.redis.kill()
+        job = self.hold(":")
+        self.assertEqual(job.ended(), 69, job.said)
+        self.assertRegex(job.said, "^fencegate hold: gate:cache: .*Connection refused")
+        self.assertEqual(run_sql(self.database.connect(database="app"), "SELECT count(*) FROM fencegate.leases"), [(0,)])
+
+
+if __name__ == "__main__":
+    support.main()

@@ -161,8 +161,9 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
   using enum command_role;
   if (spec.name.empty()) lose_binding(r, spec);
   if (subscribing_ > 0 && spec.role != subscribe && spec.role != unsubscribe) return block();
+  const bool ends_watches = client_watching_ && spec.role == exec;  // as one that is refused
   if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe && spec.role != quit &&
-      spec.role != reset && !wire::iequals(r.name(), "PING")) {
+      spec.role != reset && !ends_watches && !wire::iequals(r.name(), "PING")) {
     lose_binding(r, spec);
     reply_local("-ERR Can't execute '" + (spec.name.empty() ? std::string(r.name().substr(0, 64)) : spec.name) +
                 "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n");
@@ -184,7 +185,9 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     case multi: return step_multi(r);
     case exec:
     case discard:
-      // Nothing of ours may ever be ended by a client's stray EXEC or DISCARD.
+      // A server that refuses an EXEC ends the client's watches by it, and only the server knows what it refuses. It gets
+      // to see one outside MULTI alone: nothing of ours may ever be ended by a client's stray EXEC or DISCARD.
+      if (client_watching_) return step_barrier(r, spec);
       if (!batch_.commands.empty()) return block();
       if (r.arguments.size() == 1)
         reply_local(spec.role == exec ? "-ERR EXEC without MULTI\r\n" : "-ERR DISCARD without MULTI\r\n");

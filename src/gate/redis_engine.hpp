@@ -266,6 +266,7 @@ class redis_engine : private redis_engine_parts {
   void end_transaction(std::string text);
   [[nodiscard]] static std::string wrong_arity(const backend::command_spec& spec);
   void leave_transaction();
+  void watching_ends();
   progress step_exec(const wire::request& r);
   void start_client_exec(const wire::reply_head& head);
   void client_exec_done();
@@ -316,7 +317,7 @@ class redis_engine : private redis_engine_parts {
   int protocol_ = 2;
   int database_ = 0;
   bool client_watching_ = false;
-  bool watch_lost_ = false;  // a DISCARD of ours ended the client's watches: its EXEC answers nil
+  bool watch_lost_ = false;  // we have ended a watch of the client's, or refused it: its EXEC answers nil
   bool authenticated_ = false;
   bool signed_in_ = false;  // the server took a user, or answered a command as it answers no stranger
   bool caching_ = false;
@@ -340,8 +341,7 @@ class redis_engine : private redis_engine_parts {
   known_likeness like_;
 
   // CLIENT REPLY, emulated.
-  bool reply_off_ = false;
-  bool skip_next_ = false;
+  bool reply_off_ = false, skip_next_ = false;
   bool muted_ = false;
 
   // The link.

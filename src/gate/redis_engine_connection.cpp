@@ -35,7 +35,11 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
       caching_ = true;
       return progress::taken;
     case watch:
-      if (const auto p = check_keys(r, spec)) return *p;
+      if (const auto p = check_keys(r, spec)) {
+        // Redis would have taken it: a transaction that relies on it must not run.
+        if (*p == progress::taken) client_watching_ = watch_lost_ = true;
+        return *p;
+      }
       if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
       client_watching_ = true;
       return progress::taken;
@@ -96,7 +100,7 @@ void redis_engine::on_state_reply() {
   const bool ok = !change_.error;
   phase_ = change_.inside && !ok ? phase::transaction : phase::open;
   if (ok) {
-    if (change_.role == unwatch) client_watching_ = link_watching_ = watch_lost_ = false;
+    if (change_.role == unwatch) watching_ends();
     if (change_.role == discard) leave_transaction();
     if (change_.role == select) database_ = change_.database;
     if (change_.role == auth) authenticated_ = false;  // a new user: ask anew before raising
@@ -116,6 +120,8 @@ void redis_engine::on_state_reply() {
     if (change_.role == monitor) phase_ = phase::monitor;
     if (change_.role == multi && held_reply_ == "+OK\r\n") begin_transaction(false);
   }
+  // Whatever it refuses an EXEC for, and whether or not it is inside MULTI, the server drops the watches.
+  if (change_.role == exec && held_reply_.starts_with("-EXECABORT")) watching_ends();
   // HELLO signs in before it looks at what else it was given.
   if (!ok && change_.authenticates) private_ = true;
   if (change_.name) {
@@ -176,7 +182,7 @@ void redis_engine::answer_binding(const std::vector<fence::claim>& asked) {
 void redis_engine::reset_state() {
   protocol_ = 2;
   database_ = 0;
-  client_watching_ = link_watching_ = watch_lost_ = false;
+  watching_ends();
   authenticated_ = signed_in_ = false;
   tx_ = transaction{};
   shared_last_ = false;

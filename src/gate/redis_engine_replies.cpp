@@ -179,6 +179,9 @@ void redis_engine::start_reply(const wire::reply_head& head) {
       if (!head.is_error() && !head.is_ok() &&
           (change_.role == command_role::discard || change_.role == command_role::unwatch))
         return unexpected("the end of a transaction was not confirmed");
+      if (!head.is_error() && !change_.inside &&
+          (change_.role == command_role::exec || change_.role == command_role::discard))
+        return unexpected("a transaction ended that nobody had begun");
       [[fallthrough]];
     case awaits::marks:
     case awaits::marks_behind:

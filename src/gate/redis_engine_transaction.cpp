@@ -186,8 +186,11 @@ void redis_engine::leave_server_transaction() {
   to_backend += "*1\r\n$7\r\nDISCARD\r\n";
   expectations_.push_back({awaits::ours_ok});
   armed_mask_ = 0;
-  link_watching_ = client_watching_ = watch_lost_ = false;
+  watching_ends();
 }
+
+// The server holds no watch any more, neither the client's nor ours.
+void redis_engine::watching_ends() { link_watching_ = client_watching_ = watch_lost_ = false; }
 
 // A command that must not run, as Redis does with one that it refuses to queue: EXEC answers EXECABORT.
 void redis_engine::spoil_transaction(std::string text) {
@@ -208,7 +211,7 @@ void redis_engine::leave_transaction() {
   tx_ = transaction{};
   phase_ = phase::open;
   armed_mask_ = 0;
-  link_watching_ = client_watching_ = watch_lost_ = false;
+  watching_ends();
 }
 
 redis_engine::progress redis_engine::step_exec(const wire::request& r) {

@@ -1,5 +1,6 @@
 """Ways past the fence, and past native behaviour, that a review found: each stays closed."""
 
+import itertools
 import threading
 import time
 
@@ -93,6 +94,42 @@ class Slips(LiveTest):
         self.assert_error(replies[1], "FENCEMISSING")
         self.assertIsNone(self.cli.call("GET", "k"))
 
+    def test_who_is_refused_an_exec_watches_no_more(self):
+        """And nobody else: of every command that ends a watch, in every form, with and without the right to it."""
+        gate = self.gate()
+        user = ("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
+        self.cli.call(*user)
+
+        def ends(port, name, command, inside, allowed, subscribed):
+            with Resp(port, user="app", password="pw", name=name) as client:
+                told = [client.call("WATCH", "k")]
+                if inside:
+                    told.append(client.call("MULTI"))
+                if subscribed:
+                    client.call("SUBSCRIBE", "channel")
+                if not allowed:
+                    self.cli.call("ACL", "SETUSER", "app", "-" + command[0])
+                told.append(client.call(*command))
+                self.cli.call(*user)
+                self.cli.call("SET", "k", "another's")
+                if subscribed:
+                    client.call("UNSUBSCRIBE")
+                if told[-1] == b"RESET":
+                    client.call("AUTH", "app", "pw")
+                    if name:
+                        client.call("CLIENT", "SETNAME", name)
+                told += client.pipeline([("MULTI",), ("SET", "k", "mine"), ("EXEC",), ("SET", "k", "mine"), ("GET", "k")])
+                return [one.code if isinstance(one, RespError) else one for one in told]
+
+        for name in ("EXEC", "DISCARD", "UNWATCH", "RESET", "MULTI"):
+            for command, inside, allowed in itertools.product(((name,), (name, "x")), (False, True), (False, True)):
+                if command == ("DISCARD", "x") and inside and not allowed:
+                    continue  # the gate cannot leave the transaction, and closes
+                for subscribed in (False, True) if command == ("EXEC",) and not inside else (False,):
+                    with self.subTest(command=command, inside=inside, allowed=allowed, subscribed=subscribed):
+                        wanted = ends(self.redis.port, None, command, inside, allowed, subscribed)
+                        self.assertEqual(ends(gate.port, "fence:orders=34", command, inside, allowed, subscribed), wanted)
+
     def test_reset_with_arguments_leaves_the_transaction_as_it_is(self):
         client = self.holder(self.gate())
         replies = client.pipeline([("MULTI",), ("RESET", "x"), ("SET", "k", "v"), ("EXEC",), ("SET", "k", "w")])
@@ -108,6 +145,36 @@ class Slips(LiveTest):
         self.assertIsNone(client.pipeline(transaction)[2])
         self.assertEqual(self.cli.call("GET", "k"), b"another's")
         self.assertEqual(client.pipeline(transaction)[2], [b"OK"])
+
+    def test_a_transaction_behind_a_large_watch_is_guarded_by_it(self):
+        client = self.holder(self.gate())
+        client.send(encode("WATCH", "k", b"x" * 300_000) + encode("MULTI") + encode("SET", "k", "mine"))
+        self.assertEqual([client.reply() for _ in range(3)], [b"OK", b"OK", b"QUEUED"])
+        self.cli.call("SET", "k", "another's")
+        self.assertIsNone(client.call("EXEC"))
+        self.assertEqual(self.cli.call("GET", "k"), b"another's")
+        self.assertEqual(client.pipeline([("MULTI",), ("SET", "k", "mine"), ("EXEC",)])[2], [b"OK"])
+
+    def test_behind_a_watch_that_the_gate_refuses_no_transaction_runs(self):
+        client = self.holder(self.gate())
+        transaction = [("MULTI",), ("SET", "k", "mine"), ("EXEC",)]
+        replies = client.pipeline([("WATCH", "k", MARK), *transaction, *transaction])
+        self.assert_error(replies[0], "FENCEDENY")
+        self.assertEqual([replies[3], replies[6]], [None, [b"OK"]])
+        self.cli.call("DEL", "k")
+        client.send(b"".join(encode(*one) for one in [("WATCH", "k", b"x" * 300_000, MARK), *transaction]))
+        self.assert_error(client.reply(), "FENCEDENY")
+        self.assertTrue(client.closed())
+        self.assertIsNone(self.cli.call("GET", "k"))
+
+    def test_who_waits_for_replicas_is_answered_as_by_redis(self):
+        client = self.holder(self.gate(policy={"reads": "fence"}))
+        self.assertEqual(client.pipeline([("SET", "k", "v"), ("WAIT", "0", "0"), ("WAIT", "1", "50")]), [b"OK", 0, 0])
+        self.assertEqual(client.pipeline([("MULTI",), ("SET", "k", "w"), ("WAIT", "0", "0"), ("EXEC",)])[3], [b"OK", 0])
+        for command in (("WAIT", "x", "0"), ("WAIT", "0"), ("WAITAOF", "0", "0", "0")):
+            answers = [one.code if isinstance(one, RespError) else one
+                       for one in (client.call(*command), self.cli.call(*command))]
+            self.assertEqual(answers[0], answers[1], command)
 
     def test_a_streamed_value_under_one_use_tokens(self):
         gate = self.gate(policy={"equal_token": "reject"})

@@ -176,6 +176,49 @@ TEST(EngineTransaction, AnUnwatchThatIsRefusedEndsNoWatch) {
   EXPECT_THAT(rig.sent(), ElementsAre(StartsWith("EVAL")));  // an EXEC of the gate's would end it
 }
 
+// Only the server knows whether it refuses one, and it drops the watches when it does.
+TEST(EngineTransaction, AStrayExecThatIsRefusedEndsTheClientsWatch) {
+  for (const std::string stray : {"EXEC", "EXEC x"}) {
+    for (const bool refused : {false, true}) {
+      engine_rig rig;
+      rig.bind("orders=34");
+      rig.client("WATCH k", stray, "SET a 1");
+      rig.backend("+OK");
+      EXPECT_THAT(rig.sent(), ElementsAre("WATCH k", stray));
+      rig.backend(refused ? "-EXECABORT no" : "-ERR EXEC without MULTI");
+      EXPECT_EQ(rig.answers(), refused ? "+OK|-EXECABORT no|" : "+OK|-ERR EXEC without MULTI|");
+      if (refused)
+        EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+      else
+        EXPECT_THAT(rig.sent(), ElementsAre(StartsWith("EVAL")));
+    }
+  }
+}
+
+TEST(EngineTransaction, ARefusedExecOfASubscriberEndsItsWatch) {
+  engine_rig rig;
+  rig.client("WATCH k", "SUBSCRIBE c");
+  rig.backend("+OK");
+  rig.backend("*3|$9|subscribe|$1|c|:1");
+  rig.sent();
+  rig.client("EXEC");
+  EXPECT_THAT(rig.sent(), ElementsAre("EXEC"));
+  rig.client("EXEC");
+  rig.backend("-EXECABORT no");
+  EXPECT_THAT(rig.sent(), IsEmpty());  // the second one changes nothing any more
+  EXPECT_THAT(rig.answers(), AllOf(HasSubstr("|-EXECABORT no|"), HasSubstr("|-ERR Can't execute 'exec'")));
+}
+
+TEST(EngineTransaction, AStrayExecThatRanCloses) {
+  for (const std::string stray : {"EXEC", "DISCARD"}) {
+    engine_rig rig;
+    rig.client("WATCH k", stray);
+    rig.backend("+OK");
+    rig.backend(stray == "EXEC" ? "*0" : "+OK");
+    EXPECT_TRUE(rig.engine.closing());
+  }
+}
+
 // It may be EXEC, DISCARD or RESET under another name, which the server does not queue.
 TEST(EngineTransaction, WhatMayBeARenamedCommandIsNotQueued) {
   engine_rig rig;
@@ -410,6 +453,30 @@ TEST(EngineTransaction, MarksCannotBeWatched) {
   rig.client("WATCH fencegate:mark:{orders}");
   EXPECT_THAT(rig.sent(), IsEmpty());
   EXPECT_THAT(rig.answers(), StartsWith("-FENCEDENY "));
+}
+
+// Redis would have taken it, and would hold up the transaction that relies on it.
+TEST(EngineTransaction, BehindAWatchThatTheGateRefusesNoneRuns) {
+  for (const bool bound : {false, true}) {
+    engine_rig rig;
+    if (bound) rig.bind("orders=34");
+    rig.client("WATCH k fencegate:epoch", "MULTI");
+    rig.sent();
+    if (bound)
+      rig.backend("+OK", marks("34"), "+OK");
+    else
+      rig.backend("+OK");
+    rig.client("GET k");
+    rig.backend("+QUEUED");
+    rig.sent();
+    rig.answers();
+    rig.client("EXEC");
+    EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+    rig.backend("+OK");
+    EXPECT_EQ(rig.answers(), "*-1|");
+    rig.client("MULTI", "EXEC");
+    EXPECT_THAT(rig.sent(), Contains("MULTI"));
+  }
 }
 
 }  // namespace

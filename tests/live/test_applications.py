@@ -197,6 +197,7 @@ class Page(unittest.TestCase):
         "pgloader": ("test_applications.py", "test_pgloader"),
         "PgBouncer in front of the gate": ("test_applications.py", "test_pgbouncer_in_front"),
         "PgBouncer behind the gate": ("test_pg_guard.py", "PgBouncer"),
+        "BullMQ": ("test_listener_tag.py", "test_bullmq"),
         "git over HTTP": ("test_applications.py", "test_git"),
         "curl, wget": ("test_documents.py", '"curl"'),
     }

@@ -87,6 +87,32 @@ class OfRedis(LiveTest):
             worker.do("work")
 
 
+    def test_bullmq(self):
+        """Its own names are no tags. A worker that is superseded takes no job any more, and its queue adds none."""
+        old = self.start(NodeClient("bullmq.mjs", self.gate().address, "old", 2))
+        old.do("start")
+        self.assertEqual(old.do("add", "one", "two", "fails once"), 3)
+        old.do("addLater", "later")
+        self.assertEqual(old.do("done", 4), sorted(f"old: {job}" for job in ("one", "two", "fails once", "later")))
+        self.assertEqual(old.do("counts"), {"completed": 4, "failed": 0, "wait": 0, "active": 0, "delayed": 0})
+        self.assertEqual(old.do("names"), 1)
+        self.assertIn("name=bull:", self.redis.cli.call("CLIENT", "LIST").decode())
+        self.assertEqual(self.redis.cli.call("GET", MARK), b"34")
+
+        os.environ["FENCING_TOKEN"] = "35"
+        new = self.start(NodeClient("bullmq.mjs", self.gate().address, "new", 2))
+        eventually(lambda: self.redis.cli.call("GET", MARK) == b"35")
+        self.assertEqual(new.do("add", "three", "four"), 2)
+        self.assertIn("FENCED token 34 of orders is below mark 35", old.do("failed", "FENCED"))
+        self.assertEqual(new.do("counts")["wait"], 2)
+        with self.assertRaisesRegex(ClientError, "FENCED"):
+            old.do("add", "five")
+        new.do("start")
+        self.assertEqual(new.do("done", 2), ["new: four", "new: three"])
+        self.assertEqual(new.do("counts"), {"completed": 6, "failed": 0, "wait": 0, "active": 0, "delayed": 0})
+        new.do("stop")
+
+
 class OfPostgres(LiveTest):
     @classmethod
     def setUpClass(cls):

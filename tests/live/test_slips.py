@@ -192,6 +192,16 @@ class Slips(LiveTest):
         self.assertIsNone(client.call("GET", "k"))
         self.assertEqual(client.call("SET", "k", "v"), b"OK")
 
+    def test_a_name_that_hides_a_tag_is_warned_of(self):
+        for command in (("CLIENT", "SETNAME", "app_fence:orders=33"), ("HELLO", "2", "SETNAME", "app_fence:orders=33")):
+            gate = self.gate(policy={"missing_token": "allow"})
+            client = self.start(Resp(gate.port))
+            client.call(*command)
+            self.assertEqual(client.call("FENCE", "GET"), [], command)
+            warning = eventually(lambda: [line for line in gate.log_lines() if line["level"] == "warn"])
+            self.assertEqual([(line["gate"], line["name"]) for line in warning], [("cache", "app_fence:orders=33")])
+            self.assertIn("is no tag", warning[0]["msg"])
+
     def test_xread_is_a_read(self):
         client = self.holder(self.gate(policy={"reads": "fence"}))
         self.cli.call("XADD", "s", "1-1", "f", "v")

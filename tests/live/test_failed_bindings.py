@@ -28,7 +28,7 @@ MALFORMED = {
     "no protocol": [("HELLO", "SETNAME", TAG)],
     "an unknown protocol": [("HELLO", "9", "SETNAME", TAG)],
     "an unknown option": [("HELLO", "2", "SETNAMES", TAG)],
-    "a wrong password": [("HELLO", "2", "AUTH", "default", "wrong", "SETNAME", TAG)],
+    "a wrong password": [("HELLO", "2", "AUTH", "nobody", "wrong", "SETNAME", TAG)],
     "a large name": [("CLIENT", "SETNAME", TAG.encode() + b" " + LARGE)],
     "a large FENCE SET": [("FENCE", "SET", "orders", "33", "x", LARGE)],
     "inside MULTI": [("MULTI",), ("CLIENT", "SETNAME", TAG), ("DISCARD",)],
@@ -59,14 +59,13 @@ class FailedBindings(LiveTest):
         cls.gate = cls.enterClassContext(Gate(cls.redis, policy={"missing_token": "allow"}))
 
     def setUp(self):
-        self.cli.call("RPUSH", "list", "stale")
         self.addCleanup(self.cli.call, "DEL", "k", "list")
 
     def assert_stays_shut(self, failing, behind=(), during=contextlib.nullcontext, **how):
         """`failing` fails to bind, while `during` lasts; then comes `behind`, then each kind of write, with all that is in
         front in one piece where nothing has to happen meanwhile."""
         for what, writes in WRITES.items():
-            self.cli.call("SET", MARK, "34")
+            self.cli.pipeline([("SET", MARK, "34"), ("DEL", "k", "list"), ("RPUSH", "list", "stale")])
             with self.subTest(writes=what), Resp(self.gate.port, **how) as client:
                 if during is contextlib.nullcontext:
                     replies = self.tell(client, [*failing, *behind, *writes])
@@ -85,6 +84,7 @@ class FailedBindings(LiveTest):
         return [client.reply() for _ in commands]
 
     def test_who_does_not_try_writes(self):
+        self.cli.call("RPUSH", "list", "v")
         for writes in WRITES.values():
             with Resp(self.gate.port) as client:
                 self.assertFalse(any(isinstance(one, RespError) for one in self.tell(client, writes)))

@@ -352,11 +352,11 @@ void redis_engine::flush_locals() {
   while (!expectations_.empty()) {
     auto& front = expectations_.front();
     if (front.what == awaits::local) {
-      for (; front.n > 1 && !front.muted; --front.n) {
-        if (to_client.size() > limits::output_high_water_bytes) return;  // say_more() goes on
+      for (; front.n != 0 && !front.muted; --front.n) {
+        // What is turned away takes no room: it waits here, and say_more() goes on.
+        if (front.turned_away && to_client.size() > limits::output_high_water_bytes) return;
         to_client += locals_.front();
       }
-      if (!front.muted) to_client += locals_.front();
       locals_.pop_front();
     } else if (front.what == awaits::close) {
       closing_ = true;

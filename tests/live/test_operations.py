@@ -613,6 +613,29 @@ class Memory(OperationsTest):
         self.assertGreater(turned_away, 0)
         self.assertEqual(other.call("SET", "k", "v"), b"OK")
 
+    def test_rejections_that_nobody_reads_take_no_room(self):
+        redis, gate = self.servers()
+        redis.cli.call("SET", "fencegate:mark:{orders}", "34")
+        clients = [self.start(Resp(gate.address, name="fence:orders=33", timeout=120)) for _ in range(8)]
+        asked = 300_000
+        writes = encode("SET", "k", "v") * asked
+        senders = [threading.Thread(target=one.send, args=(writes,)) for one in clients]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        other = self.client(gate)
+        self.assertEqual(other.call("SET", "k", "v"), b"OK")
+        for client in clients:  # the first ones may have sent all of it in time
+            codes = [client.reply().code for _ in range(asked)]
+            self.assertEqual(codes, sorted(codes, key=len), "it is turned away once, and for good")
+            if codes[-1] == "FENCEDOWN":
+                break
+        self.assertEqual({codes[0], codes[-1]}, {"FENCED", "FENCEDOWN"})
+        self.assertTrue(client.closed())
+        if "FENCEGATE_SANITIZED" not in os.environ:
+            self.assertLess(gate.rss_bytes_max(), 150 * MIB)
+
     def test_a_pipeline_of_100_000_writes_sent_before_any_reply_is_read(self):
         redis, gate = self.servers()
         client = self.client(gate, timeout=120)

@@ -138,10 +138,7 @@ class Answers(LiveTest):
         with Typed(self.redis.port, proto=proto) as direct, Typed(gate.port, name=name, proto=proto) as fenced:
             for command in commands:
                 self.fresh()
-                wanted = direct.call(*command)
-                if tell == self.in_multi:
-                    self.fresh()
-                    wanted = self.in_multi(direct, command)
+                wanted = (tell if tell in (self.in_multi, self.when_full) else self.plain)(direct, command)
                 self.fresh()
                 got = tell(fenced, command)
                 if dict(but).get(command[0]) == got[0]:
@@ -173,6 +170,17 @@ class Answers(LiveTest):
         for reads in ("pass", "fence"):
             for proto in (2, 3):
                 self.compare(self.while_watching, self.listed, self.gates[reads], proto)
+
+    def when_full(self, client, command):
+        self.cli.call("CONFIG", "SET", "maxmemory", "1")
+        answer = client.call(*command)
+        self.cli.call("CONFIG", "SET", "maxmemory", "0")
+        return answer
+
+    def test_on_a_full_server(self):
+        """What needs no memory runs there in a script."""
+        for proto in (2, 3):
+            self.compare(self.when_full, self.listed, self.gates["pass"], proto)
 
     def test_by_fence_call(self):
         for proto in (2, 3):

@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -41,32 +40,6 @@ constexpr std::array taken_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SI
 
 std::int64_t nanoseconds_of(lease::boot_clock::time_point t) { return t.time_since_epoch().count(); }
 
-// "host:4711", for people who ask who holds it.
-std::string name_of_this_process() {
-  std::array<char, 150> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  std::string out(host.data());
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.'; }, '_');
-  return out + ":" + std::to_string(getpid());
-}
-
-result<std::vector<std::string>> resources_of(std::string_view text) {
-  std::vector<std::string> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const auto end = std::min(text.find(',', at), text.size());
-    std::string name(text.substr(at, end - at));
-    if (!fence::is_resource_name(name))
-      return error{quoted(text) + ": a resource is 1 to 200 of the characters A-Z a-z 0-9 _ . : / -"};
-    if (std::find(out.begin(), out.end(), name) != out.end()) return error{"the resource " + name + " stands twice"};
-    out.push_back(std::move(name));
-    at = end + 1;
-  }
-  if (out.size() > limits::tag_resources_max)
-    return error{"more than " + std::to_string(limits::tag_resources_max) + " resources"};
-  return {boost::system::in_place_value, std::move(out)};
-}
-
 std::vector<std::string> inherited_environment() {
   std::vector<std::string> out;
   for (char** one = environ; *one != nullptr; ++one) out.emplace_back(*one);
@@ -87,7 +60,7 @@ class run {
     owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
     owner.lost = [this](const std::string& why) { lost(why); };
     stop_grace_ = wanted.times.stop_grace;
-    keeper_ = std::make_shared<lease::keeper>(io_, make_issuer(io_, config, plan, renewal_patience(wanted.times)),
+    keeper_ = std::make_shared<lease::keeper>(io_, make_issuer(io_, config, plan, wanted.times),
                                               make_places(io_, config, plan), wanted, std::move(owner));
     watch_signals();
     ended_.assign(dup(job_.descriptor()));
@@ -98,11 +71,6 @@ class run {
   }
 
  private:
-  // A connection that does not answer is given up in time for the next renewal.
-  static milliseconds renewal_patience(const lease::timing& times) {
-    return std::max(times.retry_after(), milliseconds(500));
-  }
-
   void say(const std::string& what) { err_ << "fencegate hold: " << what << std::endl; }
 
   // ── the lease ──
@@ -257,21 +225,16 @@ class run {
 };
 
 result<hold::ending> hold_by(const settings::process& config, const hold_request& request, std::ostream& err) {
-  const auto resources = resources_of(request.resources);
+  const auto resources = read_resources(request.resources);
   if (!resources) return resources.error();
   const auto plan = plan_lease(config, *resources, request.issuer);
   if (!plan) return plan.error();
   auto times = timing_of(config.leased, request.ttl.value_or(config.leased.ttl));
   times.stop_grace = request.stop_grace.value_or(times.stop_grace);
   if (const auto wrong = times.violated()) return error{*wrong};
-  lease::keeper_request wanted;
-  wanted.resources = *resources;
-  wanted.holder = name_of_this_process();
-  wanted.times = times;
+  auto wanted = keeper_request_of(config, *plan, *resources, times);
   wanted.wait = request.wait;
   wanted.at_least = request.at_least;
-  wanted.lock_delay = plan->lock_delay;
-  wanted.stride = config.leased.stride;
   // What is wrong with the environment should not wait for the lease.
   fence::claims_list any_tokens;
   for (const auto& name : *resources) any_tokens.push_back({name, fence::token(1)});

@@ -1,10 +1,16 @@
 #include "cli/lease_places.hpp"
 
+#include "base/limits.hpp"
 #include "cli/config_url.hpp"
+#include "cli/config_values.hpp"
 #include "lease/pg_ledger.hpp"
 #include "lease/redis_seal_place.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <optional>
 #include <string_view>
 
@@ -66,6 +72,16 @@ settings::mark_store redis_at(const settings::process& config, std::string_view 
   return out;
 }
 
+// "host:4711", for people who ask who holds it.
+std::string name_of_this_process() {
+  std::array<char, 150> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  std::string out(host.data());
+  std::replace_if(
+      out.begin(), out.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.'; }, '_');
+  return out + ":" + std::to_string(getpid());
+}
+
 std::vector<std::string> all_places(const settings::process& config) {
   std::vector<std::string> out;
   for (const auto& one : config.stores) out.push_back("store:" + one.name);
@@ -81,6 +97,22 @@ const settings::lease_rule* rule_of(const settings::leases& all, const std::stri
 }
 
 }  // namespace
+
+result<std::vector<std::string>> read_resources(std::string_view text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const auto end = std::min(text.find(',', at), text.size());
+    std::string name(text.substr(at, end - at));
+    if (!fence::is_resource_name(name))
+      return error{quoted(text) + ": a resource is 1 to 200 of the characters A-Z a-z 0-9 _ . : / -"};
+    if (std::find(out.begin(), out.end(), name) != out.end()) return error{"the resource " + name + " stands twice"};
+    out.push_back(std::move(name));
+    at = end + 1;
+  }
+  if (out.size() > limits::tag_resources_max)
+    return error{"more than " + std::to_string(limits::tag_resources_max) + " resources"};
+  return {boost::system::in_place_value, std::move(out)};
+}
 
 result<lease_plan> plan_lease(const settings::process& config, const std::vector<std::string>& resources,
                               const std::string& issuer) {
@@ -105,7 +137,9 @@ result<lease_plan> plan_lease(const settings::process& config, const std::vector
 }
 
 std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context, const settings::process& config,
-                                           const lease_plan& plan, milliseconds patience) {
+                                           const lease_plan& plan, const lease::timing& times) {
+  // A connection that does not answer is given up in time for the next renewal.
+  const auto patience = std::max(times.retry_after(), milliseconds(500));
   return std::make_shared<lease::pg_issuer>(context, postgres_at(config, "store:" + plan.issuer.store)->at, patience);
 }
 
@@ -118,6 +152,17 @@ std::vector<std::shared_ptr<lease::seal_place>> make_places(boost::asio::io_cont
     else
       out.push_back(std::make_shared<lease::redis_seal_place>(context, name, redis_at(config, name), place_patience));
   }
+  return out;
+}
+
+lease::keeper_request keeper_request_of(const settings::process& config, const lease_plan& plan,
+                                        const std::vector<std::string>& resources, const lease::timing& times) {
+  lease::keeper_request out;
+  out.resources = resources;
+  out.holder = name_of_this_process();
+  out.times = times;
+  out.lock_delay = plan.lock_delay;
+  out.stride = config.leased.stride;
   return out;
 }
 

@@ -1,18 +1,24 @@
-// From the configuration: who grants the lease of some resources, and where its tokens are sealed.
+// From the configuration and the command line: who grants the lease of some resources, and where its tokens are sealed.
 #pragma once
 
 #include "base/result.hpp"
 #include "fence/gate_settings.hpp"
 #include "lease/issuer.hpp"
+#include "lease/keeper.hpp"
+#include "lease/timing.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::cli {
+
+// "orders" or "orders,payments". Errors: what is no name of a resource, one that stands twice, too many.
+[[nodiscard]] result<std::vector<std::string>> read_resources(std::string_view text);
 
 struct lease_plan {
   settings::lease_issuer issuer;
@@ -28,9 +34,14 @@ struct lease_plan {
 // REQUIRES: a plan of this configuration.
 [[nodiscard]] std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context,
                                                          const settings::process& config, const lease_plan& plan,
-                                                         std::chrono::milliseconds patience);
+                                                         const lease::timing& times);
 [[nodiscard]] std::vector<std::shared_ptr<lease::seal_place>> make_places(boost::asio::io_context& context,
                                                                           const settings::process& config,
                                                                           const lease_plan& plan);
+
+// By this process; waits for ever.
+[[nodiscard]] lease::keeper_request keeper_request_of(const settings::process& config, const lease_plan& plan,
+                                                      const std::vector<std::string>& resources,
+                                                      const lease::timing& times);
 
 }  // namespace fencegate::cli

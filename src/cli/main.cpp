@@ -4,6 +4,7 @@
 #include "cli/config_values.hpp"
 #include "cli/hold.hpp"
 #include "cli/install.hpp"
+#include "cli/lease.hpp"
 #include "cli/serve.hpp"
 #include "hold/exit_status.hpp"
 
@@ -81,6 +82,25 @@ CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
   return hold;
 }
 
+// What runs when one of its subcommands was given.
+CLI::App* add_lease(CLI::App& app, cli::lease_question& to) {
+  auto* lease = app.add_subcommand("lease", "Who holds which lease; and take one from a holder that hangs");
+  lease->require_subcommand(1);
+  const auto add = [&](const char* name, const char* what) {
+    auto* one = lease->add_subcommand(name, what);
+    one->add_option("-c,--config", to.path, "The configuration file")->required();
+    one->add_option("--issuer", to.issuer, "Who grants the leases; default: as the configuration says");
+    return one;
+  };
+  auto* show = add("show", "Show the leases that were ever granted");
+  show->add_option("RESOURCE", to.resource, "Only this one");
+  show->add_flag("--json", to.json, "As JSON");
+  auto* end = add("break", "Take a lease from its holder, seal it, and release it");
+  end->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
+  end->add_option("--reason", to.reason, "Why; others see it")->required();
+  return lease;
+}
+
 int run(int argc, char** argv) {
   constexpr std::chrono::seconds healthcheck_patience{3};
   CLI::App app("fencegate: a sidecar proxy that fences writes from superseded lock holders", "fencegate");
@@ -107,6 +127,8 @@ int run(int argc, char** argv) {
 
   cli::install_request installing;
   const auto* install = add_install(app, installing);
+  cli::lease_question asking;
+  const auto* lease = add_lease(app, asking);
   cli::hold_request holding;
   const auto* hold_command = add_hold(app, holding);
 
@@ -118,6 +140,9 @@ int run(int argc, char** argv) {
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
+  if (lease->parsed())
+    return (asking.reason.empty() ? cli::show_leases : cli::break_lease)(asking, cli::process_environment(), std::cout,
+                                                                         std::cerr);
   if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);

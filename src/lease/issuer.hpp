@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,17 @@ struct grant_request {
   std::int64_t stride = 1 << 20;     // added to a token where the issuer may have forgotten some
   std::chrono::milliseconds at_least{0};
   std::chrono::milliseconds lock_delay{0};
+  bool by_force = false;  // an operator takes it from its holder
+};
+
+// A lease as it is, or was.
+struct lease_entry {
+  std::string resource;
+  fence::token granted;
+  std::optional<fence::token> mark;  // in the issuer's own store
+  std::string holder;
+  std::string since;                  // of the last grant, by the issuer's clock: "2026-11-25 19:05:17+00"
+  std::chrono::milliseconds left{0};  // until another may have it; 0 = it is free
 };
 
 struct grant_answer {
@@ -60,6 +72,8 @@ class issuer {
   // The claims that were renewed: whatever is missing was lost. An error: it is not known.
   virtual void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) = 0;
   virtual void release(const term& held, std::function<void(const result<void>&)> done) = 0;
+  // All leases that were ever granted, by resource.
+  virtual void list(std::function<void(const result<std::vector<lease_entry>>&)> done) = 0;
 };
 
 // A gate's upstream or a store, in which marks are raised before a holder acts.

@@ -105,8 +105,8 @@ void keeper::look() {
 
 void keeper::acquire() {
   if (term_.grant.empty()) term_.grant = random_id();
-  grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl, floors_,
-                        place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay};
+  grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl,  floors_,
+                        place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay, wanted_.by_force};
   const auto sent = clock_reading::now();
   issuer_->acquire(request, [self = shared_from_this(), sent](const grant_answer& a) { self->on_grant(sent, a); });
 }

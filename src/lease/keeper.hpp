@@ -31,6 +31,7 @@ struct keeper_request {
   std::chrono::milliseconds at_least{0};
   std::chrono::milliseconds lock_delay{0};
   std::int64_t stride = 1 << 20;
+  bool by_force = false;  // an operator takes it from its holder
 };
 
 struct keeper_failure {

@@ -124,10 +124,11 @@ void pg_issuer::acquire(const grant_request& wanted, std::function<void(const gr
   auto statement = backend::in_text(
       "SELECT resource, outcome, token, held_by, left_ms FROM fencegate.lease_grant($1::pg_catalog.text[], "
       "$2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.int4, $5::pg_catalog.int8[], $6::pg_catalog.text[], "
-      "$7::pg_catalog.int8, $8::pg_catalog.int4, $9::pg_catalog.int4)",
+      "$7::pg_catalog.int8, $8::pg_catalog.int4, $9::pg_catalog.int4, $10::pg_catalog.bool)",
       {backend::array_of(wanted.resources), wanted.id, wanted.holder, std::to_string(wanted.ttl.count()),
        array_of(wanted.floors), backend::array_of(wanted.stores), std::to_string(wanted.stride),
-       std::to_string(wanted.at_least.count()), std::to_string(wanted.lock_delay.count())});
+       std::to_string(wanted.at_least.count()), std::to_string(wanted.lock_delay.count()),
+       wanted.by_force ? "true" : "false"});
   auto answered = [wanted, done = std::move(done)](const pg_result& rows) { done(granted(wanted, rows)); };
   caller_->call(std::move(statement), grant_patience, std::move(answered));
 }
@@ -142,6 +143,23 @@ void pg_issuer::release(const term& held, std::function<void(const result<void>&
     done(rows ? result<void>() : result<void>(told(rows.error())));
   };
   caller_->call(of_term("*", "lease_release", held), std::move(answered));
+}
+
+void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)> done) {
+  auto answered = [done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(told(rows.error()));
+    std::vector<lease_entry> out;
+    for (const auto& row : *rows) {
+      const auto token = row.size() == 6 ? backend::token_of(row[1]) : std::nullopt;
+      if (!token || !row[0] || !row[5]) return done(unexpected());
+      out.push_back({*row[0], *token, backend::token_of(row[2]), row[3].value_or(""), row[4].value_or(""),
+                     milliseconds_of(*row[5])});
+    }
+    done(std::move(out));
+  };
+  caller_->call(
+      {"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms FROM fencegate.lease_list()"},
+      std::move(answered));
 }
 
 // ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────

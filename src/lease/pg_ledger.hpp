@@ -24,6 +24,7 @@ class pg_issuer final : public issuer {
   void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
   void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) override;
   void release(const term& held, std::function<void(const result<void>&)> done) override;
+  void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:
   std::shared_ptr<pg_caller> caller_;

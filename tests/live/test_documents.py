@@ -82,6 +82,13 @@ class FirstTenMinutes(LiveTest):
         for start, told in (("redis-cli", "FENCED"), ("python3", "FENCED"), ("PGOPTIONS=", "FATAL: "), ("curl", "")):
             with self.assertRaisesRegex(AssertionError, f"(?s){told} .*token 33.*34.*not applied"):
                 self.gates.shell_late(start, PGPASSWORD="orders-secret")
+        # Then leases raise the mark.
+        (Path(self.gates.folder) / "job.sql").write_text("INSERT INTO orders VALUES (35);")
+        self.gates.shell("build/release/fencegate hold", PGPASSWORD="orders-secret")
+        self.assertEqual(self.redis.cli.call("GET", "fencegate:mark:{orders}"), b"35")
+        with self.server.connect(database="app") as superuser:
+            self.assertEqual(run_sql(superuser, "SELECT * FROM orders"), [(34,), (35,)])
+        superuser.close()
 
 
 class Pages(unittest.TestCase):

@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 
+import documents
 import support
 from postgres import PostgresServer, run_sql
 from support import LOOPBACK, LiveTest, Process, RedisServer, die_with_parent, eventually, free_port
@@ -232,6 +234,60 @@ class Jobs(HoldTest):
                 one = self.hold(*words, command=["true"])
                 self.assertEqual(one.ended(), 125, one.said)
                 self.assertIn(told, one.said)
+
+
+class Documented(HoldTest):
+    """The examples of docs/leases.md, as they stand there."""
+
+    page = "docs/leases.md"
+
+    def script(self, name, text):
+        path = os.path.join(self.gates.folder, name)
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + text)
+        os.chmod(path, 0o755)
+        return path
+
+    def local(self, line):
+        """With files and addresses of this test."""
+        for path in re.findall(r"/opt/\w+(?:\.sh)?", line):
+            line = line.replace(path, self.script(os.path.basename(path), WRITE.format(path)))
+        return line.replace("/etc/fencegate/fencegate.yaml", self.gates.path)
+
+    def run_here(self, line):
+        return documents.run_shell(self.local(line), self.gates.folder, PGHOST=LOOPBACK, PGPORT=str(self.gates.pg_port),
+                                   PGUSER="orders", PGDATABASE="app")
+
+    def test_the_first_command(self):
+        self.script("job.sh", WRITE.format("job"))
+        self.run_here(documents.command(self.page, "fencegate hold orders"))
+        self.assertEqual(self.rows(), ["job"])
+
+    def test_who_holds_it_and_how_it_is_taken(self):
+        job = self.shell("echo up; sleep 100")
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        show = documents.command(self.page, "fencegate lease show")
+        before = self.mark()
+        self.assertRegex(self.run_here(show), rf"(?m)^orders +{before} +{before} +\d+m?s +20.* \S+:{job.child.pid}$")
+        (held,) = [one for one in json.loads(self.run_here(show + " --json")) if one["resource"] == "orders"]
+        self.assertEqual((held["token"], held["mark"]), (before, before))
+        self.assertGreater(held["left_ms"], 0)
+        self.run_here(documents.command(self.page, "fencegate lease break orders"))
+        self.assertEqual(job.ended(), 79)
+        self.assertEqual(self.mark(), before + 1)
+        self.assertRegex(self.run_here(show), r"(?m)^orders .* free .* lease break: hangs since noon$")
+
+    def test_cron_runs_it_once(self):
+        line = documents.block(self.page, "cron").strip()
+        self.assertEqual(line.split()[:5], ["*"] * 5)
+        for _ in range(2):
+            self.run_here(line.split(maxsplit=5)[5])
+        self.assertEqual(self.rows(), ["/opt/settle.sh"])
+
+    def test_the_unit_of_systemd(self):
+        (line,) = re.findall("^ExecStart=(.*)$", documents.block(self.page, "ini"), re.M)
+        self.run_here(line)
+        self.assertEqual(self.rows(), ["/opt/orders"])
 
 
 class Waiting(HoldTest):

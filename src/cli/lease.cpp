@@ -1,0 +1,125 @@
+#include "cli/lease.hpp"
+
+#include "base/json_text.hpp"
+#include "cli/commands.hpp"
+#include "cli/config_leases.hpp"
+#include "cli/config_values.hpp"
+#include "cli/lease_places.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+namespace fencegate::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds release_patience{5'000};
+
+int fail(std::ostream& err, const std::string& why, int code = exit_failed) {
+  err << "fencegate lease: " << why << '\n';
+  return code;
+}
+
+std::string json_of(const lease::lease_entry& one) {
+  std::string out;
+  json_object json(out);
+  json.add("resource", one.resource);
+  json.add("token", one.granted.value());
+  if (one.mark) json.add("mark", one.mark->value());
+  json.add("holder", one.holder);
+  json.add("since", one.since);
+  json.add("left_ms", one.left.count());
+  json.end();
+  return out;
+}
+
+void print_table(const std::vector<lease::lease_entry>& all, std::ostream& out) {
+  std::vector<std::array<std::string, 6>> rows{{"RESOURCE", "TOKEN", "MARK", "LEFT", "SINCE", "HOLDER"}};
+  for (const auto& one : all)
+    rows.push_back({one.resource, one.granted.to_string(), one.mark ? one.mark->to_string() : "-",
+                    one.left.count() > 0 ? write_duration(one.left) : "free", one.since, one.holder});
+  std::array<std::size_t, 6> widths{};
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i)
+      out << row[i] << (i + 1 == row.size() ? "\n" : std::string(widths[i] - row[i].size() + 2, ' '));
+}
+
+}  // namespace
+
+int show_leases(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  const auto config = load_config(about.path, from);
+  if (!config) {
+    print_errors(config.error(), err);
+    return exit_bad_configuration;
+  }
+  const auto plan = plan_lease(*config, {about.resource.empty() ? "any" : about.resource}, about.issuer);
+  if (!plan) return fail(err, plan.error().message, exit_bad_configuration);
+  boost::asio::io_context io(1);
+  const auto issuer = make_issuer(io, *config, *plan, timing_of(config->leased, config->leased.ttl));
+  std::optional<result<std::vector<lease::lease_entry>>> answer;
+  issuer->list([&](const result<std::vector<lease::lease_entry>>& all) {
+    answer = all;
+    io.stop();
+  });
+  io.run();
+  if (!answer || answer->has_error()) return fail(err, answer ? answer->error().message : "there was no answer");
+  auto all = std::move(**answer);
+  std::erase_if(all, [&](const auto& one) { return !about.resource.empty() && one.resource != about.resource; });
+  if (!about.json) {
+    print_table(all, out);
+    return exit_ok;
+  }
+  out << '[';
+  for (std::size_t i = 0; i < all.size(); ++i) out << (i == 0 ? "\n" : ",\n") << json_of(all[i]);
+  out << "\n]\n";
+  return exit_ok;
+}
+
+int break_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  const auto config = load_config(about.path, from);
+  if (!config) {
+    print_errors(config.error(), err);
+    return exit_bad_configuration;
+  }
+  const auto resources = read_resources(about.resource);
+  if (!resources) return fail(err, resources.error().message, exit_bad_configuration);
+  const auto plan = plan_lease(*config, *resources, about.issuer);
+  if (!plan) return fail(err, plan.error().message, exit_bad_configuration);
+  const auto times = timing_of(config->leased, config->leased.ttl);
+  boost::asio::io_context io(1);
+  auto wanted = keeper_request_of(*config, *plan, *resources, times);
+  wanted.holder = "lease break: " + about.reason;
+  wanted.holder.resize(std::min<std::size_t>(wanted.holder.size(), 200));
+  wanted.wait = milliseconds(0);
+  wanted.by_force = true;
+  std::shared_ptr<lease::keeper> keeper;
+  int outcome = exit_failed;
+  lease::keeper_owner owner;
+  owner.acquired = [&](const lease::term& held) {
+    for (const auto& one : held.claims)
+      out << one.resource << ": broken; its mark is " << one.presented.to_string() << " now, and its lease is free\n";
+    outcome = exit_ok;
+    keeper->stop(release_patience, [&] { io.stop(); });
+  };
+  owner.not_acquired = [&](const lease::keeper_failure& why) {
+    outcome = fail(err, why.message);
+    io.stop();
+  };
+  keeper = std::make_shared<lease::keeper>(io, make_issuer(io, *config, *plan, times), make_places(io, *config, *plan),
+                                           wanted, std::move(owner));
+  keeper->start();
+  io.run();
+  return outcome;
+}
+
+}  // namespace fencegate::cli

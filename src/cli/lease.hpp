@@ -1,0 +1,27 @@
+// `fencegate lease …`: what operators ask of the leases.
+#pragma once
+
+#include "cli/config.hpp"
+
+#include <iosfwd>
+#include <string>
+
+namespace fencegate::cli {
+
+struct lease_question {
+  std::string path;      // of the configuration
+  std::string issuer;    // "" = the configuration's
+  std::string resource;  // of show: "" = all
+  bool json = false;     // show
+  std::string reason;    // break
+};
+
+// `lease show`: who holds what, for how long, under which token. Exit codes as of commands.hpp.
+[[nodiscard]] int show_leases(const lease_question& about, const environment& from, std::ostream& out,
+                              std::ostream& err);
+
+// `lease break`: takes a lease from its holder, seals it everywhere, and releases it: for a holder that hangs and renews.
+[[nodiscard]] int break_lease(const lease_question& about, const environment& from, std::ostream& out,
+                              std::ostream& err);
+
+}  // namespace fencegate::cli

@@ -6,10 +6,10 @@
 //                      "ended KIND STATUS LEFT_BEHIND LATE_US [PID…]" (late: behind the deadline)
 //     --deny CALL      this system call fails: mmap (shared), timerfd_create, pidfd_open, … as often as wanted
 //     --files N        no more descriptors than that                --thread        starts one first
-//   Passes on SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH where hold would; SIGUSR2: it leaves, with status 0.
-//   Exits as hold would.
+//   Passes on SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH where hold would. SIGALRM: stop_at is now, and the deadline
+//   behind it by --grace (said: "stopping"). SIGUSR2: it leaves, with status 0. Exits as hold would.
 //   hold_probe runners COUNT SECONDS    so many processes that each fork the next, in a session of its own, and exit
-//   hold_probe tree COUNT SECONDS       processes that fork as fast as they can, up to so many at a time
+//   hold_probe tree COUNT SECONDS       processes that fork and end, up to so many at a time
 #include "hold/clock.hpp"
 #include "hold/descriptor.hpp"
 #include "hold/exit_status.hpp"
@@ -31,7 +31,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <thread>
@@ -55,13 +54,15 @@ void runner(std::int64_t until) {
 
 void tree(std::atomic<int>& living, int living_max, std::int64_t until) {
   const pid_t root = ::getpid();
+  int rounds = 0;
   while (boottime_now() < until) {
     if (living.fetch_add(1) < living_max) {
       if (::fork() == 0) ::setsid();
       continue;
     }
     living.fetch_sub(1);
-    if (::getpid() != root) {
+    ::usleep(300);
+    if (::getpid() != root && ++rounds % 8 == 0) {
       living.fetch_sub(1);
       ::_exit(0);
     }
@@ -123,7 +124,7 @@ bool deny(const std::string& name) {
 // ------------------------------------------------------------------------------------------------- run
 
 struct options {
-  std::int64_t renew = 0, ttl = 60'000, grace = 0, stop_grace = 5'000, files = 0;
+  std::int64_t renew = 0, ttl = 600'000, grace = 0, stop_grace = 5'000, files = 0;
   std::string said = "/dev/null", denied;
   bool thread = false;
   std::vector<std::string> command;
@@ -156,7 +157,7 @@ options read_options(int count, char** words) {
 hold::descriptor open_signals() {
   sigset_t wanted;
   ::sigemptyset(&wanted);
-  for (const int one : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD})
+  for (const int one : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCHLD})
     ::sigaddset(&wanted, one);
   ::sigprocmask(SIG_BLOCK, &wanted, nullptr);
   return hold::descriptor(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -169,7 +170,10 @@ const char* name_of(hold::job_end::kind what) {
 
 class keeper {
  public:
-  keeper(const options& wanted, std::ofstream& said) : wanted_(wanted), said_(said), begun_(boottime_now()) {
+  explicit keeper(const options& wanted)
+      : wanted_(wanted),
+        said_(::open(wanted.said.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)),
+        begun_(boottime_now()) {
     move_times();
   }
   int run();
@@ -179,12 +183,13 @@ class keeper {
     times_.deadline = boottime_now() + wanted_.ttl * ms;
     times_.stop_at = times_.deadline - wanted_.grace * ms;
   }
+  void say(const std::string& line) { (void)!::write(said_.get(), (line + '\n').data(), line.size() + 1); }
   // False: the keeper is to leave.
   bool take_signals(hold::guarded_job& job, int signals);
 
   const options& wanted_;
-  std::ofstream& said_;
-  std::int64_t begun_;
+  hold::descriptor said_;
+  std::int64_t begun_;  // moving the times
   hold::job_times times_;
 };
 
@@ -194,8 +199,15 @@ bool keeper::take_signals(hold::guarded_job& job, int signals) {
     const int number = static_cast<int>(one.ssi_signo);
     if (number == SIGUSR2) return false;
     if (number == SIGCHLD) continue;
+    if (number == SIGALRM) {
+      begun_ = 0;
+      times_ = {.stop_at = boottime_now(), .deadline = boottime_now() + wanted_.grace * ms};
+      job.set_times(times_);
+      say("stopping");
+      continue;
+    }
     const bool passed = job.passes_on(one.ssi_code);
-    said_ << "signal " << number << (passed ? " passed" : " heard") << std::endl;
+    say("signal " + std::to_string(number) + (passed ? " passed" : " heard"));
     if (passed) job.signal(number);
   }
   return true;
@@ -208,18 +220,21 @@ int keeper::run() {
   auto job = hold::guarded_job::prepare();
   const auto started = job ? job->start(request, times_) : result<void>(job.error());
   if (!started) {
-    said_ << "failed " << started.error().message << std::endl;
+    say("failed " + started.error().message);
     return hold::ending_of(hold::outcome::error).status;
   }
   const hold::descriptor signals = open_signals();
-  said_ << "runs" << std::endl;
+  say("runs");
   for (;;) {
     if (!take_signals(*job, signals.get())) return 0;
     if (const auto end = job->ended()) {
-      said_ << "ended " << name_of(end->what) << ' ' << end->status << ' ' << end->left_behind << ' '
-            << (boottime_now() - times_.deadline) / 1000;
-      for (const pid_t pid : end->not_ended) said_ << ' ' << pid;
-      said_ << std::endl;
+      std::string line = std::string("ended ") + name_of(end->what);
+      for (const std::int64_t one :
+           {std::int64_t{end->status}, std::int64_t{end->left_behind}, (boottime_now() - times_.deadline) / 1000}) {
+        line += ' ' + std::to_string(one);
+      }
+      for (const pid_t pid : end->not_ended) line += ' ' + std::to_string(pid);
+      say(line);
       return hold::ending_of(*end).status;
     }
     if (boottime_now() - begun_ < wanted_.renew * ms) {
@@ -233,7 +248,6 @@ int keeper::run() {
 }
 
 int run(const options& wanted) {
-  std::ofstream said(wanted.said, std::ios::app);
   if (wanted.files > 0) {
     const rlimit few{.rlim_cur = static_cast<rlim_t>(wanted.files), .rlim_max = static_cast<rlim_t>(wanted.files)};
     ::setrlimit(RLIMIT_NOFILE, &few);
@@ -241,7 +255,7 @@ int run(const options& wanted) {
   if (!wanted.denied.empty() && !deny(wanted.denied)) return 2;
   std::thread other;
   if (wanted.thread) other = std::thread([] { ::usleep(200'000); });
-  const int status = keeper(wanted, said).run();
+  const int status = keeper(wanted).run();
   if (other.joinable()) other.join();
   return status;
 }

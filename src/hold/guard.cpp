@@ -64,9 +64,9 @@ class blocked_signals {
   blocked_signals() {
     sigset_t all;
     ::sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, &before_);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
-  ~blocked_signals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ~blocked_signals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   blocked_signals(const blocked_signals&) = delete;
   blocked_signals& operator=(const blocked_signals&) = delete;
 
@@ -172,7 +172,9 @@ result<guarded_job> guarded_job::prepare() {
   }
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed("PR_SET_CHILD_SUBREAPER", errno);
 
+  ::signal(SIGPIPE, SIG_IGN);  // a guard that is gone is woken in vain
   const blocked_signals waiting;
+  // Ignored, as some parents leave it, no child could be waited for.
   struct sigaction child {};
   if (::sigaction(SIGCHLD, nullptr, &child) == 0 && child.sa_handler == SIG_IGN) ::signal(SIGCHLD, SIG_DFL);
   own->spared = own_children();  // of whoever became hold by exec()

@@ -71,7 +71,6 @@ void guard::fail(const char* step) {
 // All that can fail does so before CMD is there.
 void guard::set_up() {
   ::prctl(PR_SET_NAME, "hold-guard");
-  ::signal(SIGCHLD, SIG_DFL);  // ignored, no child of it could be waited for
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) fail("PR_SET_CHILD_SUBREAPER");
   if (::setpgid(0, 0) != 0) fail("setpgid");
   timer_ = descriptor(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));

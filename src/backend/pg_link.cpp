@@ -240,18 +240,23 @@ bool pg_link::consume() {
     return false;
   }
   const auto taken = taken_bytes(pq().PQsocket(connection_));
-  if (pq().PQisBusy(connection_) == 0) {
-    unparsed_ = 0;
-    parsed_ = taken.value_or(0);
-    return true;
-  }
   // Of a unix socket it is no more than seen that there is less in it than before.
   unparsed_ = taken ? static_cast<std::size_t>(*taken - std::min(*taken, parsed_))
                     : unparsed_ + (before - std::min(before, waiting()));
-  grew_ = grew_ || unparsed_ > limits::pg_kept_bytes_max;
-  if (unparsed_ <= limits::pg_message_bytes_max) return true;
+  // Before libpq copies the row: a server that keeps up with libpq's reading may have sent all of it. libpq's buffer grows
+  // for one message only, so that what exceeds the limit at once belongs to a message that does.
+  if (is_too_large(unparsed_)) return false;
+  if (pq().PQisBusy(connection_) != 0) return true;
+  unparsed_ = 0;
+  parsed_ = taken.value_or(0);
+  return true;
+}
+
+bool pg_link::is_too_large(std::size_t bytes) {
+  grew_ = grew_ || bytes > limits::pg_kept_bytes_max;
+  if (bytes <= limits::pg_message_bytes_max) return false;
   close("a row is larger than " + std::to_string(limits::pg_message_bytes_max) + " bytes");
-  return false;
+  return true;
 }
 
 void pg_link::receive() {
@@ -271,6 +276,7 @@ void pg_link::receive() {
     const bool all = pq().PQresultStatus(one) == PGRES_PIPELINE_SYNC;
     if (!all) take(one);
     pq().PQclear(one);
+    if (is_too_large(std::exchange(row_bytes_, 0))) return;
     const auto era = era_;
     if (all) answered();
     if (era != era_) return;
@@ -328,6 +334,7 @@ void pg_link::add_rows(const PGresult* from) {
     std::size_t bytes = 0;
     const auto length_of = [&](int column) { return static_cast<std::size_t>(pq().PQgetlength(from, row, column)); };
     for (int column = 0; column < pq().PQnfields(from); ++column) bytes += sizeof(std::string) + length_of(column);
+    row_bytes_ = std::max(row_bytes_, bytes);
     table_.cut_off = table_.cut_off || bytes > left;
     if (table_.cut_off) return;
     left -= bytes;

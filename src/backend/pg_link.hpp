@@ -123,6 +123,7 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   void flush();
   void receive();
   [[nodiscard]] bool consume();
+  [[nodiscard]] bool is_too_large(std::size_t bytes);  // and then closed
   [[nodiscard]] bool holds_more() const;
   void take(const ::pg_result* one);
   void add_rows(const ::pg_result* from);
@@ -140,10 +141,11 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   bool reading_ = false;
   bool sent_ = false;  // what is in front of the line
   bool grew_ = false;
-  std::size_t unparsed_ = 0;  // about: bytes that came of a message that is not whole
-  std::uint64_t parsed_ = 0;  // taken_bytes(), when there was none
-  std::uint64_t era_ = 0;     // counts connections: callbacks of an older one are void
-  std::string farewell_;      // what the server said before it ended an idle session
+  std::size_t unparsed_ = 0;   // about: bytes that came of a message that is not whole
+  std::uint64_t parsed_ = 0;   // taken_bytes(), when there was none
+  std::size_t row_bytes_ = 0;  // of the largest row of the result that is being read
+  std::uint64_t era_ = 0;      // counts connections: callbacks of an older one are void
+  std::string farewell_;       // what the server said before it ended an idle session
   std::shared_ptr<std::atomic<bool>> doubt_;
   std::function<void(const result<void>&)> on_connected_;
   std::function<void(const std::string&)> tell_closed_;

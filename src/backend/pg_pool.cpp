@@ -162,7 +162,8 @@ void pg_pool::remove(const pg_link* link, const std::string& why) {
   if (stopped_) return;
   // A server that lets in and closes again is not asked all the time.
   next_try_ = std::max(next_try_, clock::now() + back_off_min);
-  if (!any_connected() && (failures_ > 0 || gone->connected)) {
+  // One that was given up for its memory says nothing of the server; whether it lets in another one is told then.
+  if (!any_connected() && (failures_ > 0 || (gone->connected && !gone->link->grew()))) {
     tell_(problem_ = why);
     // Those who wait learn it at once when there is no way to the server; one that closed a connection may have another.
     if (failures_ > 0) fail_all(why);

@@ -179,6 +179,7 @@ class Sizes(RoutesTest):
         self.assertEqual(self.ask("POST", f"/wide/{MIB}", gate=gate)[0], 200)
         if "FENCEGATE_SANITIZED" not in os.environ:
             eventually(lambda: gate.rss_bytes() < 64 * MIB)
+        self.assertEqual(gate.log().count('"backend not usable"'), 0)  # the store was there all the time
 
 
 class Time(RoutesTest):

@@ -8,7 +8,7 @@ import subprocess
 
 import support
 from pg_fence import FenceTest, Rejected
-from postgres import PostgresServer, run_sql, schema_text
+from postgres import PostgresServer, run_sql, schema_text, skip_without_client_tools
 from pg_versions import version
 from support import LiveTest
 
@@ -288,6 +288,7 @@ class Schema(FenceTest):
             self.assertEqual(len(client.run(f"SELECT * FROM {table}")), 1)
 
     def test_a_dump_by_any_role_and_what_is_restored_from_it(self):
+        skip_without_client_tools()  # here, not in one sub-test after the other
         base = self.base()
         base.sql("SELECT fencegate.protect('writes', 'orders')")
         base.armed(34)

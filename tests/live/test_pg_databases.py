@@ -1,0 +1,67 @@
+"""One gate before many databases, of which each has its own marks and connections of the gate's own."""
+
+import concurrent.futures
+import contextlib
+
+import psycopg2
+
+from postgres import PgGate, PostgresServer, run_sql
+from support import LiveTest, eventually, main
+
+MANY = 66
+
+
+class Databases(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(PostgresServer(fsync="off", max_connections=8 * MANY))
+        cls.server.user("alice")
+        cls.server.install()
+        cls.server.sql("CREATE TABLE writes (who text); GRANT ALL ON writes TO alice")
+        cls.server.sql("CREATE DATABASE made TEMPLATE postgres")
+        cls.names = [f"app{n}" for n in range(MANY)]
+        for name in cls.names:
+            cls.server.sql(f"CREATE DATABASE {name} TEMPLATE made")
+
+    def held(self, gate, tag, name):
+        client = gate.connect(tag, user="alice", database=name)
+        self.addCleanup(client.close)
+        return client
+
+    def of_all(self, gate, tag):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            return dict(zip(self.names, pool.map(lambda name: self.held(gate, tag, name), self.names)))
+
+    def is_looked_after(self):
+        """The databases in which the gate has a connection of its own."""
+        rows = self.server.sql("SELECT DISTINCT datname FROM pg_stat_activity WHERE usename = 'postgres' AND query LIKE '%fencegate.%'")
+        return {name for name, in rows} & set(self.names)
+
+    def asked(self, name, sql):
+        with contextlib.closing(self.server.connect(database=name)) as connection:
+            return run_sql(connection, sql)
+
+    def takes_over(self, gate, resource):
+        old = self.of_all(gate, f"{resource}=34")
+        for client in old.values():
+            run_sql(client, "INSERT INTO writes VALUES ('old')")
+        eventually(lambda: self.is_looked_after() == set(self.names), 60)
+        for name in self.names[-2:]:
+            run_sql(self.held(gate, f"{resource}=35", name), "TRUNCATE writes")
+            with self.assertRaisesRegex(psycopg2.Error, f"token 34 of {resource} is below mark 35"):
+                run_sql(old[name], "INSERT INTO writes VALUES ('stale')")
+            with self.assertRaisesRegex(psycopg2.OperationalError, f"token 34 of {resource} is below mark 35; not applied"):
+                self.held(gate, f"{resource}=34", name)
+            self.assertEqual(self.asked(name, "SELECT who FROM writes"), [])
+            self.assertEqual(self.asked(name, f"SELECT mark FROM fencegate.marks WHERE resource = '{resource}'"), [(35,)])
+        run_sql(old[self.names[0]], "INSERT INTO writes VALUES ('still')")
+
+    def test_sessions(self):
+        self.takes_over(self.start(PgGate(self.server)), "sessions")
+
+    def test_guarded_transactions(self):
+        self.takes_over(self.start(PgGate(self.server, guard="transaction")), "transactions")
+
+
+if __name__ == "__main__":
+    main()

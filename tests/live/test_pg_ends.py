@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import threading
 import unittest
@@ -14,7 +15,7 @@ import psycopg2
 
 from pg_wire import FLUSH, SYNC, Wire, bind, execute, fields, message, parse, query, split
 from postgres import PgBouncer, PgGate, PostgresServer, binary, run_sql
-from support import LOOPBACK, eventually, main
+from support import LOOPBACK, LiveTest, eventually, main
 from test_pg_gate import PgGateTest
 
 try:
@@ -281,20 +282,34 @@ class RefusedNames(PgGateTest):
         self.assertEqual(self.written(), ["session", "transaction"])
 
 
-class Crash(PgGateTest):
-    def test_a_crash_is_told_at_once(self):
-        with PostgresServer() as server:
-            server.install()
-            server.user("alice")
-            with PgGate(server) as gate:
-                flight = self.enterContext(Wire(gate.address, user="alice", options="-c fencing.tokens=crash=1"))
+class Crash(LiveTest):
+    """Clients in the middle of a statement are told before the server is up again, or ever."""
+
+    def told(self, crash):
+        """What clients of either guard hear; `crash` gets the server and the process of one."""
+        server = self.start(PostgresServer())
+        server.install()
+        server.user("alice")
+        flights = []
+        for guard in ("session", "transaction"):
+            gate = self.start(PgGate(server, guard=guard))
+            for name in ("first", "second"):
+                flight = self.start(Wire(gate.address, user="alice", options=f"-c fencing.tokens={name}=1"))
                 flight.until_ready()
-                flight.send(query("SELECT pg_sleep(60)"))
-                eventually(lambda: server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1)
-                server.kill()
-                flight.sock.settimeout(5)
-                kinds = [(kind, fields(body).get("C")) for kind, body in split(flight.rest()) if kind == b"E"]
-                self.assertEqual(len(kinds), 1, kinds)
+                flight.send(query(f"SELECT pg_sleep(60) AS {guard}_{name}"))
+                flights.append(flight)
+        sleeping = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        eventually(lambda: server.value(f"SELECT count(*) {sleeping}") == len(flights))
+        crash(server, server.value(f"SELECT min(pid) {sleeping}"))
+        for flight in flights:
+            flight.sock.settimeout(8)
+        return [fields(body)["C"] for flight in flights for kind, body in split(flight.rest()) if kind == b"E"]
+
+    def test_the_server_has_gone(self):
+        self.assertEqual(len(self.told(lambda server, _: server.kill())), 4)
+
+    def test_a_process_was_killed(self):
+        self.assertEqual(self.told(lambda _, pid: os.kill(pid, signal.SIGKILL)), ["08006"] * 4)
 
 
 if __name__ == "__main__":

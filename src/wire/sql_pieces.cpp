@@ -57,6 +57,23 @@ class splitter {
     } while (at_ < sql_.size() && sql_[at_] == quote);
   }
 
+  // A literal ends, and goes on behind blanks with a new line among them, in which `--…` counts as a blank, `/*…*/` does not.
+  bool goes_on() {
+    bool new_line = false;
+    std::size_t at = at_;
+    while (at < sql_.size()) {
+      if (sql_.substr(at).starts_with("--"))
+        at = std::min(sql_.size(), sql_.find_first_of("\r\n", at));
+      else if (is_sql_blank(sql_[at]))
+        new_line = class_of(sql_[at++]) == byte_class::line_end || new_line;
+      else
+        break;
+    }
+    if (!new_line || at >= sql_.size() || sql_[at] != '\'') return false;
+    at_ = at;
+    return true;
+  }
+
   void comment() {
     const auto left = sql_.substr(at_);
     const bool begins = left.starts_with("--") || left.starts_with("/*");
@@ -81,7 +98,12 @@ class splitter {
     pass_while(in_word);
     std::string text(sql_.substr(begin, at_ - begin));
     std::transform(text.begin(), text.end(), text.begin(), upper);
-    if (text == "E" && at_ < sql_.size() && sql_[at_] == '\'') return quoted('\'', true);
+    if (text == "E" && at_ < sql_.size() && sql_[at_] == '\'') {
+      do {
+        quoted('\'', true);
+      } while (goes_on());
+      return;
+    }
     const bool makes_routine = is_routine();
     if (words_.size() < words_kept) words_.push_back(text);
     if (!makes_routine) return;

@@ -62,6 +62,19 @@ TEST(SqlPieces, BackslashesAlwaysEscapeInEscapeStrings) {
   }
 }
 
+TEST(SqlPieces, EscapeStringsGoOnBehindANewLine) {
+  for (const char* between : {"\n", " \r\t", " -- ;'\n", "-- a\n-- b\r\n  "}) {
+    const auto sql = std::string("SELECT E'a'") + between + "'\\';'";
+    EXPECT_THAT(pieces(sql + ";SELECT 1"), ElementsAre(sql, "SELECT 1"));
+  }
+  for (const char* between : {"", " ", "/*\n*/", "\n/**/"}) {
+    const auto sql = std::string("SELECT E'a' ") + between + "'\\'";
+    EXPECT_THAT(pieces(sql + ";SELECT 1"), ElementsAre(sql, "SELECT 1")) << "an error of the server's; plain";
+  }
+  EXPECT_THAT(pieces("SELECT 'a'\n'\\';SELECT 1"), ElementsAre("SELECT 'a'\n'\\'", "SELECT 1"));
+  EXPECT_THAT(pieces("SELECT E'a'\n-- '"), ElementsAre("SELECT E'a'\n-- '"));
+}
+
 TEST(SqlPieces, HoldSemicolonsOfDollarQuotes) {
   for (const char* sql :
        {"DO $$a;b$$", "DO $a$;$$;$b$;$a$", "DO $\xC3\xA4$;$\xC3\xA4$", "DO $$no end;", "DO $a1$;$a1$"})

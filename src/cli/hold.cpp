@@ -32,9 +32,6 @@ namespace asio = boost::asio;
 using hold::outcome;
 using std::chrono::milliseconds;
 
-// For the release, when the command has ended.
-constexpr milliseconds release_patience{5'000};
-
 // What hold does not keep to itself. SIGCHLD tells that there is something to reap.
 constexpr std::array taken_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD};
 
@@ -207,7 +204,7 @@ class run {
   void finish(hold::ending end) {
     ending_ = end;
     max_run_.cancel();
-    keeper_->stop(release_patience, [this] { io_.stop(); });
+    keeper_->stop(lease::release_patience, [this] { io_.stop(); });
   }
 
   const hold_request& request_;

@@ -21,8 +21,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds release_patience{5'000};
-
 int fail(std::ostream& err, const std::string& why, int code = exit_failed) {
   err << "fencegate lease: " << why << '\n';
   return code;
@@ -109,7 +107,7 @@ int break_lease(const lease_question& about, const environment& from, std::ostre
     for (const auto& one : held.claims)
       out << one.resource << ": broken; its mark is " << one.presented.to_string() << " now, and its lease is free\n";
     outcome = exit_ok;
-    keeper->stop(release_patience, [&] { io.stop(); });
+    keeper->stop(lease::release_patience, [&] { io.stop(); });
   };
   owner.not_acquired = [&](const lease::keeper_failure& why) {
     outcome = fail(err, why.message);

@@ -16,7 +16,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds ask_again{200};
 // Behind seals that were refused, and servers that were not reached.
 constexpr milliseconds back_off{500};
-constexpr milliseconds release_patience{5'000};
 
 // A seal below or at another's mark: the lease is had again, above it.
 bool is_outrun(const fence::rejection& r) { return r.why == fence::reason::stale || r.why == fence::reason::equal; }

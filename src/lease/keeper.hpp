@@ -52,6 +52,9 @@ struct keeper_owner {
   std::function<void(const std::string& why)> lost;         // once; nothing is kept any more
 };
 
+// For the answer to a release, at the end.
+inline constexpr std::chrono::milliseconds release_patience{5'000};
+
 class keeper : public std::enable_shared_from_this<keeper> {
  public:
   // REQUIRES: places are not empty; `owner` may be called until stop() or its own end.

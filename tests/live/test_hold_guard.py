@@ -284,7 +284,8 @@ class Statuses(HoldTest):
                   (("/etc/passwd/x",), 126, "not_executable")]
         for command, code, kind in cases:
             with self.subTest(command):
-                self.assert_ended(self.held(*command), code, kind)
+                path = {"PATH": "/usr/bin:/bin"}  # a folder that may not be searched would make it "not executable", as for env(1)
+                self.assert_ended(self.held(*command, environment=path), code, kind)
 
     def test_a_script_without_an_interpreter_is_the_shells(self):
         held = Held("a-script", environment={})

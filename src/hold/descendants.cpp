@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <dirent.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -78,6 +79,26 @@ std::optional<process_state> state_of(pid_t pid) {
   std::from_chars(text->data() + name_end + 4, text->data() + text->size(), out.parent);
   return out;
 }
+
+// Before all others while it lives, where that is allowed (CAP_SYS_NICE): a hundred processes that fork would let us do our
+// work a hundredth of the time.
+class urgency {
+ public:
+  urgency() : policy_(::sched_getscheduler(0)) {
+    const sched_param first{.sched_priority = 1};
+    raised_ = policy_ >= 0 && ::sched_getparam(0, &before_) == 0 && ::sched_setscheduler(0, SCHED_RR, &first) == 0;
+  }
+  ~urgency() {
+    if (raised_) ::sched_setscheduler(0, policy_, &before_);
+  }
+  urgency(const urgency&) = delete;
+  urgency& operator=(const urgency&) = delete;
+
+ private:
+  int policy_;
+  sched_param before_{};
+  bool raised_ = false;
+};
 
 }  // namespace
 
@@ -181,6 +202,7 @@ void descendants::end_all() {
   std::int64_t pause = pause_min;
   std::int64_t progress = boottime_now();
   std::vector<pid_t> before;
+  const urgency raised;
   int calm = 0;  // rounds in which there was nobody to be ended
   for (;;) {
     bool moved = false;

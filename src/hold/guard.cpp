@@ -79,6 +79,7 @@ class blocked_signals {
 struct guarded_job::state {
   std::unique_ptr<shared_job, unmap> job;
   hold::descriptor wake;
+  hold::descriptor wake_in;  // the guard's end of it: without a reader, a wake would end us by SIGPIPE
   hold::descriptor reports;
   hold::descriptor late;  // readable when the guard is
   hold::descriptor all;   // an epoll of the last two
@@ -165,6 +166,7 @@ result<guarded_job> guarded_job::prepare() {
   auto [reports_in, reports_out] = make_pipe();
   if (!wake_out || !wake_in || !reports_out || !reports_in) return failed("pipe2", errno);
   own->wake = std::move(wake_out);
+  own->wake_in = std::move(wake_in);
   own->reports = std::move(reports_in);
   for (const int one : {own->reports.get(), own->late.get()}) {
     ::epoll_event readable{.events = EPOLLIN, .data = {}};
@@ -172,7 +174,6 @@ result<guarded_job> guarded_job::prepare() {
   }
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed("PR_SET_CHILD_SUBREAPER", errno);
 
-  ::signal(SIGPIPE, SIG_IGN);  // a guard that is gone is woken in vain
   const blocked_signals waiting;
   // Ignored, as some parents leave it, no child could be waited for.
   struct sigaction child {};
@@ -183,10 +184,9 @@ result<guarded_job> guarded_job::prepare() {
   if (guard == 0) {
     own->wake.close();  // else it would never see its end
     own->reports.close();
-    run_guard({*own->job, std::move(wake_in), std::move(reports_out)});
+    run_guard({*own->job, std::move(own->wake_in), std::move(reports_out)});
   }
   own->guard = guard;
-  wake_in.close();
   reports_out.close();
   if (auto ready = own->wait_for(guard_report::kind::ready); !ready) return ready.error();
   const std::vector<pid_t> listed = own_children();

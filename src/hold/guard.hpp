@@ -40,8 +40,8 @@ struct job_times {
 
 class guarded_job {
  public:
-  // Forks the guard, which waits. REQUIRES: the process has one thread. It is made a subreaper, and
-  // ignores SIGPIPE from then on.
+  // Forks the guard, which waits. REQUIRES: the process has one thread. It is made a subreaper. Children
+  // that it has by now do not belong to the job; those that come later are ended with it where the guard is gone.
   // Errors: the guard could not be set up.
   [[nodiscard]] static result<guarded_job> prepare();
   // Starts CMD, once; there may be threads by now. Errors: it was not started. A CMD that cannot be started is no error but

@@ -187,7 +187,7 @@ void guard::take_children() {
     }
   };
   if (reap(one_ended) || runs()) return;
-  end_.left_behind = static_cast<int>(all_.seen());
+  if (clear_by_ != 0) end_.left_behind = static_cast<int>(all_.seen());
   report_end(end_);
 }
 
@@ -197,7 +197,7 @@ void guard::clear_up(std::int64_t now) {
     all_ = descendants();  // those that stop_at was told to may have ended long ago
     all_.send(SIGTERM);
     all_.send(SIGCONT);  // a stopped one could not act on it
-    clear_by_ = now + start_.job.stop_grace;
+    clear_by_ = now + std::min(start_.job.stop_grace, INT64_MAX - now);
   }
   if (now >= clear_by_) end_everything(end_.end);
 }

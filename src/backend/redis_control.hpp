@@ -85,7 +85,8 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
                                  std::function<void(const wire::reply_value*)> done);
 
   // Seals marks with the tokens of a grant (backend/redis_scripts.hpp: seal_marks). The rest as above.
-  [[nodiscard]] bool run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant,
+  // `though_full`: also where Redis is out of memory.
+  [[nodiscard]] bool run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant, bool though_full,
                                  std::chrono::steady_clock::time_point deadline,
                                  std::function<void(const wire::reply_value*)> done);
 

@@ -4,6 +4,8 @@
 #include "backend/redis_scripts.hpp"
 #include "base/random_id.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <utility>
 
 namespace fencegate::backend {
@@ -11,8 +13,8 @@ namespace fencegate::backend {
 using detail::is_error;
 using detail::words_of;
 
-bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant, time_point deadline,
-                                std::function<void(const wire::reply_value*)> done) {
+bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant, bool though_full,
+                                time_point deadline, std::function<void(const wire::reply_value*)> done) {
   const auto epoch = state_->look().epoch;
   if (!up_ || epoch.empty()) return false;
   std::vector<std::string> keys, grants, tokens, seen;
@@ -25,7 +27,8 @@ bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const l
     seen.push_back(cell->seen() ? cell->seen()->to_string() : "");
   }
   const std::string count = std::to_string(2 * keys.size() + 1);
-  std::vector<std::string_view> words{"EVAL", seal_marks, count};
+  static const std::string when_full = std::string(allow_oom) + std::string(seal_marks);
+  std::vector<std::string_view> words{"EVAL", though_full ? std::string_view(when_full) : seal_marks, count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), grants.begin(), grants.end());
   words.insert(words.end(), {epoch_key, epoch, grant.issuer, grant.id});
@@ -42,6 +45,9 @@ void redis_control::identify(time_point deadline, std::function<void(const resul
       {"EVAL", name_store, "1", store_key, fresh},
       [done = std::move(done)](const wire::reply_value* reply) {
         if (is_error(reply) || reply->type != '$' || reply->null) return done(error{words_of(reply)});
+        const auto is_hexadecimal = [](unsigned char c) { return std::isxdigit(c) != 0; };
+        if (reply->text.empty() || !std::all_of(reply->text.begin(), reply->text.end(), is_hexadecimal))
+          return done(error{"its id, " + std::string(store_key) + ", is none that fencegate wrote"});
         done({boost::system::in_place_value, std::string(reply->text)});
       },
       deadline);

@@ -101,8 +101,10 @@ return out
 // Who this Redis is, for those who seal in it: KEYS: store_key. ARGV: a new id, for one that has none yet.
 inline constexpr std::string_view store_key = "fencegate:store";
 inline constexpr std::string_view name_store = R"lua(
-redis.call('SET', KEYS[1], ARGV[1], 'NX')
-return redis.call('GET', KEYS[1])
+local is = redis.call('GET', KEYS[1])
+if is then return is end
+redis.call('SET', KEYS[1], ARGV[1])
+return ARGV[1]
 )lua";
 
 // Begins to put marks back, or joins who has begun, and says that somebody is at work. KEYS: epoch, healing_key,

@@ -98,6 +98,8 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
                  const std::shared_ptr<std::vector<looked_mark>>& found, const look_callback& done);
   void seal_now(const link& by, std::chrono::steady_clock::time_point deadline, const presented_claims& wanted,
                 seal_callback done);
+  void seal_on(const link& by, std::chrono::steady_clock::time_point deadline, const fence::claims_list& claims,
+               const lease_grant& grant, bool though_full, lease_callback done);
   [[nodiscard]] store_result<void> sealed_for_lease(const std::vector<fence::claim>& claims,
                                                     const wire::reply_value* reply, std::uint64_t listings);
   void try_run(const std::shared_ptr<attempt>& a);

@@ -24,17 +24,28 @@ void redis_store::seal_for_lease(store_caller from, std::vector<fence::claim> cl
                                  lease_callback done) {
   auto begin = [self = shared_from_this(), from, claims = std::move(claims), grant = std::move(grant),
                 done = std::move(done)](const link& by) {
-    auto on_reply = [self, from, claims, done, losses = self->state_->marks.losses(),
-                     listings = self->state_->marks.listings()](const wire::reply_value* reply) {
-      auto outcome = self->sealed_for_lease(claims, reply, listings);
-      if (outcome && losses != self->state_->marks.losses()) outcome = unavailable("Redis lost its marks meanwhile");
-      answer(from, done, std::move(outcome));
-    };
-    if (!by->problem().empty()) return answer(from, done, store_result<void>(unavailable(by->problem())));
-    if (!by->run_sealing(claims, grant, from.deadline, std::move(on_reply)))
-      answer(from, done, store_result<void>(unavailable("there is no connection to Redis")));
+    auto tell = [from, done](store_result<void> outcome) { answer(from, done, std::move(outcome)); };
+    self->seal_on(by, from.deadline, claims, grant, false, std::move(tell));
   };
   on_link(from, std::move(begin));
+}
+
+void redis_store::seal_on(const link& by, std::chrono::steady_clock::time_point deadline,
+                          const fence::claims_list& claims, const lease_grant& grant, bool though_full,
+                          lease_callback done) {
+  if (!by->problem().empty()) return done(unavailable(by->problem()));
+  auto on_reply = [self = shared_from_this(), by, deadline, claims, grant, though_full, done,
+                   losses = state_->marks.losses(),
+                   listings = state_->marks.listings()](const wire::reply_value* reply) {
+    // A holder who comes to free memory has to be sealed first.
+    if (!though_full && detail::is_error(reply) && reply != nullptr && reply->text.starts_with("OOM "))
+      return self->seal_on(by, deadline, claims, grant, true, done);
+    auto outcome = self->sealed_for_lease(claims, reply, listings);
+    if (outcome && losses != self->state_->marks.losses()) outcome = unavailable("Redis lost its marks meanwhile");
+    done(std::move(outcome));
+  };
+  if (!by->run_sealing(claims, grant, though_full, deadline, std::move(on_reply)))
+    done(unavailable("there is no connection to Redis"));
 }
 
 store_result<void> redis_store::sealed_for_lease(const std::vector<fence::claim>& claims,

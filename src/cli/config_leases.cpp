@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds ttl_least{100}, ttl_most{24 * 60 * 60 * 1000};
+constexpr milliseconds ttl_least{100}, ttl_most = lease_time_most;
 constexpr std::int64_t stride_most = std::int64_t{1} << 40U;
 
 class leases_reader {

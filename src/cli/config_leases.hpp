@@ -7,6 +7,9 @@
 
 namespace fencegate::cli {
 
+// A lease, and its at_least, last no longer.
+inline constexpr std::chrono::hours lease_time_most{24};
+
 // REQUIRES: stores and gates were read.
 void read_leases(report& to, const YAML::Node& node, settings::process& out);
 

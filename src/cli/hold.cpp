@@ -110,7 +110,7 @@ class run {
 
   // Where the command is to end by our own will, no renewal moves that.
   void pass_times() {
-    if (!runs_) return;
+    if (!runs_ || over_) return;
     auto next = times();
     if (ordered_) next = {std::min(next.stop_at, ordered_->stop_at), std::min(next.deadline, ordered_->deadline)};
     job_.set_times(next);
@@ -124,7 +124,8 @@ class run {
   // ── the command ──
 
   void end_command(outcome because) {
-    if (because_ != outcome::lost) because_ = because;
+    if (!because_) because_ = because;
+    if (over_ || ordered_) return;
     const auto now = lease::boot_clock::now();
     ordered_ = hold::job_times{nanoseconds_of(now), nanoseconds_of(now + stop_grace_)};
     pass_times();
@@ -190,6 +191,7 @@ class run {
       if (number != SIGWINCH && number != SIGUSR1 && number != SIGUSR2) finish({outcome::signaled, 128 + number});
       return;
     }
+    if (over_) return;
     if (number == SIGTERM) return end_command(outcome::signaled);
     if (job_.passes_on(got.ssi_code)) job_.signal(number);
   }
@@ -197,7 +199,7 @@ class run {
   // ── the end ──
 
   void fail(const error& why) {
-    say(why.message);
+    if (!std::exchange(failed_, true)) say(why.message);
     finish(hold::ending_of(outcome::error));
   }
 
@@ -217,7 +219,7 @@ class run {
   milliseconds stop_grace_{0};
   std::optional<hold::job_times> ordered_{};  // when the command is to end by our own will
   std::optional<outcome> because_{};          // why it is to end
-  bool runs_ = false, over_ = false;
+  bool runs_ = false, over_ = false, failed_ = false;
   hold::ending ending_ = hold::ending_of(outcome::error);
 };
 
@@ -229,6 +231,8 @@ result<hold::ending> hold_by(const settings::process& config, const hold_request
   auto times = timing_of(config.leased, request.ttl.value_or(config.leased.ttl));
   times.stop_grace = request.stop_grace.value_or(times.stop_grace);
   if (const auto wrong = times.violated()) return error{*wrong};
+  if (times.ttl > lease_time_most || request.at_least > lease_time_most)
+    return error{"--ttl and --at-least are 24h at most"};
   auto wanted = keeper_request_of(config, *plan, *resources, times);
   wanted.wait = request.wait;
   wanted.at_least = request.at_least;
@@ -237,6 +241,7 @@ result<hold::ending> hold_by(const settings::process& config, const hold_request
   for (const auto& name : *resources) any_tokens.push_back({name, fence::token(1)});
   const auto fits = hold::environment_of({any_tokens, fence::write_tag(any_tokens), "any"}, inherited_environment());
   if (!fits) return fits.error();
+  std::signal(SIGPIPE, SIG_IGN);  // nobody may read what is said; the command gets it back
   auto job = hold::guarded_job::prepare();
   if (!job) return job.error();
   return run(request, std::move(*job), err).of(config, *plan, wanted);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -52,26 +53,35 @@ void print_table(const std::vector<lease::lease_entry>& all, std::ostream& out) 
       out << row[i] << (i + 1 == row.size() ? "\n" : std::string(widths[i] - row[i].size() + 2, ' '));
 }
 
+// Asks the issuer that the configuration names; `ask` is given it, and what takes the answer.
+template <class Answer>
+result<Answer> ask_issuer(const settings::process& config, const lease_question& about,
+                          const std::function<void(lease::issuer&, std::function<void(const result<Answer>&)>)>& ask) {
+  const auto plan = plan_lease(config, {about.resource.empty() ? "any" : about.resource}, about.issuer);
+  if (!plan) return plan.error();
+  boost::asio::io_context io(1);
+  const auto issuer = make_issuer(io, config, *plan, timing_of(config.leased, config.leased.ttl));
+  result<Answer> answer = error{"there was no answer"};
+  ask(*issuer, [&](const result<Answer>& told) {
+    answer = told;
+    io.stop();
+  });
+  io.run();
+  return answer;
+}
+
 }  // namespace
 
 int show_leases(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  using entries = std::vector<lease::lease_entry>;
   const auto config = load_config(about.path, from);
   if (!config) {
     print_errors(config.error(), err);
     return exit_bad_configuration;
   }
-  const auto plan = plan_lease(*config, {about.resource.empty() ? "any" : about.resource}, about.issuer);
-  if (!plan) return fail(err, plan.error().message, exit_bad_configuration);
-  boost::asio::io_context io(1);
-  const auto issuer = make_issuer(io, *config, *plan, timing_of(config->leased, config->leased.ttl));
-  std::optional<result<std::vector<lease::lease_entry>>> answer;
-  issuer->list([&](const result<std::vector<lease::lease_entry>>& all) {
-    answer = all;
-    io.stop();
-  });
-  io.run();
-  if (!answer || answer->has_error()) return fail(err, answer ? answer->error().message : "there was no answer");
-  auto all = std::move(**answer);
+  auto answer = ask_issuer<entries>(*config, about, [](auto& issuer, auto done) { issuer.list(std::move(done)); });
+  if (!answer) return fail(err, answer.error().message);
+  auto all = std::move(*answer);
   std::erase_if(all, [&](const auto& one) { return !about.resource.empty() && one.resource != about.resource; });
   if (!about.json) {
     print_table(all, out);
@@ -80,6 +90,21 @@ int show_leases(const lease_question& about, const environment& from, std::ostre
   out << '[';
   for (std::size_t i = 0; i < all.size(); ++i) out << (i == 0 ? "\n" : ",\n") << json_of(all[i]);
   out << "\n]\n";
+  return exit_ok;
+}
+
+int forget_store(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  const auto config = load_config(about.path, from);
+  if (!config) {
+    print_errors(config.error(), err);
+    return exit_bad_configuration;
+  }
+  const auto answer = ask_issuer<bool>(*config, about, [&](auto& issuer, auto done) {
+    issuer.forget_store(about.resource, about.store, std::move(done));
+  });
+  if (!answer) return fail(err, answer.error().message);
+  if (!*answer) return fail(err, "no former holder of " + about.resource + " sealed the store " + about.store);
+  out << about.resource << ": later holders need not seal " << about.store << '\n';
   return exit_ok;
 }
 

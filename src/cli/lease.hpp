@@ -14,6 +14,7 @@ struct lease_question {
   std::string resource;  // of show: "" = all
   bool json = false;     // show
   std::string reason;    // break
+  std::string store;     // forget-store: its id
 };
 
 // `lease show`: who holds what, for how long, under which token. Exit codes as of commands.hpp.
@@ -23,5 +24,9 @@ struct lease_question {
 // `lease break`: takes a lease from its holder, seals it everywhere, and releases it: for a holder that hangs and renews.
 [[nodiscard]] int break_lease(const lease_question& about, const environment& from, std::ostream& out,
                               std::ostream& err);
+
+// `lease forget-store`: a store that former holders sealed is no more, or has lost its data and its id with them.
+[[nodiscard]] int forget_store(const lease_question& about, const environment& from, std::ostream& out,
+                               std::ostream& err);
 
 }  // namespace fencegate::cli

@@ -96,6 +96,12 @@ const settings::lease_rule* rule_of(const settings::leases& all, const std::stri
   return nullptr;
 }
 
+bool uses_up_tokens(const settings::redis_gate& gate) {
+  const auto rejects = [](const fence::policy& p) { return p.equal == fence::equal_token::reject; };
+  return rejects(gate.policy) || std::any_of(gate.resources.begin(), gate.resources.end(),
+                                             [&](const auto& rule) { return rejects(rule.rules()); });
+}
+
 }  // namespace
 
 result<std::vector<std::string>> read_resources(std::string_view text) {
@@ -133,6 +139,12 @@ result<lease_plan> plan_lease(const settings::process& config, const std::vector
   const auto* known = named(all.issuers, chosen);
   if (!known) return error{"there is no issuer named " + chosen};
   plan.issuer = *known;
+  for (const auto& place : plan.places)
+    if (const auto* gate = place.starts_with("gate:") ? named(config.redis_gates, name_in(place)) : nullptr)
+      if (uses_up_tokens(*gate))
+        return error{place +
+                     " has equal_token: reject, so that a holder could write there once only: leave it out by the "
+                     "key seal of a rule in leases.resources"};
   return plan;
 }
 

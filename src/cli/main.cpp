@@ -98,7 +98,17 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to) {
   auto* end = add("break", "Take a lease from its holder, seal it, and release it");
   end->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
   end->add_option("--reason", to.reason, "Why; others see it")->required();
+  auto* forget = add("forget-store", "Do not ask later holders to seal a store that is no more");
+  forget->add_option("RESOURCE", to.resource, "Whose lease")->required();
+  forget->add_option("STORE", to.store, "Its id, as hold says it")->required();
   return lease;
+}
+
+int lease(const cli::lease_question& asked) {
+  const auto run = !asked.store.empty()   ? cli::forget_store
+                   : asked.reason.empty() ? cli::show_leases
+                                          : cli::break_lease;
+  return run(asked, cli::process_environment(), std::cout, std::cerr);
 }
 
 int run(int argc, char** argv) {
@@ -128,7 +138,7 @@ int run(int argc, char** argv) {
   cli::install_request installing;
   const auto* install = add_install(app, installing);
   cli::lease_question asking;
-  const auto* lease = add_lease(app, asking);
+  const auto* lease_command = add_lease(app, asking);
   cli::hold_request holding;
   const auto* hold_command = add_hold(app, holding);
 
@@ -140,9 +150,7 @@ int run(int argc, char** argv) {
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
-  if (lease->parsed())
-    return (asking.reason.empty() ? cli::show_leases : cli::break_lease)(asking, cli::process_environment(), std::cout,
-                                                                         std::cerr);
+  if (lease_command->parsed()) return lease(asking);
   if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);

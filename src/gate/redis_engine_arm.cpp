@@ -2,6 +2,8 @@
 #include "backend/redis_scripts.hpp"
 #include "gate/redis_engine.hpp"
 
+#include <algorithm>
+
 namespace fencegate::gate {
 
 void redis_engine::append_select(std::string& out, int database) {
@@ -147,7 +149,9 @@ void redis_engine::marks_reply(std::string_view raw) {
       const auto seen = items[i].cell->seen();
       marks_.saw_since(listings_, items[i].cell, *mark);
       const bool lower = *mark < items[i].presented;
-      if (lower && items[i].rules.equal == fence::equal_token::reject && (!seen || *mark >= *seen)) continue;
+      // Where it has moved since the claim was looked at, a lease may have sealed it: then it is looked at again.
+      const bool moved = items[i].mark != *mark;
+      if (lower && items[i].rules.equal == fence::equal_token::reject && (!seen || *mark >= *seen) && !moved) continue;
       if (!lower) {
         items[i].status = claim_status::stale;
         items[i].mark = *mark;
@@ -209,6 +213,10 @@ void redis_engine::heal() {
                                                                            : claims_.items()[i].presented);
     host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
       if (!reading.detail.empty()) arm_error_ = "the mark of " + std::string(cell->resource) + ": " + reading.detail;
+      const auto uses_up = [&](const bound_claim& one) {
+        return one.cell == cell && one.rules.equal == fence::equal_token::reject && one.status == claim_status::held;
+      };
+      if (std::any_of(claims_.items().begin(), claims_.items().end(), uses_up)) on_mark_for_one_use(*cell, reading);
       one_done();
     });
   }

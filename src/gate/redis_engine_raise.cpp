@@ -69,16 +69,16 @@ void redis_engine::on_mark_for_one_use(const backend::mark_cell& cell, const bac
     one.detail = reading.detail;
     if (!reading.detail.empty())
       one.status = claim_status::unraised;
-    else if (!reading.mark)
-      one.status = claim_status::held;
-    else if (*reading.mark > one.presented)
+    else if (reading.mark && *reading.mark > one.presented)
       one.status = claim_status::stale;
-    else if (*reading.mark == one.presented)
+    else if (reading.mark == one.presented)
       one.status = claim_status::used;
     else if (reading.leased) {
       one.status = claim_status::jump;
       one.detail = fence::raised_by_leases_only;
-    } else if (one.rules.max_step > 0 && one.presented.value() - reading.mark->value() > one.rules.max_step)
+    } else if (!reading.mark)
+      one.status = claim_status::held;
+    else if (one.rules.max_step > 0 && one.presented.value() - reading.mark->value() > one.rules.max_step)
       one.status = claim_status::jump;
     else
       one.status = claim_status::held;

@@ -44,6 +44,7 @@ struct grant_answer {
     held,       // `by` another, for `left` more
     over,       // the time of this grant id has passed
     uncovered,  // former holders sealed the store `by`, which is not among `stores`
+    refused,    // `detail`: what it asks for cannot be had
     failed      // `detail`; granted or not
   } what = kind::failed;
   fence::claims_list claims{};  // granted
@@ -71,7 +72,11 @@ class issuer {
   virtual void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) = 0;
   // The claims that were renewed: whatever is missing was lost. An error: it is not known.
   virtual void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) = 0;
-  virtual void release(const term& held, std::function<void(const result<void>&)> done) = 0;
+  // `unused`: nobody acted on it, so that nobody has to wait for its at_least.
+  virtual void release(const term& held, bool unused, std::function<void(const result<void>&)> done) = 0;
+  // A store that is no more need not be sealed by later holders. False: none of them sealed it.
+  virtual void forget_store(const std::string& resource, const std::string& store,
+                            std::function<void(const result<bool>&)> done) = 0;
   // All leases that were ever granted, by resource.
   virtual void list(std::function<void(const result<std::vector<lease_entry>>&)> done) = 0;
 };

@@ -16,6 +16,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds ask_again{200};
 // Behind seals that were refused, and servers that were not reached.
 constexpr milliseconds back_off{500};
+// Granted tokens end there.
+constexpr std::int64_t token_max = std::int64_t{1} << 62U;
 
 // A seal below or at another's mark: the lease is had again, above it.
 bool is_outrun(const fence::rejection& r) { return r.why == fence::reason::stale || r.why == fence::reason::equal; }
@@ -44,7 +46,7 @@ void keeper::stop(milliseconds patience, std::function<void()> done) {
   owner_ = {};
   pause_.cancel();
   renewals_.cancel();
-  if (!holder_) return boost::asio::post(context_, std::move(done));
+  if (!holder_ && !asking_) return boost::asio::post(context_, std::move(done));
   const auto once = std::make_shared<std::function<void()>>(std::move(done));
   auto finish = [self = shared_from_this(), once] {
     self->pause_.cancel();
@@ -54,7 +56,8 @@ void keeper::stop(milliseconds patience, std::function<void()> done) {
   pause_.async_wait([finish](const boost::system::error_code& cancelled) {
     if (!cancelled) finish();
   });
-  let_go_then(finish);
+  if (holder_) return let_go_then(finish);
+  answered_late_ = finish;
 }
 
 // ── who everybody is, and where the marks stand ─────────────────────────────────────────────────────────────────────
@@ -79,6 +82,7 @@ void keeper::identify() {
 
 void keeper::look() {
   unanswered_ = places_.size();
+  std::fill(floors_.begin(), floors_.end(), 0);
   problem_.reset();
   for (const auto& place : places_) {
     auto answered = [self = shared_from_this(), place](const result<std::vector<backend::looked_mark>>& marks) {
@@ -88,10 +92,16 @@ void keeper::look() {
           const auto& names = self->wanted_.resources;
           const auto at = std::find(names.begin(), names.end(), one.resource);
           if (at == names.end() || !one.mark) continue;
+          if (one.mark->value() > token_max && !self->problem_)
+            self->too_high_ = self->problem_ =
+                error{place->name() + ": the mark of " + one.resource + ", " + one.mark->to_string() +
+                      ", is too high for leases, whose tokens end at 2^62"};
           auto& floor = self->floors_[static_cast<std::size_t>(at - names.begin())];
           floor = std::max(floor, one.mark->value());
         }
       if (--self->unanswered_ > 0 || self->stopped_) return;
+      if (const auto wrong = std::exchange(self->too_high_, std::nullopt))
+        return self->fail(keeper_failure::kind::refused, wrong->message);
       if (self->problem_) return self->missed("", *self->problem_, &keeper::look);
       self->reached_ = true;
       self->acquire();
@@ -107,14 +117,16 @@ void keeper::acquire() {
   grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl,  floors_,
                         place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay, wanted_.by_force};
   const auto sent = clock_reading::now();
+  asking_ = true;
   issuer_->acquire(request, [self = shared_from_this(), sent](const grant_answer& a) { self->on_grant(sent, a); });
 }
 
 void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
-  if (stopped_) {
-    // It came too late for whoever wanted it.
-    if (answer.what != grant_answer::kind::granted) return;
-    return issuer_->release({answer.claims, term_.grant}, [](const result<void>&) {});
+  asking_ = false;
+  if (stopped_) {  // it came too late for whoever wanted it
+    if (answer.what != grant_answer::kind::granted) return answered_late_();
+    return issuer_->release({answer.claims, term_.grant}, true,
+                            [done = answered_late_](const result<void>&) { done(); });
   }
   switch (answer.what) {
     case grant_answer::kind::granted:
@@ -134,10 +146,14 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
       term_.grant.clear();  // an earlier answer was lost, and its time has passed
       return try_again(milliseconds(1), &keeper::acquire);
     case grant_answer::kind::uncovered:
-      return fail(keeper_failure::kind::refused,
-                  "former holders of " + answer.resource + " sealed the store " + answer.by +
-                      ", which this configuration does not name: all holders of a lease seal the same places");
-    case grant_answer::kind::failed: return missed("the issuer", {answer.detail}, &keeper::acquire);
+      return fail(
+          keeper_failure::kind::refused,
+          "former holders of " + answer.resource + " sealed the store " + answer.by +
+              ", which this configuration does not name, or which is another one by now. All holders of a lease "
+              "seal the same places. If it is no more: fencegate lease forget-store " +
+              answer.resource + " " + answer.by);
+    case grant_answer::kind::refused: return fail(keeper_failure::kind::refused, answer.detail);
+    case grant_answer::kind::failed: return missed("the issuer", {answer.detail}, &keeper::look);
   }
 }
 
@@ -176,9 +192,8 @@ void keeper::all_answered() {
   auto next = [self = shared_from_this(), why] {
     if (self->stopped_) return;
     if (is_outrun(why)) return self->try_again(back_off, &keeper::look);
-    const bool refused = why.why == fence::reason::refused;
-    self->fail(refused ? keeper_failure::kind::refused : keeper_failure::kind::unreachable,
-               "the lease was had, but not sealed: " + fence::describe(why));
+    if (why.why == fence::reason::refused) return self->fail(keeper_failure::kind::refused, fence::describe(why));
+    self->missed("it was not sealed", {fence::describe(why)}, &keeper::look);
   };
   let_go_then(next);
 }
@@ -243,7 +258,7 @@ void keeper::let_go_then(std::function<void()> done) {
   renewals_.cancel();
   holder_.reset();
   const auto held = std::exchange(term_, {});
-  issuer_->release(held, [done = std::move(done)](const result<void>&) { done(); });
+  issuer_->release(held, !acquired_, [done = std::move(done)](const result<void>&) { done(); });
 }
 
 // Those that were never reached are told at once: somebody may wait for ever for a name that is wrong.

@@ -100,14 +100,17 @@ class keeper : public std::enable_shared_from_this<keeper> {
   std::vector<std::string> place_ids_;
   std::vector<std::int64_t> floors_;
   std::size_t unanswered_ = 0;
+  std::optional<error> too_high_;               // a mark
   std::optional<error> problem_;                // the first of a round
   std::optional<fence::rejection> not_sealed_;  // of the worst kind
   std::uint64_t round_ = 0;                     // of seals: answers of an earlier one are void
   std::string waits_for_;                       // as said last
   bool reached_ = false;                        // all of them once: then they are waited for
   bool acquired_ = false, stopped_ = false;
-  term term_;                     // what is held, or asked for
-  std::optional<holder> holder_;  // what is held
+  bool asking_ = false;                  // for a grant
+  std::function<void()> answered_late_;  // stopped: when that was answered, and given back
+  term term_;                            // what is held, or asked for
+  std::optional<holder> holder_;         // what is held
 };
 
 }  // namespace fencegate::lease

@@ -53,9 +53,19 @@ grant_answer failed(std::string why) {
   return out;
 }
 
+// What the fence says of it, or a check of its table, it says again.
+bool is_for_good(const wire::pg_error& e) {
+  constexpr std::string_view insufficient_privilege = "42501", check_violation = "23514";
+  return e.sqlstate.starts_with("ZF") || e.sqlstate == insufficient_privilege || e.sqlstate == check_violation;
+}
+
 // Columns: resource, outcome, token, held_by, left_ms.
 grant_answer granted(const grant_request& wanted, const pg_result& rows) {
-  if (!rows) return failed(told(rows.error()).message);
+  if (!rows) {
+    auto out = failed(told(rows.error()).message);
+    if (is_for_good(rows.error())) out.what = grant_answer::kind::refused;
+    return out;
+  }
   grant_answer out;
   for (const auto& row : *rows) {
     if (row.size() != 5 || !row[0] || !row[1] || !row[4]) return failed(unexpected().message);
@@ -100,10 +110,10 @@ result<fence::claims_list> renewed(const term& held, const pg_result& rows) {
   return out;
 }
 
-backend::pg_statement of_term(const char* columns, const char* function, const term& held) {
+backend::pg_statement of_term(const char* columns, const char* function, const term& held, const char* more = "") {
   return backend::in_text(
       std::string("SELECT ") + columns + " FROM fencegate." + function +
-          "($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.text[])",
+          "($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.text[]" + more + ")",
       {backend::resources_of(held.claims), backend::tokens_of(held.claims), array_of(held.grant, held.claims.size())});
 }
 
@@ -138,11 +148,25 @@ void pg_issuer::renew(const term& held, std::function<void(const result<fence::c
   caller_->call(of_term("resource, token", "lease_renew", held), std::move(answered));
 }
 
-void pg_issuer::release(const term& held, std::function<void(const result<void>&)> done) {
+void pg_issuer::release(const term& held, bool unused, std::function<void(const result<void>&)> done) {
   auto answered = [done = std::move(done)](const pg_result& rows) {
     done(rows ? result<void>() : result<void>(told(rows.error())));
   };
-  caller_->call(of_term("*", "lease_release", held), std::move(answered));
+  auto statement = of_term("*", "lease_release", held, ", $4::pg_catalog.bool");
+  statement.parameters.push_back({unused ? "true" : "false"});
+  caller_->call(std::move(statement), std::move(answered));
+}
+
+void pg_issuer::forget_store(const std::string& resource, const std::string& store,
+                             std::function<void(const result<bool>&)> done) {
+  auto answered = [done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(told(rows.error()));
+    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
+    done(rows->front().front() == "t");
+  };
+  caller_->call(backend::in_text("SELECT fencegate.lease_forget_store($1::pg_catalog.text, $2::pg_catalog.text)",
+                                 {resource, store}),
+                std::move(answered));
 }
 
 void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)> done) {

@@ -290,6 +290,72 @@ class Documented(HoldTest):
         self.assertEqual(self.rows(), ["/opt/orders"])
 
 
+class Refusals(HoldTest):
+    """What cannot be had is refused, and leaves nothing behind."""
+
+    def configured(self, name, **more):
+        return self.gates.write(self.gates.configuration | more, name)
+
+    def record(self, value):
+        key = "fencegate:grant:{refused}"
+        self.redis.cli.call("SET", key, value) if value else self.redis.cli.call("DEL", key)
+
+    def test_a_grant_whose_seal_was_refused_blocks_nobody(self):
+        self.record("1 " + "f" * 32 + " " + "0" * 40)
+        job = self.run_shell(":", "--at-least", "60s", resource="refused")
+        self.assertEqual(job.status, 125)
+        self.assertIn("belongs to leases of another issuer", job.said)
+        self.record(None)
+        self.assertEqual(self.run_shell(":", "--no-wait", resource="refused").status, 0)
+
+    def test_a_mark_that_is_too_high_is_named_with_its_place(self):
+        self.redis.cli.call("SET", "fencegate:mark:{high}", str((1 << 63) - 1))
+        job = self.run_shell(":", resource="high")
+        self.assertEqual(job.status, 125)
+        self.assertIn("gate:cache: the mark of high, 9223372036854775807, is too high for leases", job.said)
+
+    def test_a_gate_where_each_token_is_good_for_one_write(self):
+        gates = [self.gates.configuration["gates"][0], self.gates.configuration["gates"][1] | {"policy": {"equal_token": "reject"}}]
+        job = self.run_shell(":", path=self.configured("reject.yaml", gates=gates))
+        self.assertEqual(job.status, 125)
+        self.assertIn("gate:cache has equal_token: reject", job.said)
+
+    def test_a_tag_that_was_bound_before_the_seal_does_not_raise_behind_it(self):
+        """Where each token is good for one batch, a batch raises by itself."""
+        gate = self.start(support.Gate(self.redis, policy={"equal_token": "reject"}))
+        for how in (["SET", "k", "stale"], ["MULTI"]):
+            name = f"bound-{how[0]}"
+            client = self.start(support.Resp(gate.port))
+            self.assertEqual(client.call("FENCE", "SET", name, str((1 << 63) - 1)), b"OK")
+            self.assertEqual(self.run_shell(":", resource=name).status, 0)
+            answers = client.pipeline([how] + ([["SET", "k", "stale"], ["EXEC"]] if how == ["MULTI"] else []))
+            self.assertEqual(answers[-1].code, "FENCEJUMP", answers)
+            self.assertEqual(self.mark(name), 1)
+            self.assertIsNone(self.redis.cli.call("GET", "k"))
+
+    def test_a_store_that_lost_its_data(self):
+        self.assertEqual(self.run_shell(":", resource="lost").status, 0)
+        self.redis.cli.call("DEL", "fencegate:store", "fencegate:mark:{lost}", "fencegate:grant:{lost}")
+        job = self.run_shell(":", resource="lost")
+        self.assertEqual(job.status, 125)
+        (command,) = re.findall(r"fencegate (lease forget-store lost \S+)", job.said)
+        done = subprocess.run([os.environ["FENCEGATE"], *command.split(), "-c", self.gates.path], check=False)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(self.run_shell(":", resource="lost").status, 0)
+
+    def test_one_who_leaves_while_it_is_granted(self):
+        self.assertEqual(self.run_shell(":", resource="slow").status, 0)
+        locked = self.database.connect(database="app")
+        self.addCleanup(locked.close)
+        run_sql(locked, "BEGIN; SELECT FROM fencegate.leases WHERE resource = 'slow' FOR UPDATE")
+        job = self.shell(":", "--at-least", "60s", resource="slow")
+        eventually(lambda: self.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%lease_grant%'"))
+        job.child.send_signal(signal.SIGTERM)
+        run_sql(locked, "COMMIT")
+        self.assertEqual(job.ended(), 143)
+        self.assertEqual(self.run_shell(":", "--no-wait", resource="slow").status, 0)
+
+
 class Waiting(HoldTest):
     def test_one_at_a_time(self):
         first = self.shell("echo up; read go < $FIFO; " + WRITE.format("first"), environment=self.fifo())
@@ -394,9 +460,13 @@ class Losses(HoldTest):
         self.assertEqual(self.run_shell(":", "--no-wait").status, 0)
 
     def test_a_job_that_does_not_heed_sigterm(self):
+        """However often it is told."""
         job = self.shell("trap '' TERM; echo up; while :; do sleep 0.05; done")
         self.assertEqual(job.child.stdout.readline(), "up\n")
-        job.child.send_signal(signal.SIGTERM)
+        while job.child.poll() is None:
+            job.child.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.child.wait(0.05)
         self.assertEqual(job.ended(), 137)
         self.assertEqual(self.run_shell(":", "--no-wait").status, 0)
 

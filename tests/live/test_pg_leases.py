@@ -279,13 +279,46 @@ class Grants(FenceTest):
         for text in ("SELECT fencegate.lease_grant('{orders}', 'one', '', 1000, '{0}', '{}', 1)", "SELECT fencegate.lease_list()",
                      "SELECT fencegate.lease_renew('{orders}', '{1}', '{one}')", "SELECT fencegate.identity()",
                      "SELECT fencegate.lease_release('{orders}', '{1}', '{one}')",
-                     f"SELECT fencegate.seal('{{orders}}', '{{34}}', '{ISSUER}', 'one')", "SELECT fencegate.incarnation()",
+                     f"SELECT fencegate.seal('{{orders}}', '{{34}}', '{ISSUER}', 'one')", "SELECT fencegate.incarnation()", "SELECT fencegate.lease_forget_store('orders', 'x')",
                      "UPDATE fencegate.leases SET token = 1", "SELECT FROM fencegate.leases FOR UPDATE"):
             with self.subTest(text):
                 self.assertEqual(client.run(text).state, "42501")
         self.server.user("gate")
         self.fenced.sql("GRANT fencegate_gate TO gate")
         self.assertEqual(Leases(self.fenced, "gate").token("one"), 34)
+
+    def test_nobody_without_rights_shuts_leases_out(self):
+        """By a lock that waits behind a reader's."""
+        reader, waiting = self.fenced.writer(), self.fenced.writer("bob")
+        reader.begin()
+        reader.run("SELECT FROM fencegate.leases")
+        waiting.in_background("CREATE RULE r AS ON INSERT TO fencegate.leases DO NOTHING").wait_until_blocked()
+        self.assertEqual(self.leases.token("one"), 34)
+        self.assertEqual(self.leases.renew("one", 34), [("orders", 34, 30_000)])
+
+    def test_a_restored_dump_in_the_same_server_costs_a_stride(self):
+        self.leases.token("one")
+        self.leases.release("one", 34)
+        self.fenced.sql("REFRESH MATERIALIZED VIEW fencegate.secret")  # as it is filled behind a dump
+        self.assertEqual(self.leases.token("two"), 34 + STRIDE)
+
+    def test_what_nobody_acted_on_blocks_nobody(self):
+        self.leases.token("one", at_least_ms=60_000)
+        self.leases.client.run("SELECT fencegate.lease_release('{orders}', '{34}', '{one}', true)")
+        self.assertEqual(self.leases.token("two"), 35)
+
+    def test_a_store_that_is_no_more(self):
+        self.leases.token("one", stores=("a", "b"))
+        self.leases.release("one", 34)
+        self.assertEqual(self.leases.client.run("SELECT fencegate.lease_forget_store('orders', 'b')"), [(True,)])
+        self.assertEqual(self.leases.client.run("SELECT fencegate.lease_forget_store('orders', 'b')"), [(False,)])
+        self.assertEqual(self.leases.token("two", stores=("a",)), 35)
+
+    def test_arguments_that_are_null_open_nothing(self):
+        self.leases.token("one", stores=("a",))
+        self.assertEqual(self.leases.outcome("two", by_force=None), "held")
+        self.leases.release("one", 34)
+        self.assertEqual(self.leases.outcome("two", stores=("b", None)), "uncovered")
 
     def test_two_databases_are_two_stores_and_two_issuers(self):
         one, other = (base.sql("SELECT store, issuer FROM fencegate.identity()")[0] for base in (self.fenced, self.base()))

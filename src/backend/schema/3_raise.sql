@@ -117,7 +117,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     JOIN pg_roles u ON u.oid = a.usesysid
    WHERE l.locktype = 'relation' AND l.pid <> pg_backend_pid()
      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-     AND l.relation IN ('fencegate.marks'::regclass, 'fencegate.sessions'::regclass, 'fencegate.settings'::regclass)
+     AND l.relation IN ('fencegate.marks'::regclass, 'fencegate.sessions'::regclass, 'fencegate.settings'::regclass,
+                        'fencegate.leases'::regclass)
      AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
      AND NOT u.rolsuper AND NOT pg_has_role(u.oid, 'fencegate_owner', 'MEMBER')
 $$;
@@ -131,14 +132,14 @@ DECLARE
   patience integer := 200; intruded boolean := false;
 BEGIN
   BEGIN
-    LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings IN ROW EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases IN ROW EXCLUSIVE MODE NOWAIT;
     RETURN;
   EXCEPTION WHEN lock_not_available THEN NULL;
   END;
   LOOP
     BEGIN
       PERFORM set_config('lock_timeout', fencegate.ms_until(deadline, patience), true);
-      LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings IN ROW EXCLUSIVE MODE;
+      LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases IN ROW EXCLUSIVE MODE;
       PERFORM set_config('lock_timeout', lock_timeout_before, true);
       RETURN;
     EXCEPTION WHEN lock_not_available THEN

@@ -6,11 +6,13 @@
 --
 -- A grant id names one acquisition. What is stored of it is its hash, by which none can be used.
 
--- What changes when this server may have lost grants that it had answered: every restore, clone or promotion is another
--- start of a server. (A timeline is not enough: a data directory that is put back keeps it.)
+-- What changes when this server may have lost grants that it had answered: every restore of its files, clone or promotion
+-- is another start of a server (a timeline is not enough: a data directory that is put back keeps it), and a restored dump
+-- has another secret.
 CREATE OR REPLACE FUNCTION fencegate.incarnation() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT round(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::text
+  SELECT round(extract(epoch FROM pg_postmaster_start_time()) * 1000000) || ':'
+         || left(encode(sha256(x.secret::bytea), 'hex'), 16) FROM fencegate.secret x
 $$;
 -- When leases were first granted here: a row that is not there may have been forgotten by a later start.
 UPDATE fencegate.settings SET incarnation = fencegate.incarnation() WHERE incarnation = '';
@@ -23,15 +25,18 @@ $$;
 -- Who this database is, for those who seal in it and those who take leases of it: random, written when the fence was
 -- installed, and put back with the marks.
 CREATE OR REPLACE FUNCTION fencegate.identity() RETURNS TABLE (store uuid, issuer uuid)
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT s.store_id, s.issuer_id FROM fencegate.settings s
-$$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.clear_way(5000);
+  RETURN QUERY SELECT s.store_id, s.issuer_id FROM fencegate.settings s;
+END $$;
 
 -- What grants, renewals and releases have in common: they are as durable as what others commit, and wait for nobody long.
 CREATE OR REPLACE FUNCTION fencegate.begin_lease() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM fencegate.check_transaction();
+  PERFORM fencegate.clear_way(5000);
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true); END IF;
   PERFORM set_config('lock_timeout', '5s', true);
@@ -79,14 +84,14 @@ BEGIN
     WHERE l.resource = ANY ($1) AND l.token > 0
       AND (hash = ANY (l.past_grants) OR l.grant_hash = hash AND l.expires_at <= at);
   IF FOUND THEN RETURN; END IF;
-  IF NOT by_force THEN
+  IF by_force IS NOT TRUE THEN
     RETURN QUERY SELECT l.resource, 'held', l.token, l.holder,
                         ceil(extract(epoch FROM fencegate.free_at(l) - at) * 1000)::bigint
       FROM fencegate.leases l WHERE l.resource = ANY ($1) AND l.grant_hash <> hash AND fencegate.free_at(l) > at;
     IF FOUND THEN RETURN; END IF;
   END IF;
   RETURN QUERY SELECT l.resource, 'uncovered', l.token, x.store, 0::bigint
-    FROM fencegate.leases l, unnest(l.stores) x(store) WHERE l.resource = ANY ($1) AND x.store <> ALL ($6);
+    FROM fencegate.leases l, unnest(l.stores) x(store) WHERE l.resource = ANY ($1) AND (x.store = ANY ($6)) IS NOT TRUE;
   IF FOUND THEN RETURN; END IF;
 
   SELECT q.r, greatest(l.token, m.mark, q.floor) INTO r, highest
@@ -100,7 +105,7 @@ BEGIN
     token = CASE WHEN l.grant_hash = hash AND l.token > q.floor AND l.token >= coalesce(m.mark, 0) THEN l.token
                  ELSE greatest(l.token, m.mark, q.floor)
                       + CASE WHEN l.incarnation = me THEN 1 ELSE greatest($7, 1) END END,
-    past_grants = CASE WHEN l.grant_hash = hash OR l.token = 0 THEN l.past_grants ELSE (l.grant_hash || l.past_grants)[1:16] END,
+    past_grants = CASE WHEN l.grant_hash = hash OR l.token = 0 THEN l.past_grants ELSE (l.grant_hash || l.past_grants)[1:64] END,
     grant_hash = hash, holder = $3, ttl_ms = $4, at_least_ms = $8, lock_delay_ms = $9, incarnation = me, stores = $6,
     granted_at = at, expires_at = at + $4 * interval '1 ms', not_before = at + $8 * interval '1 ms'
     FROM unnest($1, $5) q(r, floor) LEFT JOIN fencegate.marks m ON m.resource = q.r
@@ -130,8 +135,10 @@ BEGIN
   RETURNING l.resource, l.token, l.ttl_ms;
 END $$;
 
--- Ends these terms, and tells those who listen. Answers the resources that were released by it.
-CREATE OR REPLACE FUNCTION fencegate.lease_release(resources text[], tokens bigint[], grants text[])
+-- Ends these terms, and tells those who listen. Answers the resources that were released by it. `unused`: nobody acted on
+-- them, so that nobody has to wait for their at_least_ms.
+CREATE OR REPLACE FUNCTION fencegate.lease_release(resources text[], tokens bigint[], grants text[],
+                                                   unused boolean DEFAULT false)
 RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r text;
@@ -142,7 +149,8 @@ BEGIN
     locked AS MATERIALIZED (
       SELECT l.resource FROM fencegate.leases l JOIN asked q ON l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
        ORDER BY l.resource FOR NO KEY UPDATE OF l)
-    UPDATE fencegate.leases l SET expires_at = '-infinity'
+    UPDATE fencegate.leases l SET expires_at = '-infinity',
+                                  not_before = CASE WHEN $4 THEN '-infinity' ELSE l.not_before END
       FROM locked k, asked q
      WHERE l.resource = k.resource AND l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
        AND l.expires_at > '-infinity'
@@ -150,6 +158,15 @@ BEGIN
     PERFORM pg_notify('fencegate_released', r);
     RETURN NEXT r;
   END LOOP;
+END $$;
+
+-- A store that former holders of the resource sealed, and that is no more: later holders need not seal it.
+CREATE OR REPLACE FUNCTION fencegate.lease_forget_store(resource text, store text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.begin_lease();
+  UPDATE fencegate.leases l SET stores = array_remove(l.stores, $2) WHERE l.resource = $1 AND $2 = ANY (l.stores);
+  RETURN FOUND;
 END $$;
 
 -- Leases that exist, or existed. `left_ms`: until another may have it; 0 = it is free.

@@ -1,5 +1,6 @@
 """guard: transaction: each transaction proves its token, through a pooler that lends one server session to many clients."""
 
+import asyncio
 import contextlib
 import io
 import re
@@ -12,7 +13,12 @@ import psycopg2.extensions
 
 from pg_wire import SYNC, Wire, bind, cancel_request, execute, fields, parse, query
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
-from support import LiveTest, connect, eventually
+from support import LOOPBACK, LiveTest, connect, eventually
+
+try:
+    import asyncpg
+except ImportError:
+    asyncpg = None
 
 
 class GuardTest(LiveTest):
@@ -356,6 +362,22 @@ class Guarded(GuardTest):
         wire.send(bind(statement="nobody"), execute(), SYNC)
         self.assertEqual([fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"], ["ZF007"])
 
+    def test_a_connection_is_bound_at_its_start_or_never(self):
+        """So that nothing was prepared before."""
+        for pooled, upstream in ((True, self.pooler), (False, self.server)):
+            gate = self.start(PgGate(upstream, guard="transaction", user="alice", policy={"missing_token": "allow"},
+                                     extra={"pooled": pooled}))
+            wire = self.enterContext(Wire(gate.address, user="alice"))
+            wire.until_ready()
+            for said, states in ((parse("COMMIT", "x") + SYNC, []), (query(f"SET application_name = 'fence:{self.resource}=34'"), []),
+                                 (parse("SELECT 1", "x") + SYNC, ["ZF003"]), (query("BEGIN"), ["ZF003"]),
+                                 (query("INSERT INTO writes VALUES ('x')"), ["ZF003"]),
+                                 (parse("INSERT INTO writes VALUES ('x')") + bind() + execute() + SYNC, ["ZF003"])):
+                wire.send(said)
+                self.assertEqual([fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"], states, said)
+        self.assertIsNone(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", self.resource))
+        self.assertEqual(self.written(), [])
+
     def test_a_prepare_of_sql_stays_in_no_pooled_session(self):
         client = self.connect(34)
         self.refused("ZF007", client, "PREPARE s AS SELECT 1")
@@ -525,6 +547,29 @@ class Extended(GuardTest):
 
     def guards(self):
         return self.gate.metric("checks_total", outcome="admitted")
+
+    @unittest.skipUnless(asyncpg, "needs python3-asyncpg")
+    def test_asyncpg(self):
+        """It describes a statement, and then says a simple query, as before a COPY."""
+        async def story(**how):
+            client = await asyncpg.connect(host=LOOPBACK, port=gate.port, user="alice", database="postgres",
+                                           server_settings={"application_name": f"fence:{self.resource}=34"}, **how)
+            for who in ("a", "b"):
+                await client.copy_records_to_table("writes", columns=["who"], records=[(who,)])
+                await client.execute("INSERT INTO writes VALUES ('simple'); SELECT 1")
+                async with client.transaction():
+                    await client.executemany("INSERT INTO writes VALUES ($1)", [("many",), ("more",)])
+                    await client.copy_records_to_table("writes", columns=["who"], records=[("block",)])
+            async with client.transaction():  # it may say Sync between a statement's Parse and Bind
+                self.assertEqual(await client.fetchval("SELECT count(*) FROM writes"), 10)
+            with self.assertRaises(asyncpg.DataError):
+                await client.copy_to_table("writes", source=io.BytesIO(b"x\tno time\n"), columns=["who", "at"])
+            await client.close()
+        for pooled in (False, True):
+            gate = self.gate if pooled else self.start(PgGate(self.server, guard="transaction", user="alice", extra={"pooled": False}))
+            asyncio.run(story(**({"statement_cache_size": 0} if pooled else {})))
+            self.assertEqual(self.written()[:5], ["a", "simple", "many", "more", "block"])
+            self.server.sql("TRUNCATE writes")
 
     def test_a_pipeline_is_one_guarded_transaction(self):
         client = self.connect3(34)

@@ -20,17 +20,22 @@ class Databases(LiveTest):
         cls.server.sql("CREATE TABLE writes (who text); GRANT ALL ON writes TO alice")
         cls.server.sql("CREATE DATABASE made TEMPLATE postgres")
         cls.names = [f"app{n}" for n in range(MANY)]
-        for name in cls.names:
-            cls.server.sql(f"CREATE DATABASE {name} TEMPLATE made")
+
+        def make(name):
+            with contextlib.closing(cls.server.connect()) as connection:
+                run_sql(connection, f"CREATE DATABASE {name} TEMPLATE made")
+        cls.at_once(make)
+
+    @classmethod
+    def at_once(cls, work):
+        """`work` for each database, in its order."""
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            return dict(zip(cls.names, pool.map(work, cls.names)))
 
     def held(self, gate, tag, name):
         client = gate.connect(tag, user="alice", database=name)
         self.addCleanup(client.close)
         return client
-
-    def of_all(self, gate, tag):
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            return dict(zip(self.names, pool.map(lambda name: self.held(gate, tag, name), self.names)))
 
     def is_looked_after(self):
         """The databases in which the gate has a connection of its own."""
@@ -42,7 +47,7 @@ class Databases(LiveTest):
             return run_sql(connection, sql)
 
     def takes_over(self, gate, resource):
-        old = self.of_all(gate, f"{resource}=34")
+        old = self.at_once(lambda name: self.held(gate, f"{resource}=34", name))
         for client in old.values():
             run_sql(client, "INSERT INTO writes VALUES ('old')")
         eventually(lambda: self.is_looked_after() == set(self.names), 60)

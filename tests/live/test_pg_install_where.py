@@ -6,6 +6,7 @@ import subprocess
 import urllib.parse
 
 import support
+from pg_versions import version
 from postgres import PostgresServer, run_sql
 from support import LiveTest
 
@@ -25,7 +26,7 @@ class InstallTest(LiveTest):
     def drop(self):
         for name in self.databases:
             self.server.sql(f"DROP DATABASE {quoted(name)} WITH (FORCE)")
-        for name in reversed(self.roles):
+        for name in self.roles:
             self.server.sql(f"DROP ROLE IF EXISTS {quoted(name)}")
 
     def database(self, name):
@@ -38,6 +39,8 @@ class InstallTest(LiveTest):
     def role(self, name, *options):
         self.roles.append(name)
         self.server.sql(f"CREATE ROLE {quoted(name)} LOGIN {' '.join(options)}")
+        if "CREATEROLE" in options and version() >= 16:  # where CREATEROLE gives no role that it does not administer
+            self.server.sql(f"GRANT pg_signal_backend, pg_read_all_stats TO {quoted(name)} WITH ADMIN OPTION")
         return name
 
     def url(self, database, user="postgres"):

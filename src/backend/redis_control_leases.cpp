@@ -27,8 +27,8 @@ bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const l
     seen.push_back(cell->seen() ? cell->seen()->to_string() : "");
   }
   const std::string count = std::to_string(2 * keys.size() + 1);
-  static const std::string when_full = std::string(allow_oom) + std::string(seal_marks);
-  std::vector<std::string_view> words{"EVAL", though_full ? std::string_view(when_full) : seal_marks, count};
+  static const std::string when_full = std::string(allow_oom) + seal_marks;
+  std::vector<std::string_view> words{"EVAL", though_full ? when_full : seal_marks, count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), grants.begin(), grants.end());
   words.insert(words.end(), {epoch_key, epoch, grant.issuer, grant.id});

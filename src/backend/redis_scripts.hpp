@@ -46,18 +46,8 @@ end
 return {'set'}
 )lua";
 
-// Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that has an
-// issuer rises by nothing else. KEYS: n marks, n records of grants, the epoch. ARGV: the expected epoch, the issuer's id, the
-// grant's id (a secret: its SHA-1 is kept), n tokens, n marks that were seen before ("" = none).
-//
-// Answers n times 1 or 0, whether it was lower before. "FENCEGATEMARK": the epoch is another, a mark has gone back, or is no
-// number. "FENCEGATESEAL i why mark": the i-th is above its token (stale), is at it by another grant (equal), or belongs to
-// leases of another issuer (issuer). Any error changed nothing: what Redis refuses, it refuses of the writes that are tried
-// first, each of which does nothing.
-inline constexpr std::string_view seal_marks = R"lua(
-local n = (#KEYS - 1) / 2
-if redis.call('GET', KEYS[#KEYS]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
-local issuer, grant = ARGV[2], redis.sha1hex(ARGV[3])
+// In front of the scripts that compare marks: canonical digits, as numbers.
+inline constexpr std::string_view compare_digits = R"lua(
 local function below(a, b)
   if #a ~= #b then return #a < #b end
   for i = 1, #a do
@@ -66,6 +56,20 @@ local function below(a, b)
   end
   return false
 end
+)lua";
+
+// Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that has an
+// issuer rises by nothing else. KEYS: n marks, n records of grants, the epoch. ARGV: the expected epoch, the issuer's id, the
+// grant's id (a secret: its SHA-1 is kept), n tokens, n marks that were seen before ("" = none).
+//
+// Answers n times 1 or 0, whether it was lower before. "FENCEGATEMARK": the epoch is another, a mark has gone back, or is no
+// number. "FENCEGATESEAL i why mark": the i-th is above its token (stale), is at it by another grant (equal), or belongs to
+// leases of another issuer (issuer). Any error changed nothing: what Redis refuses, it refuses of the writes that are tried
+// first, each of which does nothing.
+inline const std::string seal_marks = std::string(compare_digits) + R"lua(
+local n = (#KEYS - 1) / 2
+if redis.call('GET', KEYS[#KEYS]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
+local issuer, grant = ARGV[2], redis.sha1hex(ARGV[3])
 local records, moves = {}, {}
 for i = 1, n do
   local mark, token, seen = redis.call('GET', KEYS[i]), ARGV[3 + i], ARGV[3 + n + i]
@@ -200,18 +204,10 @@ end
 // the command counted further than Lua's numbers go, which end at 2^53. Any other error is the script's, of a
 // time when it had changed nothing: what Redis refuses (memory, rights to one of the keys, its disk, a type), it refuses
 // of the writes that are tried first, each of which does nothing. DEL is what a mark is put back by that was not there.
-inline const std::string raise_marks = std::string(exact_integers) + R"lua(
+inline const std::string raise_marks = std::string(exact_integers) + std::string(compare_digits) + R"lua(
 local n = (#KEYS - 1) / 2
 local spends, command = ARGV[2] == 'spend', 3 + 3 * n
 if redis.call('GET', KEYS[#KEYS]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
-local function below(a, b)
-  if #a ~= #b then return #a < #b end
-  for i = 1, #a do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return x < y end
-  end
-  return false
-end
 local was, moves = {}, {}
 for i = 1, n do
   local mark, token, least, seen = redis.call('GET', KEYS[i]), ARGV[2 + i], ARGV[2 + n + i], ARGV[2 + 2 * n + i]

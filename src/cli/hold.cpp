@@ -199,11 +199,12 @@ class run {
   // ── the end ──
 
   void fail(const error& why) {
-    if (!std::exchange(failed_, true)) say(why.message);
+    if (!finished_) say(why.message);
     finish(hold::ending_of(outcome::error));
   }
 
   void finish(hold::ending end) {
+    if (std::exchange(finished_, true)) return;
     ending_ = end;
     max_run_.cancel();
     keeper_->stop(lease::release_patience, [this] { io_.stop(); });
@@ -219,7 +220,7 @@ class run {
   milliseconds stop_grace_{0};
   std::optional<hold::job_times> ordered_{};  // when the command is to end by our own will
   std::optional<outcome> because_{};          // why it is to end
-  bool runs_ = false, over_ = false, failed_ = false;
+  bool runs_ = false, over_ = false, finished_ = false;
   hold::ending ending_ = hold::ending_of(outcome::error);
 };
 

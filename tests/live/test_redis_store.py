@@ -429,7 +429,7 @@ def script_of(*names):
 
 
 def raising_script():
-    return script_of("exact_integers", "raise_marks")
+    return script_of("exact_integers", "compare_digits", "raise_marks")
 
 
 class Mutations(LiveTest):
@@ -588,7 +588,7 @@ class Seals(LiveTest):
     }
 
     def test_the_whole_script(self):
-        script = script_of("seal_marks")
+        script = script_of("compare_digits", "seal_marks")
         self.fresh()
         self.assertEqual(self.seal(script), [1])
         self.assertEqual(self.redis.cli.call("GET", "m0"), b"34")
@@ -605,7 +605,7 @@ class Seals(LiveTest):
     def test_each_part(self):
         for name, (part, instead) in self.PARTS.items():
             with self.subTest(name):
-                script = script_of("seal_marks")
+                script = script_of("compare_digits", "seal_marks")
                 self.assertEqual(script.count(part), 1)
                 self.assertTrue(self.attacks(script.replace(part, instead))[name])
 

@@ -157,7 +157,7 @@ class redis_engine : private redis_engine_parts {
   void marks_reply(std::string_view raw);
   void arm_done();
   void finish_arm();
-  void heal();
+  void look_again();
 
   // ── batches (redis_engine_batch.cpp)
   void send_batch();
@@ -366,10 +366,10 @@ class redis_engine : private redis_engine_parts {
   bool arm_multi_ok_ = false;
   int unmerged_ = 0;  // so many batches go as they are, since Redis has refused a merged one
   bool arm_marks_ok_ = false;
-  std::vector<std::size_t> arm_gone_back_;
-  bool arm_epoch_moved_ = false;
-  bool link_watching_ = false;  // the server may hold watches of ours
-  int tries_ = 0;               // arms since a command was last taken
+  std::vector<std::size_t> arm_looks_again_;              // marks that are not what was seen of them
+  bool arm_gone_back_ = false, arm_epoch_moved_ = false;  // one of them is lower; the epoch is another
+  bool link_watching_ = false;                            // the server may hold watches of ours
+  int tries_ = 0;                                         // arms since a command was last taken
   std::chrono::steady_clock::time_point arm_started_{};
 
   batch batch_;

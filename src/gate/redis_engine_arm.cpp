@@ -43,8 +43,8 @@ void redis_engine::append_arm_tail(claim_mask mask) {
   arm_epoch_ = host_.picture().epoch;
   listings_ = marks_.listings();
   arm_error_.clear();
-  arm_multi_ok_ = arm_marks_ok_ = arm_epoch_moved_ = false;
-  arm_gone_back_.clear();
+  arm_multi_ok_ = arm_marks_ok_ = arm_gone_back_ = arm_epoch_moved_ = false;
+  arm_looks_again_.clear();
   armed_mask_ = 0;
   if (tail_.mask != mask || tail_.looks != arm_looks_ || tail_.database != database_ ||
       tail_.claims != claims_.generation() || tail_.epoch != arm_epoch_)
@@ -150,8 +150,12 @@ void redis_engine::marks_reply(std::string_view raw) {
       marks_.saw_since(listings_, items[i].cell, *mark);
       const bool lower = *mark < items[i].presented;
       // Where it has moved since the claim was looked at, a lease may have sealed it: then it is looked at again.
-      const bool moved = items[i].mark != *mark;
-      if (lower && items[i].rules.equal == fence::equal_token::reject && (!seen || *mark >= *seen) && !moved) continue;
+      if (lower && items[i].rules.equal == fence::equal_token::reject && (!seen || *mark >= *seen)) {
+        if (items[i].mark == *mark) continue;
+        arm_looks_again_.push_back(i);
+        all_equal = false;
+        continue;
+      }
       if (!lower) {
         items[i].status = claim_status::stale;
         items[i].mark = *mark;
@@ -159,7 +163,8 @@ void redis_engine::marks_reply(std::string_view raw) {
         continue;
       }
     }
-    arm_gone_back_.push_back(i);
+    arm_looks_again_.push_back(i);
+    arm_gone_back_ = true;
     all_equal = false;
   }
   if (at + 1 != value.elements.size()) return unexpected("MGET answered too many marks");
@@ -193,21 +198,23 @@ void redis_engine::finish_arm() {
     phase_ = phase::open;
   armed_mask_ = 0;
   if (!arm_error_.empty()) return;
-  if (!arm_gone_back_.empty() || arm_epoch_moved_) heal();
+  if (!arm_looks_again_.empty() || arm_epoch_moved_) look_again();
 }
 
-// The backend showed a mark below one seen before, or another epoch. The control link puts it right, then we go on.
-void redis_engine::heal() {
+// The backend showed a mark that had moved, or that is below one seen before, or another epoch. The control link reads the
+// mark, or puts it right; then we go on.
+void redis_engine::look_again() {
   phase_ = phase::waiting;
-  const auto gone_back = std::exchange(arm_gone_back_, {});  // an answer that comes at once may arm anew
-  auto left = std::make_shared<std::size_t>(1 + gone_back.size());
+  const bool doubtful = arm_gone_back_ || arm_epoch_moved_;
+  const auto these = std::exchange(arm_looks_again_, {});  // an answer that comes at once may arm anew
+  auto left = std::make_shared<std::size_t>(1 + these.size());
   auto one_done = [this, left] {
     if (--*left != 0) return;
     if (phase_ == phase::waiting) phase_ = phase::open;
     resume();
   };
   // In case that a rebinding races with the answer, the claims are looked up by their cells.
-  for (const std::size_t i : gone_back) {
+  for (const std::size_t i : these) {
     auto cell = claims_.items()[i].cell;
     cell->saw(claims_.items()[i].rules.equal == fence::equal_token::reject ? cell->seen().value_or(fence::token())
                                                                            : claims_.items()[i].presented);
@@ -220,6 +227,7 @@ void redis_engine::heal() {
       one_done();
     });
   }
+  if (!doubtful) return one_done();
   host_.recheck(one_done);
 }
 

@@ -270,7 +270,7 @@ void redis_engine::finish_transaction() {
     // Nobody but us knows whose watch was touched: the marks behind the EXEC tell.
     auto why = claims_.refusal(done.written);
     if (!why) why = claims_.refusal_to_read(done.required != 0 ? done.required : done.armed);
-    if (!why && (!arm_gone_back_.empty() || arm_epoch_moved_))
+    if (!why && (arm_gone_back_ || arm_epoch_moved_))
       why = claims_.unavailable(done.armed, "the backend lost a mark; it is being put back");
     if (!why && !done.client_watched)
       why = claims_.unavailable(done.armed, "somebody touched the mark; send the transaction again");

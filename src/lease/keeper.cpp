@@ -50,6 +50,7 @@ void keeper::stop(milliseconds patience, std::function<void()> done) {
   const auto once = std::make_shared<std::function<void()>>(std::move(done));
   auto finish = [self = shared_from_this(), once] {
     self->pause_.cancel();
+    self->answered_late_ = nullptr;
     if (const auto call = std::exchange(*once, nullptr)) call();
   };
   pause_.expires_after(patience);
@@ -124,9 +125,9 @@ void keeper::acquire() {
 void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
   asking_ = false;
   if (stopped_) {  // it came too late for whoever wanted it
-    if (answer.what != grant_answer::kind::granted) return answered_late_();
-    return issuer_->release({answer.claims, term_.grant}, true,
-                            [done = answered_late_](const result<void>&) { done(); });
+    const auto done = std::exchange(answered_late_, nullptr);
+    if (!done || answer.what != grant_answer::kind::granted) return done ? done() : void();
+    return issuer_->release({answer.claims, term_.grant}, true, [done](const result<void>&) { done(); });
   }
   switch (answer.what) {
     case grant_answer::kind::granted:

@@ -94,7 +94,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void begin(const std::shared_ptr<attempt>& a, step first);
   void raise_then(const std::shared_ptr<attempt>& a, step again);
   static void give_up(const std::shared_ptr<attempt>& a, fence::rejection why);
-  void explain(const std::shared_ptr<attempt>& a, const fence::rejection& otherwise);
+  void explain(const std::shared_ptr<attempt>& a, const fence::rejection& otherwise, int questions);
 
   void ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,
            std::function<void(fence::rejection)> give_up);

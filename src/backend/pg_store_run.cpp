@@ -20,6 +20,8 @@ constexpr int attempts_max = 4;
 constexpr std::chrono::minutes blocks_for{1};
 // For the raise that has ended a statement, to commit; behind the request's deadline, and in front of it.
 constexpr std::chrono::milliseconds explain_least{1'000}, explain_most{5'000};
+// How often, 200 ms apart.
+constexpr int explain_questions = 3;
 
 // What is sent in one go for a statement: where its check stands, and how many there are.
 struct run_shape {
@@ -211,7 +213,7 @@ void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent
     auto asked = std::make_shared<attempt>(attempt{a->from, a->wanted});
     asked->from.deadline = clock::now();
     asked->held = [tell](const store_result<held_marks>& why) { tell(why.error()); };
-    self->explain(asked, unavailable("the hold was ended"));
+    self->explain(asked, unavailable("the hold was ended"), explain_questions);
   };
   pool_->on_lost(link, std::move(lost));
   auto let_go = [self = shared_from_this(), link] {
@@ -295,7 +297,8 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
     const auto& e = outcome.steps.back().error();
     // A FATAL error of the server in front of the commit's answer: the transaction was rolled back. So ends what a
     // raise has waited for long enough.
-    if (e.sqlstate == admin_shutdown) return explain(a, unavailable("the server ended the transaction: " + e.message));
+    if (e.sqlstate == admin_shutdown)
+      return explain(a, unavailable("the server ended the transaction: " + e.message), explain_questions);
     if (outcome.steps.size() - 1 > shape.check) return tell({kind::failed, {}, e, {}});
     if (is_not_raised(e) && !a->wanted.spends) return raise_then(a, &pg_store::try_run);
     return give_up(a, noted(rejection_of(e, a->wanted.claims)));
@@ -323,18 +326,22 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   tell({kind::unknown, {}, {"FATAL", {}, why, {}, {}}, {}});
 }
 
-// Nothing was applied. A raise that did it holds its lock until it has committed: asking for the lock waits for that.
-void pg_store::explain(const std::shared_ptr<attempt>& a, const fence::rejection& otherwise) {
+// Nothing was applied. A raise that did it takes its lock next, and keeps it until it has committed: asking for the lock
+// waits for that. Who asks before the raise has come to the lock asks again.
+void pg_store::explain(const std::shared_ptr<attempt>& a, const fence::rejection& otherwise, int questions) {
   const auto wait = std::clamp(time_left(a->from.deadline), explain_least, explain_most);
-  auto ask_for_it = [self = shared_from_this(), a, otherwise, wait](const pg_pool::lent& link) {
-    auto on_answer = [self, a, otherwise, link](pg_outcome& outcome) {
+  auto ask_for_it = [self = shared_from_this(), a, otherwise, wait, questions](const pg_pool::lent& link) {
+    auto on_answer = [self, a, otherwise, link, questions](pg_outcome& outcome) {
       if (outcome.lost.empty()) self->end_transaction(link, "ROLLBACK");
-      if (!failed_at(outcome)) return give_up(a, otherwise);
+      if (!failed_at(outcome))
+        return outcome.lost.empty() && questions > 1 ? self->explain(a, otherwise, questions - 1)
+                                                     : give_up(a, otherwise);
       const auto why = self->noted(rejection_of(outcome.steps.back().error(), a->wanted.claims));
       give_up(a, why.why == fence::reason::stale ? why : otherwise);
     };
-    link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)}, wait + cut_least, any_rows,
-                   std::move(on_answer));
+    std::vector<pg_statement> steps{in_text(begin_transaction, {}), hold_statement(a->wanted.claims, wait)};
+    if (questions < explain_questions) steps.insert(steps.begin() + 1, in_text("SELECT pg_catalog.pg_sleep(0.2)", {}));
+    link->pipeline(std::move(steps), wait + cut_least, any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::brief, clock::now() + wait, std::move(ask_for_it),
       [a, otherwise](const fence::rejection&) { give_up(a, otherwise); });

@@ -8,7 +8,7 @@ import socket
 
 import pg_wire
 import support
-from pg_fence import FenceTest
+from pg_fence import FenceTest, within
 from postgres import PgBouncer
 from store_probe import LinkProbe, PgProbe
 from support import LOOPBACK, CutProxy, eventually
@@ -304,6 +304,15 @@ class Statements(StoreTest):
         self.assertEqual(base.writer().arm(34), [(34,)])
         self.assertEqual(asked.answer()[:2], ["rejected", "stale"])
         self.assertEqual(base.writes(), [])
+
+    def test_a_raise_that_comes_back_to_its_lock_late(self):
+        """It leaves the line for the lock while it ends who holds it: there the gate comes to ask, and is first."""
+        ended = "PERFORM fencegate.end_idle_holders(k);"
+        base = self.base(within("lock_exclusive", ended, f"{ended} PERFORM pg_sleep(0.1);"))
+        probe = self.probe(base)
+        asked, _ = self.sleeping(base, probe)
+        self.assertEqual(base.writer().arm(34), [(34,)])
+        self.assertEqual(asked.answer()[:2], ["rejected", "stale"])
 
     def test_a_frozen_server_between_check_and_commit(self):
         """The raise cannot end it, and fails; when it goes on, its write is not stale."""

@@ -281,12 +281,24 @@ void pg_link::receive() {
     if (all) answered();
     if (era != era_) return;
   }
-  // Where a statement has made the session LISTEN, nobody waits for what it hears.
-  while (PGnotify* const heard = pq().PQnotifies(connection_)) pq().PQfreemem(heard);
+  if (!tell_heard()) return;
   if (!farewell_.empty()) return close(farewell_);
   if (holds_more()) return receive_again();
   if (doubt_) doubt_->store(false);
   read_on();
+}
+
+// A statement may have made the session LISTEN, whether or not somebody waits for what it hears. False: the connection was
+// closed.
+bool pg_link::tell_heard() {
+  const auto era = era_;
+  while (PGnotify* const one = pq().PQnotifies(connection_)) {
+    const std::string channel = one->relname, payload = one->extra;
+    pq().PQfreemem(one);
+    if (heard_) heard_(channel, payload);
+    if (era != era_) return false;
+  }
+  return true;
 }
 
 // libpq takes out of a record of TLS as much as it has room for: half of one may stay in OpenSSL, of which the socket says

@@ -99,6 +99,10 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
 
   // Called when a connection was closed, by whomever, after everything that waited was answered.
   void on_closed(std::function<void(const std::string& why)> tell) { tell_closed_ = std::move(tell); }
+  // Called with the channel and the payload of what the session hears (LISTEN); until then it is dropped.
+  void on_heard(std::function<void(const std::string& channel, const std::string& payload)> tell) {
+    heard_ = std::move(tell);
+  }
   // -1: none.
   [[nodiscard]] int socket() const;
   // libpq's buffers have grown, which it keeps until the connection ends.
@@ -122,6 +126,7 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   bool send(const pg_statement& one);
   void flush();
   void receive();
+  [[nodiscard]] bool tell_heard();
   [[nodiscard]] bool consume();
   [[nodiscard]] bool is_too_large(std::size_t bytes);  // and then closed
   [[nodiscard]] bool holds_more() const;
@@ -149,6 +154,7 @@ class pg_link : public std::enable_shared_from_this<pg_link> {
   std::shared_ptr<std::atomic<bool>> doubt_;
   std::function<void(const result<void>&)> on_connected_;
   std::function<void(const std::string&)> tell_closed_;
+  std::function<void(const std::string&, const std::string&)> heard_;
   std::deque<asked> line_;
   pg_outcome outcome_;  // of what is in front, as far as it came
   pg_table table_;      // of the statement that is being answered

@@ -55,7 +55,7 @@ class run {
     owner.not_acquired = [this](const lease::keeper_failure& why) { not_acquired(why); };
     owner.times_moved = [this] { pass_times(); };
     owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
-    owner.lost = [this](const std::string& why) { lost(why); };
+    owner.lost = [this](const lease::keeper_loss& why) { lost(why.message); };
     stop_grace_ = wanted.times.stop_grace;
     keeper_ = std::make_shared<lease::keeper>(io_, make_issuer(io_, config, plan, wanted.times),
                                               make_places(io_, config, plan), wanted, std::move(owner));
@@ -99,6 +99,7 @@ class run {
       case lease::keeper_failure::kind::unreachable:
         say(why.message);
         return finish(hold::ending_of(outcome::unreachable));
+      case lease::keeper_failure::kind::over:
       case lease::keeper_failure::kind::refused: return fail({why.message});
     }
   }
@@ -147,7 +148,8 @@ class run {
     for (const auto pid : end->not_ended)
       say("process " + std::to_string(pid) +
           " lives on: this user may not end it. The fence refuses its writes once the lease is another's");
-    if (!because_ && end->told) lost("no renewal was confirmed in time, and the command was told to end");
+    if (!because_ && end->told)
+      lost("no renewal was confirmed in time" + keeper_->not_renewed() + "; the command was told to end");
     if (end->left_behind > 0) say("ended " + std::to_string(end->left_behind) + " processes that the command had left");
     finish(ending_of(*end));
     return true;
@@ -207,7 +209,7 @@ class run {
     if (std::exchange(finished_, true)) return;
     ending_ = end;
     max_run_.cancel();
-    keeper_->stop(lease::release_patience, [this] { io_.stop(); });
+    keeper_->stop(lease::release_patience, [this](const result<void>&) { io_.stop(); });
   }
 
   const hold_request& request_;

@@ -132,7 +132,7 @@ int break_lease(const lease_question& about, const environment& from, std::ostre
     for (const auto& one : held.claims)
       out << one.resource << ": broken; its mark is " << one.presented.to_string() << " now, and its lease is free\n";
     outcome = exit_ok;
-    keeper->stop(lease::release_patience, [&] { io.stop(); });
+    keeper->stop(lease::release_patience, [&](const result<void>&) { io.stop(); });
   };
   owner.not_acquired = [&](const lease::keeper_failure& why) {
     outcome = fail(err, why.message);

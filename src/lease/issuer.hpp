@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,6 +61,12 @@ struct term {
   std::string grant;
 };
 
+// What an issuer has renewed of a term.
+struct renewal {
+  fence::claims_list claims;         // whatever is missing was lost
+  std::chrono::milliseconds ttl{0};  // as it was granted; the shortest of them
+};
+
 class issuer {
  public:
   issuer() = default;
@@ -70,13 +77,18 @@ class issuer {
   // Its random id, for life.
   virtual void identify(std::function<void(const result<std::string>&)> done) = 0;
   virtual void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) = 0;
-  // The claims that were renewed: whatever is missing was lost. An error: it is not known.
-  virtual void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) = 0;
+  // An error: it is not known.
+  virtual void renew(const term& held, std::function<void(const result<renewal>&)> done) = 0;
   // `unused`: nobody acted on it, so that nobody has to wait for its at_least.
   virtual void release(const term& held, bool unused, std::function<void(const result<void>&)> done) = 0;
   // A store that is no more need not be sealed by later holders. False: none of them sealed it.
   virtual void forget_store(const std::string& resource, const std::string& store,
                             std::function<void(const result<bool>&)> done) = 0;
+  // Tells when a resource was released, as far as the issuer hears of it, until what is returned is dropped. Who waits asks
+  // now and then in any case. nullptr: it hears of none.
+  [[nodiscard]] virtual std::shared_ptr<void> on_release(std::function<void(const std::string& resource)> /*tell*/) {
+    return nullptr;
+  }
   // All leases that were ever granted, by resource.
   virtual void list(std::function<void(const result<std::vector<lease_entry>>&)> done) = 0;
 };

@@ -41,21 +41,29 @@ void keeper::start() {
   boost::asio::post(context_, [self = shared_from_this()] { self->identify(); });
 }
 
-void keeper::stop(milliseconds patience, std::function<void()> done) {
+void keeper::adopt(term held, clock_reading sent) {
+  term_ = std::move(held);
+  holder_.emplace(wanted_.times, sent);
+  acquired_ = true;
+  renew_in_time();
+}
+
+void keeper::stop(milliseconds patience, std::function<void(const result<void>&)> done) {
   stopped_ = true;
   owner_ = {};
+  releases_ = nullptr;
   pause_.cancel();
   renewals_.cancel();
-  if (!holder_ && !asking_) return boost::asio::post(context_, std::move(done));
-  const auto once = std::make_shared<std::function<void()>>(std::move(done));
-  auto finish = [self = shared_from_this(), once] {
+  if (!holder_ && !asking_) return boost::asio::post(context_, [done = std::move(done)] { done({}); });
+  const auto once = std::make_shared<std::function<void(const result<void>&)>>(std::move(done));
+  auto finish = [self = shared_from_this(), once](const result<void>& outcome) {
     self->pause_.cancel();
     self->answered_late_ = nullptr;
-    if (const auto call = std::exchange(*once, nullptr)) call();
+    if (const auto call = std::exchange(*once, nullptr)) call(outcome);
   };
   pause_.expires_after(patience);
   pause_.async_wait([finish](const boost::system::error_code& cancelled) {
-    if (!cancelled) finish();
+    if (!cancelled) finish(error{"the issuer does not answer"});
   });
   if (holder_) return let_go_then(finish);
   answered_late_ = finish;
@@ -102,7 +110,7 @@ void keeper::look() {
         }
       if (--self->unanswered_ > 0 || self->stopped_) return;
       if (const auto wrong = std::exchange(self->too_high_, std::nullopt))
-        return self->fail(keeper_failure::kind::refused, wrong->message);
+        return self->fail({keeper_failure::kind::refused, wrong->message});
       if (self->problem_) return self->missed("", *self->problem_, &keeper::look);
       self->reached_ = true;
       self->acquire();
@@ -114,7 +122,9 @@ void keeper::look() {
 // ── the grant ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void keeper::acquire() {
-  if (term_.grant.empty()) term_.grant = random_id();
+  pausing_ = false;
+  if (term_.grant.empty()) term_.grant = wanted_.id.empty() || !first_ ? random_id() : wanted_.id;
+  first_ = false;
   grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl,  floors_,
                         place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay, wanted_.by_force};
   const auto sent = clock_reading::now();
@@ -126,8 +136,8 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
   asking_ = false;
   if (stopped_) {  // it came too late for whoever wanted it
     const auto done = std::exchange(answered_late_, nullptr);
-    if (!done || answer.what != grant_answer::kind::granted) return done ? done() : void();
-    return issuer_->release({answer.claims, term_.grant}, true, [done](const result<void>&) { done(); });
+    if (!done || answer.what != grant_answer::kind::granted) return done ? done({}) : void();
+    return issuer_->release({answer.claims, term_.grant}, true, done);
   }
   switch (answer.what) {
     case grant_answer::kind::granted:
@@ -135,27 +145,45 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
       holder_.emplace(wanted_.times, sent);
       renew_in_time();
       return seal();
-    case grant_answer::kind::held: {
-      const auto held = answer.resource + " is held by " + answer.by;
-      const auto left = wait_until_ - clock::now();
-      if (left <= clock::duration::zero()) return fail(keeper_failure::kind::busy, held);
-      wait_for(held);
-      const auto pause = std::min({ask_again, answer.left, std::chrono::ceil<milliseconds>(left)});
-      return try_again(std::max(pause, milliseconds(1)), &keeper::acquire);
-    }
+    case grant_answer::kind::held: return wait_until_free(answer);
     case grant_answer::kind::over:
+      if (term_.grant == wanted_.id)
+        return fail({keeper_failure::kind::over, "the time of this id has passed: it is granted once only"});
       term_.grant.clear();  // an earlier answer was lost, and its time has passed
       return try_again(milliseconds(1), &keeper::acquire);
     case grant_answer::kind::uncovered:
       return fail(
-          keeper_failure::kind::refused,
-          "former holders of " + answer.resource + " sealed the store " + answer.by +
-              ", which this configuration does not name, or which is another one by now. All holders of a lease "
-              "seal the same places. If it is no more: fencegate lease forget-store " +
-              answer.resource + " " + answer.by);
-    case grant_answer::kind::refused: return fail(keeper_failure::kind::refused, answer.detail);
+          {keeper_failure::kind::refused,
+           "former holders of " + answer.resource + " sealed the store " + answer.by +
+               ", which this configuration does not name, or which is another one by now. All holders of a lease "
+               "seal the same places. If it is no more: fencegate lease forget-store " +
+               answer.resource + " " + answer.by});
+    case grant_answer::kind::refused: return fail({keeper_failure::kind::refused, answer.detail});
     case grant_answer::kind::failed: return missed("the issuer", {answer.detail}, &keeper::look);
   }
+}
+
+void keeper::wait_until_free(const grant_answer& held) {
+  const auto what = held.resource + " is held by " + held.by;
+  const auto left = wait_until_ - clock::now();
+  if (left <= clock::duration::zero())
+    return fail({keeper_failure::kind::busy, what, held.resource, held.by, held.left});
+  wait_for(what);
+  if (releases_ == nullptr)
+    releases_ = issuer_->on_release([weak = weak_from_this()](const std::string& resource) {
+      if (const auto self = weak.lock()) self->on_release(resource);
+    });
+  const auto pause = std::min({ask_again, held.left, std::chrono::ceil<milliseconds>(left)});
+  try_again(std::max(pause, milliseconds(1)), &keeper::acquire);
+  pausing_ = true;
+}
+
+void keeper::on_release(const std::string& resource) {
+  const auto& names = wanted_.resources;
+  if (stopped_ || !pausing_ || std::find(names.begin(), names.end(), resource) == names.end()) return;
+  if (pause_.cancel() == 0) return;  // it is about to ask
+  heard_ = clock::now();
+  try_again(milliseconds(0), &keeper::acquire);
 }
 
 // ── the seals ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,17 +211,19 @@ void keeper::on_sealed(std::uint64_t round, const seal_place& place, const backe
 void keeper::all_answered() {
   if (!not_sealed_) {
     if (!holder_->may_begin(clock_reading::now())) {
-      auto again = [self = shared_from_this()] { self->try_again(back_off, &keeper::look); };
+      auto again = [self = shared_from_this()](const result<void>&) { self->try_again(back_off, &keeper::look); };
       return let_go_then(again);
     }
     acquired_ = true;
+    releases_ = nullptr;
+    if (heard_) handover_ = clock::now() - *heard_;
     return owner_.acquired(term_);
   }
   const auto why = *not_sealed_;
-  auto next = [self = shared_from_this(), why] {
+  auto next = [self = shared_from_this(), why](const result<void>&) {
     if (self->stopped_) return;
     if (is_outrun(why)) return self->try_again(back_off, &keeper::look);
-    if (why.why == fence::reason::refused) return self->fail(keeper_failure::kind::refused, fence::describe(why));
+    if (why.why == fence::reason::refused) return self->fail({keeper_failure::kind::refused, fence::describe(why)});
     self->missed("it was not sealed", {fence::describe(why)}, &keeper::look);
   };
   let_go_then(next);
@@ -201,21 +231,20 @@ void keeper::all_answered() {
 
 // ── renewals ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+void keeper::renew(std::function<void(const result<bool>&)> done) { send_renewal(std::move(done)); }
+
 void keeper::renew_in_time() {
   if (stopped_ || !holder_) return;
   const auto now = clock_reading::now();
-  switch (holder_->due(now)) {
-    case holder::duty::end: return lose(acquired_ ? "no renewal was confirmed in time" : "");
-    case holder::duty::renew:
-      holder_->renewal_sent(now);
-      issuer_->renew(term_, [self = shared_from_this(), now, grant = term_.grant](const result<fence::claims_list>& r) {
-        if (self->term_.grant == grant) self->on_renewed(now, r);
-      });
-      break;
-    case holder::duty::wait:
-    case holder::duty::stop: break;
-  }
+  const auto due = holder_->due(now);
+  if (due == holder::duty::end)
+    return lose({keeper_loss::kind::expired, "no renewal was confirmed in time" + not_renewed_});
+  if (due == holder::duty::renew && (wanted_.renews || !acquired_)) send_renewal(nullptr);
   if (!holder_) return;
+  if (acquired_ && owner_.expiring && !told_expiring_ && !holder_->may_begin(now)) {
+    told_expiring_ = true;
+    owner_.expiring();
+  }
   // This timer's clock stands still while the machine sleeps, so it is looked at now and then.
   const auto until_wake = holder_->wake(now) - now.boot;
   renewals_.expires_after(std::min<clock::duration>(until_wake, std::chrono::seconds(1)));
@@ -224,21 +253,42 @@ void keeper::renew_in_time() {
   });
 }
 
-void keeper::on_renewed(clock_reading sent, const result<fence::claims_list>& renewed) {
-  if (stopped_ || !holder_ || !renewed) return;  // what was not answered is asked again in time
-  if (renewed->size() != term_.claims.size()) {
-    holder_->lost(clock_reading::now());
-    return lose("it was granted to another, or a mark has risen above its token");
-  }
-  holder_->renewed(sent);
-  if (acquired_ && owner_.times_moved) owner_.times_moved();
+void keeper::send_renewal(std::function<void(const result<bool>&)> done) {
+  const auto sent = clock_reading::now();
+  holder_->renewal_sent(sent);
+  auto answered = [self = shared_from_this(), sent, grant = term_.grant,
+                   done = std::move(done)](const result<renewal>& confirmed) {
+    // What was not answered is asked again in time.
+    if (!confirmed) {
+      self->not_renewed_ = ": " + confirmed.error().message;
+      return done ? done(confirmed.error()) : void();
+    }
+    const bool holds =
+        !self->stopped_ && self->holder_ && self->term_.grant == grant && self->on_renewed(sent, *confirmed);
+    if (done) done(holds);
+  };
+  issuer_->renew(term_, std::move(answered));
 }
 
-void keeper::lose(const std::string& why) {
+// False: it is lost.
+bool keeper::on_renewed(clock_reading sent, const renewal& confirmed) {
+  if (confirmed.claims.size() != term_.claims.size()) {
+    holder_->lost(clock_reading::now());
+    lose({keeper_loss::kind::superseded, "it was granted to another, or a mark has risen above its token"});
+    return false;
+  }
+  holder_->renewed(sent);
+  not_renewed_.clear();
+  told_expiring_ = false;
+  if (acquired_ && owner_.times_moved) owner_.times_moved();
+  return true;
+}
+
+void keeper::lose(keeper_loss why) {
   renewals_.cancel();
   if (!acquired_) {  // seals are under way; what they answer does not count any more
     ++round_;
-    return let_go_then([self = shared_from_this()] { self->try_again(back_off, &keeper::look); });
+    return let_go_then([self = shared_from_this()](const result<void>&) { self->try_again(back_off, &keeper::look); });
   }
   if (owner_.times_moved) owner_.times_moved();
   if (const auto tell = std::exchange(owner_.lost, nullptr)) tell(why);
@@ -255,17 +305,17 @@ void keeper::try_again(milliseconds pause, step from) {
 }
 
 // The next acquisition is another one, with an id of its own.
-void keeper::let_go_then(std::function<void()> done) {
+void keeper::let_go_then(std::function<void(const result<void>&)> done) {
   renewals_.cancel();
   holder_.reset();
   const auto held = std::exchange(term_, {});
-  issuer_->release(held, !acquired_, [done = std::move(done)](const result<void>&) { done(); });
+  issuer_->release(held, !acquired_, std::move(done));
 }
 
 // Those that were never reached are told at once: somebody may wait for ever for a name that is wrong.
 void keeper::missed(const std::string& whom, const error& why, step from) {
   const auto message = (whom.empty() ? "" : whom + ": ") + why.message;
-  if (!reached_ || clock::now() >= wait_until_) return fail(keeper_failure::kind::unreachable, message);
+  if (!reached_ || clock::now() >= wait_until_) return fail({keeper_failure::kind::unreachable, message});
   wait_for(message);
   try_again(back_off, from);
 }
@@ -274,9 +324,8 @@ void keeper::wait_for(const std::string& what) {
   if (std::exchange(waits_for_, what) != what && owner_.waits) owner_.waits(what);
 }
 
-void keeper::fail(keeper_failure::kind what, std::string message) {
-  if (!owner_.not_acquired) return;
-  owner_.not_acquired({what, std::move(message)});
+void keeper::fail(keeper_failure why) {
+  if (owner_.not_acquired) owner_.not_acquired(why);
 }
 
 }  // namespace fencegate::lease

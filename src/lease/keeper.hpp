@@ -32,13 +32,26 @@ struct keeper_request {
   std::chrono::milliseconds lock_delay{0};
   std::int64_t stride = 1 << 20;
   bool by_force = false;  // an operator takes it from its holder
+  std::string id{};       // of the first grant that is asked for; "": a random one
+  bool renews = true;     // by itself, as long as it holds; else renew() is called in time
 };
 
 struct keeper_failure {
   enum class kind : std::uint8_t {
     busy,         // another held it until the wait was over
     unreachable,  // the issuer or a place to seal
+    over,         // the time of the request's id has passed
     refused       // it cannot be had so, whenever it is asked: `message` says what to do
+  } what;
+  std::string message;
+  std::string resource{}, by{};       // busy
+  std::chrono::milliseconds left{0};  // busy: until another may have it
+};
+
+struct keeper_loss {
+  enum class kind : std::uint8_t {
+    expired,    // no renewal was confirmed in time
+    superseded  // it is another's, or a mark has risen above its token
   } what;
   std::string message;
 };
@@ -49,7 +62,8 @@ struct keeper_owner {
   std::function<void(const keeper_failure&)> not_acquired;  // and nothing is held
   std::function<void()> times_moved;                        // of holding()
   std::function<void(const std::string& why)> waits;        // for something else than before
-  std::function<void(const std::string& why)> lost;         // once; nothing is kept any more
+  std::function<void()> expiring;                           // nothing new may begin; again after each renewal
+  std::function<void(const keeper_loss&)> lost;             // once; nothing is kept any more
 };
 
 // For the answer to a release, at the end.
@@ -62,11 +76,21 @@ class keeper : public std::enable_shared_from_this<keeper> {
          keeper_request wanted, keeper_owner owner);
 
   void start();
-  // Releases what is held, as far as the issuer answers within `patience`; then `done`. Nobody else is called any more.
-  void stop(std::chrono::milliseconds patience, std::function<void()> done);
+  // Instead of start(): it was granted and sealed before, and the issuer has just confirmed it, asked at `sent`.
+  void adopt(term held, clock_reading sent);
+  // REQUIRES: acquired, or adopted. An error: the issuer did not answer. False: it is lost.
+  void renew(std::function<void(const result<bool>&)> done);
+  // Releases what is held, as far as the issuer answers within `patience`; then `done`, with why it is not known to be
+  // released. Nobody else is called any more.
+  void stop(std::chrono::milliseconds patience, std::function<void(const result<void>&)> done);
 
   // REQUIRES: acquired.
   [[nodiscard]] const holder& holding() const { return *holder_; }
+  [[nodiscard]] const term& held() const { return term_; }
+  // Why the last renewal was not confirmed: ": the server says …", or "".
+  [[nodiscard]] const std::string& not_renewed() const { return not_renewed_; }
+  // From when a release was heard of that it had waited for, until it was acquired; nullopt: it heard of none.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> handover() const { return handover_; }
 
  private:
   using clock = std::chrono::steady_clock;
@@ -80,13 +104,16 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void on_sealed(std::uint64_t round, const seal_place& place, const backend::store_result<void>& outcome);
   void all_answered();
   void renew_in_time();
-  void on_renewed(clock_reading sent, const result<fence::claims_list>& renewed);
-  void lose(const std::string& why);
+  void send_renewal(std::function<void(const result<bool>&)> done);
+  bool on_renewed(clock_reading sent, const renewal& confirmed);
+  void lose(keeper_loss why);
+  void wait_until_free(const grant_answer& held);
+  void on_release(const std::string& resource);
   void try_again(std::chrono::milliseconds pause, step from);
-  void let_go_then(std::function<void()> done);
+  void let_go_then(std::function<void(const result<void>&)> done);
   void missed(const std::string& whom, const error& why, step from);
   void wait_for(const std::string& what);
-  void fail(keeper_failure::kind what, std::string message);
+  void fail(keeper_failure why);
 
   boost::asio::io_context& context_;
   const std::shared_ptr<issuer> issuer_;
@@ -105,12 +132,19 @@ class keeper : public std::enable_shared_from_this<keeper> {
   std::optional<fence::rejection> not_sealed_;  // of the worst kind
   std::uint64_t round_ = 0;                     // of seals: answers of an earlier one are void
   std::string waits_for_;                       // as said last
-  bool reached_ = false;                        // all of them once: then they are waited for
+  std::string not_renewed_;
+  bool reached_ = false;  // all of them once: then they are waited for
   bool acquired_ = false, stopped_ = false;
-  bool asking_ = false;                  // for a grant
-  std::function<void()> answered_late_;  // stopped: when that was answered, and given back
-  term term_;                            // what is held, or asked for
-  std::optional<holder> holder_;         // what is held
+  bool asking_ = false;                                     // for a grant
+  std::function<void(const result<void>&)> answered_late_;  // stopped: when that was answered, and given back
+  std::shared_ptr<void> releases_;                          // heard of, once it waits for one
+  bool pausing_ = false;                                    // until a held resource is asked for again
+  bool told_expiring_ = false;
+  bool first_ = true;                       // that is asked for
+  std::optional<clock::time_point> heard_;  // of the release
+  std::optional<std::chrono::nanoseconds> handover_;
+  term term_;                     // what is held, or asked for
+  std::optional<holder> holder_;  // what is held
 };
 
 }  // namespace fencegate::lease

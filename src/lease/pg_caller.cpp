@@ -24,10 +24,30 @@ pg_caller::pg_caller(boost::asio::io_context& context, backend::pg_target to, st
 void pg_caller::call(backend::pg_statement one, answer done) { call(std::move(one), patience_, std::move(done)); }
 
 void pg_caller::call(backend::pg_statement one, std::chrono::milliseconds patience, answer done) {
-  waiting next{std::move(one), patience, std::move(done)};
+  ++unanswered_;
+  auto counted = [self = weak_from_this(), done = std::move(done)](const backend::pg_result& rows) {
+    if (const auto there = self.lock()) --there->unanswered_;
+    done(rows);
+  };
+  waiting next{std::move(one), patience, std::move(counted)};
   if (link_ != nullptr && link_->connected()) return send(std::move(next));
   waiting_.push_back(std::move(next));
   if (link_ == nullptr) connect();
+}
+
+void pg_caller::listen(std::string channel, std::function<void(const std::string&)> tell) {
+  channel_ = std::move(channel);
+  heard_ = std::move(tell);
+  if (link_ != nullptr && link_->connected()) begin_to_hear(*link_);
+}
+
+// Behind a pooler that lends a connection for a transaction nobody hears anything: callers do not rely on it.
+void pg_caller::begin_to_hear(backend::pg_link& on) {
+  on.on_heard([weak = weak_from_this()](const std::string& channel, const std::string& payload) {
+    const auto self = weak.lock();
+    if (self && channel == self->channel_) self->heard_(payload);
+  });
+  on.query("LISTEN " + channel_, {}, [](const backend::pg_result&) {});
 }
 
 void pg_caller::close() {
@@ -49,6 +69,7 @@ void pg_caller::connect() {
 
 void pg_caller::on_connected(const std::shared_ptr<backend::pg_link>& link, const result<void>& outcome) {
   if (!outcome && link_ == link) link_ = nullptr;
+  if (outcome && !channel_.empty()) begin_to_hear(*link);
   for (auto& one : std::exchange(waiting_, {}))
     if (outcome)
       send(std::move(one));

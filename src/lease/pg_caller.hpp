@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,10 @@ class pg_caller : public std::enable_shared_from_this<pg_caller> {
   void call(backend::pg_statement one, answer done);
   // The same with a patience of its own.
   void call(backend::pg_statement one, std::chrono::milliseconds patience, answer done);
+  // Whether nothing that was called waits for its answer.
+  [[nodiscard]] bool idle() const { return unanswered_ == 0; }
+  // Tells what the connection hears on that channel, as long as there is one. REQUIRES: called once; a plain name.
+  void listen(std::string channel, std::function<void(const std::string& payload)> tell);
   void close();
 
  private:
@@ -40,12 +45,16 @@ class pg_caller : public std::enable_shared_from_this<pg_caller> {
   void connect();
   void on_connected(const std::shared_ptr<backend::pg_link>& link, const result<void>& outcome);
   void send(waiting one);
+  void begin_to_hear(backend::pg_link& on);
 
   boost::asio::io_context& context_;
   const backend::pg_target to_;
   const std::chrono::milliseconds patience_;
   std::shared_ptr<backend::pg_link> link_;
   std::vector<waiting> waiting_;  // for the connection
+  std::size_t unanswered_ = 0;
+  std::string channel_;  // "": it hears nothing
+  std::function<void(const std::string&)> heard_;
 };
 
 }  // namespace fencegate::lease

@@ -98,36 +98,56 @@ grant_answer granted(const grant_request& wanted, const pg_result& rows) {
   return out;
 }
 
-result<fence::claims_list> renewed(const term& held, const pg_result& rows) {
-  if (!rows) return told(rows.error());
-  fence::claims_list out;
-  for (const auto& claim : held.claims) {
-    const auto is_it = [&](const auto& row) {
+// Whether each claim's row is there. Columns: resource, token.
+bool proves(const backend::pg_rows& rows, const fence::claims_list& claims) {
+  return std::all_of(claims.begin(), claims.end(), [&](const auto& claim) {
+    return std::any_of(rows.begin(), rows.end(), [&](const auto& row) {
       return row.size() == 2 && row[0] == claim.resource && backend::token_of(row[1]) == claim.presented;
-    };
-    if (std::any_of(rows->begin(), rows->end(), is_it)) out.push_back(claim);
-  }
-  return out;
-}
-
-backend::pg_statement of_term(const char* columns, const char* function, const term& held, const char* more = "") {
-  return backend::in_text(
-      std::string("SELECT ") + columns + " FROM fencegate." + function +
-          "($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.text[]" + more + ")",
-      {backend::resources_of(held.claims), backend::tokens_of(held.claims), array_of(held.grant, held.claims.size())});
+    });
+  });
 }
 
 }  // namespace
 
 // ── the issuer ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-pg_issuer::pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience)
-    : caller_(std::make_shared<pg_caller>(context, at, patience)) {}
+pg_issuer::pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience,
+                     std::size_t connections)
+    : context_(context),
+      at_(at),
+      patience_(patience),
+      connections_max_(connections),
+      callers_{std::make_shared<pg_caller>(context, at, patience)},
+      renewing_(std::make_shared<pg_caller>(context, at, patience)),
+      renewals_(std::make_shared<pg_renewals>(context, renewing_)) {}
 
-pg_issuer::~pg_issuer() { caller_->close(); }
+pg_issuer::~pg_issuer() {
+  for (const auto& one : callers_) one->close();
+  renewing_->close();
+}
+
+pg_caller& pg_issuer::caller() {
+  for (const auto& one : callers_)
+    if (one->idle()) return *one;
+  if (callers_.size() < connections_max_)
+    return *callers_.emplace_back(std::make_shared<pg_caller>(context_, at_, patience_));
+  return *callers_[next_++ % callers_.size()];
+}
+
+std::shared_ptr<void> pg_issuer::on_release(std::function<void(const std::string&)> tell) {
+  if (!std::exchange(hears_, true))
+    callers_.front()->listen("fencegate_released", [this](const std::string& resource) {
+      for (const auto& one : std::vector(listeners_))
+        if (const auto there = one.lock()) (*there)(resource);
+    });
+  std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
+  auto out = std::make_shared<listener>(std::move(tell));
+  listeners_.push_back(out);
+  return out;
+}
 
 void pg_issuer::identify(std::function<void(const result<std::string>&)> done) {
-  lease::identify(*caller_, "issuer", std::move(done));
+  lease::identify(caller(), "issuer", std::move(done));
 }
 
 void pg_issuer::acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) {
@@ -140,21 +160,23 @@ void pg_issuer::acquire(const grant_request& wanted, std::function<void(const gr
        std::to_string(wanted.at_least.count()), std::to_string(wanted.lock_delay.count()),
        wanted.by_force ? "true" : "false"});
   auto answered = [wanted, done = std::move(done)](const pg_result& rows) { done(granted(wanted, rows)); };
-  caller_->call(std::move(statement), grant_patience, std::move(answered));
+  caller().call(std::move(statement), grant_patience, std::move(answered));
 }
 
-void pg_issuer::renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) {
-  auto answered = [held, done = std::move(done)](const pg_result& rows) { done(renewed(held, rows)); };
-  caller_->call(of_term("resource, token", "lease_renew", held), std::move(answered));
+void pg_issuer::renew(const term& held, std::function<void(const result<renewal>&)> done) {
+  renewals_->renew(held, std::move(done));
 }
 
 void pg_issuer::release(const term& held, bool unused, std::function<void(const result<void>&)> done) {
   auto answered = [done = std::move(done)](const pg_result& rows) {
     done(rows ? result<void>() : result<void>(told(rows.error())));
   };
-  auto statement = of_term("*", "lease_release", held, ", $4::pg_catalog.bool");
-  statement.parameters.push_back({unused ? "true" : "false"});
-  caller_->call(std::move(statement), std::move(answered));
+  auto statement = backend::in_text(
+      "SELECT * FROM fencegate.lease_release($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.text[], "
+      "$4::pg_catalog.bool)",
+      {backend::resources_of(held.claims), backend::tokens_of(held.claims), array_of(held.grant, held.claims.size()),
+       unused ? "true" : "false"});
+  caller().call(std::move(statement), std::move(answered));
 }
 
 void pg_issuer::forget_store(const std::string& resource, const std::string& store,
@@ -164,7 +186,7 @@ void pg_issuer::forget_store(const std::string& resource, const std::string& sto
     if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
     done(rows->front().front() == "t");
   };
-  caller_->call(backend::in_text("SELECT fencegate.lease_forget_store($1::pg_catalog.text, $2::pg_catalog.text)",
+  caller().call(backend::in_text("SELECT fencegate.lease_forget_store($1::pg_catalog.text, $2::pg_catalog.text)",
                                  {resource, store}),
                 std::move(answered));
 }
@@ -181,7 +203,7 @@ void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)
     }
     done(std::move(out));
   };
-  caller_->call(
+  caller().call(
       {"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms FROM fencegate.lease_list()"},
       std::move(answered));
 }
@@ -229,8 +251,7 @@ void pg_seal_place::seal(const term& held, const std::string& issuer_id,
        std::to_string(cut_.count())});
   auto answered = [held, done = std::move(done)](const pg_result& rows) {
     if (!rows) return done(backend::rejection_of(rows.error(), held.claims));
-    const auto proven = renewed(held, rows);
-    if (proven->size() != held.claims.size()) return done(backend::unavailable(unexpected().message));
+    if (!proves(*rows, held.claims)) return done(backend::unavailable(unexpected().message));
     done({});
   };
   caller_->call(std::move(statement), patience_ + cut_, std::move(answered));

@@ -3,10 +3,12 @@
 
 #include "lease/issuer.hpp"
 #include "lease/pg_caller.hpp"
+#include "lease/pg_renewals.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,20 +18,36 @@ namespace fencegate::lease {
 
 class pg_issuer final : public issuer {
  public:
-  // `patience`: for connecting, and for the answer to a renewal.
-  pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience);
+  // `patience`: for connecting, and for the answer to a renewal. `connections`: for all but renewals, at most; a row that is
+  // locked keeps one of them waiting.
+  pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience,
+            std::size_t connections = 1);
   ~pg_issuer() override;
 
   void identify(std::function<void(const result<std::string>&)> done) override;
   void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
-  void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) override;
+  void renew(const term& held, std::function<void(const result<renewal>&)> done) override;
   void release(const term& held, bool unused, std::function<void(const result<void>&)> done) override;
   void forget_store(const std::string& resource, const std::string& store,
                     std::function<void(const result<bool>&)> done) override;
+  [[nodiscard]] std::shared_ptr<void> on_release(std::function<void(const std::string& resource)> tell) override;
   void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:
-  std::shared_ptr<pg_caller> caller_;
+  using listener = std::function<void(const std::string&)>;
+
+  [[nodiscard]] pg_caller& caller();
+
+  boost::asio::io_context& context_;
+  const backend::pg_target at_;
+  const std::chrono::milliseconds patience_;
+  const std::size_t connections_max_;
+  std::vector<std::shared_ptr<pg_caller>> callers_;  // the first one hears of releases
+  std::shared_ptr<pg_caller> renewing_;
+  std::shared_ptr<pg_renewals> renewals_;
+  std::vector<std::weak_ptr<listener>> listeners_;
+  bool hears_ = false;
+  std::size_t next_ = 0;  // of callers_, where all are busy
 };
 
 class pg_seal_place final : public seal_place {

@@ -494,13 +494,13 @@ class Servers(LiveTest):
         return self.start(Hold(self.gates, "orders", *words, command=["sh", "-c", script]))
 
     def test_a_database_that_stands_still(self):
-        job = self.hold("echo up; sleep 100")
+        job = self.hold("echo up; sleep 100", "--ttl", "6s")
         self.assertEqual(job.child.stdout.readline(), "up\n")
-        for pid in self.database.backends():
+        for pid in [self.database.pid, *self.database.backends()]:
             self.database.freeze(pid)
-        self.addCleanup(lambda: [self.database.thaw(pid) for pid in self.database.backends()])
+            self.addCleanup(self.database.thaw, pid)
         self.assertEqual(job.ended(), 79)
-        self.assertIn("no renewal was confirmed in time", job.said)
+        self.assertIn("no renewal was confirmed in time: no answer in time", job.said)
 
     def test_a_database_that_is_not_there(self):
         self.database.kill()

@@ -122,6 +122,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM fencegate.begin_lease();
+  PERFORM set_config('lock_timeout', '1s', true);  -- others' renewals wait in the same call
   RETURN QUERY
   WITH asked AS MATERIALIZED (SELECT q.r, q.t, fencegate.grant_hash(q.g) AS hash FROM unnest($1, $2, $3) q(r, t, g)),
   locked AS MATERIALIZED (

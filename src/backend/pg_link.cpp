@@ -1,6 +1,7 @@
 #include "backend/pg_link.hpp"
 
 #include "backend/libpq.hpp"
+#include "backend/pg_said.hpp"
 #include "backend/taken_bytes.hpp"
 #include "base/limits.hpp"
 
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -21,50 +21,7 @@ namespace {
 
 using descriptor = boost::asio::posix::stream_descriptor;
 
-// libpq's messages have several lines, the first says it.
-std::string first_line(const char* text) {
-  const std::string_view all = text == nullptr ? "" : text;
-  return std::string(all.substr(0, all.find('\n')));
-}
-
-wire::pg_error error_of(const PGresult* from) {
-  const auto field = [from](int code) {
-    const char* text = pq().PQresultErrorField(from, code);
-    return std::string(text == nullptr ? "" : text);
-  };
-  // What poolers say for themselves has a localized severity alone, or names no function of the server's: "" then.
-  const bool of_server = !field(PG_DIAG_SOURCE_FUNCTION).empty();
-  wire::pg_error e{of_server ? field(PG_DIAG_SEVERITY_NONLOCALIZED) : std::string(), field(PG_DIAG_SQLSTATE),
-                   field(PG_DIAG_MESSAGE_PRIMARY), field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
-  if (e.message.empty()) e.message = first_line(pq().PQresultErrorMessage(from));
-  return e;
-}
-
 wire::pg_error trouble(std::string what) { return {"FATAL", {}, std::move(what), {}, {}}; }
-
-bool ends_the_session(const PGresult* notice) {
-  const char* severity = pq().PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
-  if (severity == nullptr) severity = pq().PQresultErrorField(notice, PG_DIAG_SEVERITY);
-  return severity != nullptr && (std::string_view(severity) == "FATAL" || std::string_view(severity) == "PANIC");
-}
-
-std::optional<std::uint64_t> count_of(const PGresult* from) {
-  // PQcmdTuples does not take a pointer to const, and changes nothing.
-  const std::string_view digits = pq().PQcmdTuples(const_cast<PGresult*>(from));
-  std::uint64_t count = 0;
-  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  if (digits.empty() || failed != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
-  return count;
-}
-
-pg_outcome::block block_of(PGTransactionStatusType said) {
-  switch (said) {
-    case PQTRANS_IDLE: return pg_outcome::block::none;
-    case PQTRANS_INTRANS: return pg_outcome::block::open;
-    case PQTRANS_INERROR: return pg_outcome::block::failed;
-    default: return pg_outcome::block::unknown;
-  }
-}
 
 // What a transaction of so many statements answers. Behind the last one's answer, its commit may have failed.
 pg_result rows_of(pg_outcome& outcome, std::size_t statements) {

@@ -30,6 +30,10 @@ constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
     "admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused", "unknown"};
 constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "files"};
 constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
+constexpr std::array<std::string_view, metrics::lease_states> lease_state_names{"waiting", "held"};
+constexpr std::array<std::string_view, metrics::grant_outcomes> grant_outcome_names{"granted", "busy", "unreachable",
+                                                                                    "refused", "abandoned"};
+constexpr std::array<std::string_view, metrics::lease_ends> lease_end_names{"expired", "superseded"};
 
 ClientMetric metric_of(const metrics::counter& c) {
   ClientMetric m;
@@ -96,6 +100,24 @@ class page {
     (type == MetricType::Counter ? m.counter.value : m.gauge.value) = *value;
     m.label = std::move(labels);
     add(type, std::move(name), std::move(help)).metric.push_back(std::move(m));
+  }
+
+  // One value of the process.
+  template <class Figure>
+  void one(MetricType type, std::string name, std::string help, const Figure& value) {
+    add(type, std::move(name), std::move(help)).metric.push_back(metric_of(value));
+  }
+
+  // One for each value of `label`.
+  template <class Figure, std::size_t N>
+  void one_for_each(MetricType type, std::string name, std::string help, const std::array<Figure, N>& figures,
+                    std::string_view label, const std::array<std::string_view, N>& values) {
+    MetricFamily& family = add(type, std::move(name), std::move(help));
+    for (std::size_t i = 0; i < N; ++i) {
+      ClientMetric m = metric_of(figures[i]);
+      m.label = {{std::string(label), std::string(values[i])}};
+      family.metric.push_back(std::move(m));
+    }
   }
 
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
@@ -219,12 +241,27 @@ void add_fencing(page& p) {
              &gate::regressions_total);
 }
 
+void add_leases(page& p, const metrics::leases& of) {
+  p.one_for_each(MetricType::Gauge, "fencegate_leases", "Leases of this process's clients.", of.now, "state",
+                 lease_state_names);
+  p.one_for_each(MetricType::Counter, "fencegate_lease_grants_total",
+                 "What became of clients' wishes for a lease; abandoned: the client left before.", of.grants_total,
+                 "outcome", grant_outcome_names);
+  p.one(MetricType::Counter, "fencegate_lease_renewals_total", "Renewals that were confirmed.", of.renewals_total);
+  p.one_for_each(MetricType::Counter, "fencegate_lease_lost_total",
+                 "Leases that were lost: not renewed in time, or another's by now.", of.lost_total, "reason",
+                 lease_end_names);
+  p.one(MetricType::Histogram, "fencegate_handover_seconds",
+        "From when a release was heard of until the next holder could act.", of.handover_seconds);
+}
+
 }  // namespace
 
 std::string metrics_page(const metrics::process& process) {
   page p(process);
   add_traffic(p);
   add_fencing(p);
+  if (process.leased) add_leases(p, *process.leased);
   add_process(p, process);
   return p.text();
 }

@@ -108,6 +108,8 @@ inline constexpr std::ptrdiff_t redis_reply_values_max = 128 * 1024;
 // Admin listener. Probes and scrapes send a few hundred bytes at once and there is one of each.
 inline constexpr std::size_t admin_head_bytes_max = 8 * 1024;
 inline constexpr std::size_t admin_connections_max = 16;
+// Leases of a sidecar's clients: those that are held, and those that are waited for.
+inline constexpr std::size_t leases_max = 20'000;
 // Requests for marks that wait for a store: they must not shut probes out.
 inline constexpr std::size_t admin_marks_max = 4;
 // From accept, or from the last answer, to a whole head; the same for a peer to take an answer.

@@ -126,9 +126,32 @@ struct gate {
   std::size_t backends_down_ = 0;
 };
 
+enum class lease_state : std::uint8_t { waiting, held };
+inline constexpr std::size_t lease_states = 2;
+
+enum class grant_outcome : std::uint8_t { granted, busy, unreachable, refused, abandoned };
+inline constexpr std::size_t grant_outcomes = 5;
+
+enum class lease_end : std::uint8_t { expired, superseded };
+inline constexpr std::size_t lease_ends = 2;
+
+// Leases that the sidecar takes for its clients.
+struct leases {
+  std::array<gauge, lease_states> now;
+  std::array<counter, grant_outcomes> grants_total;
+  counter renewals_total;  // that were confirmed
+  std::array<counter, lease_ends> lost_total;
+  histogram handover_seconds;  // from when a release was heard of until the next holder could act
+
+  gauge& in(lease_state s) { return now[static_cast<std::size_t>(s)]; }
+  counter& grants(grant_outcome o) { return grants_total[static_cast<std::size_t>(o)]; }
+  counter& lost(lease_end e) { return lost_total[static_cast<std::size_t>(e)]; }
+};
+
 // All gates of the process, in the order of the configuration, and what belongs to none of them.
 struct process {
   std::vector<std::unique_ptr<gate>> gates;  // fixed before the first thread starts
+  std::unique_ptr<leases> leased;            // nullptr: it takes none; set before the first thread starts
   gauge draining;                            // 1 from the first SIGTERM on
   std::atomic<bool> ready{false};            // set once every listener is up
   moment files_short;                        // the admin listener could not accept, for want of file descriptors

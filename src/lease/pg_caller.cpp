@@ -89,4 +89,23 @@ void pg_caller::send(waiting one) {
   link_->pipeline(std::move(all), one.patience, backend::any_rows, std::move(answered));
 }
 
+pg_callers::pg_callers(boost::asio::io_context& context, backend::pg_target to, std::chrono::milliseconds patience,
+                       std::size_t most)
+    : context_(context),
+      to_(std::move(to)),
+      patience_(patience),
+      most_(most),
+      all_{std::make_shared<pg_caller>(context, to_, patience)} {}
+
+pg_callers::~pg_callers() {
+  for (const auto& one : all_) one->close();
+}
+
+pg_caller& pg_callers::any() {
+  for (const auto& one : all_)
+    if (one->idle()) return *one;
+  if (all_.size() < most_) return *all_.emplace_back(std::make_shared<pg_caller>(context_, to_, patience_));
+  return *all_[next_++ % all_.size()];
+}
+
 }  // namespace fencegate::lease

@@ -57,4 +57,28 @@ class pg_caller : public std::enable_shared_from_this<pg_caller> {
   std::function<void(const std::string&)> heard_;
 };
 
+// Some of them: a call that waits for a lock does not keep others waiting.
+class pg_callers {
+ public:
+  // `most`: at least 1.
+  pg_callers(boost::asio::io_context& context, backend::pg_target to, std::chrono::milliseconds patience,
+             std::size_t most);
+  ~pg_callers();
+  pg_callers(const pg_callers&) = delete;
+  pg_callers& operator=(const pg_callers&) = delete;
+
+  // One that is idle, if there can be one.
+  [[nodiscard]] pg_caller& any();
+  // It comes first where several are idle.
+  [[nodiscard]] pg_caller& first() { return *all_.front(); }
+
+ private:
+  boost::asio::io_context& context_;
+  const backend::pg_target to_;
+  const std::chrono::milliseconds patience_;
+  const std::size_t most_;
+  std::vector<std::shared_ptr<pg_caller>> all_;
+  std::size_t next_ = 0;  // where all are busy
+};
+
 }  // namespace fencegate::lease

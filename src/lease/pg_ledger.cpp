@@ -113,30 +113,15 @@ bool proves(const backend::pg_rows& rows, const fence::claims_list& claims) {
 
 pg_issuer::pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience,
                      std::size_t connections)
-    : context_(context),
-      at_(at),
-      patience_(patience),
-      connections_max_(connections),
-      callers_{std::make_shared<pg_caller>(context, at, patience)},
+    : callers_(context, at, patience, connections),
       renewing_(std::make_shared<pg_caller>(context, at, patience)),
       renewals_(std::make_shared<pg_renewals>(context, renewing_)) {}
 
-pg_issuer::~pg_issuer() {
-  for (const auto& one : callers_) one->close();
-  renewing_->close();
-}
-
-pg_caller& pg_issuer::caller() {
-  for (const auto& one : callers_)
-    if (one->idle()) return *one;
-  if (callers_.size() < connections_max_)
-    return *callers_.emplace_back(std::make_shared<pg_caller>(context_, at_, patience_));
-  return *callers_[next_++ % callers_.size()];
-}
+pg_issuer::~pg_issuer() { renewing_->close(); }
 
 std::shared_ptr<void> pg_issuer::on_release(std::function<void(const std::string&)> tell) {
   if (!std::exchange(hears_, true))
-    callers_.front()->listen("fencegate_released", [this](const std::string& resource) {
+    callers_.first().listen("fencegate_released", [this](const std::string& resource) {
       for (const auto& one : std::vector(listeners_))
         if (const auto there = one.lock()) (*there)(resource);
     });
@@ -147,7 +132,7 @@ std::shared_ptr<void> pg_issuer::on_release(std::function<void(const std::string
 }
 
 void pg_issuer::identify(std::function<void(const result<std::string>&)> done) {
-  lease::identify(caller(), "issuer", std::move(done));
+  lease::identify(callers_.any(), "issuer", std::move(done));
 }
 
 void pg_issuer::acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) {
@@ -160,7 +145,7 @@ void pg_issuer::acquire(const grant_request& wanted, std::function<void(const gr
        std::to_string(wanted.at_least.count()), std::to_string(wanted.lock_delay.count()),
        wanted.by_force ? "true" : "false"});
   auto answered = [wanted, done = std::move(done)](const pg_result& rows) { done(granted(wanted, rows)); };
-  caller().call(std::move(statement), grant_patience, std::move(answered));
+  callers_.any().call(std::move(statement), grant_patience, std::move(answered));
 }
 
 void pg_issuer::renew(const term& held, std::function<void(const result<renewal>&)> done) {
@@ -176,7 +161,7 @@ void pg_issuer::release(const term& held, bool unused, std::function<void(const 
       "$4::pg_catalog.bool)",
       {backend::resources_of(held.claims), backend::tokens_of(held.claims), array_of(held.grant, held.claims.size()),
        unused ? "true" : "false"});
-  caller().call(std::move(statement), std::move(answered));
+  callers_.any().call(std::move(statement), std::move(answered));
 }
 
 void pg_issuer::forget_store(const std::string& resource, const std::string& store,
@@ -186,9 +171,9 @@ void pg_issuer::forget_store(const std::string& resource, const std::string& sto
     if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
     done(rows->front().front() == "t");
   };
-  caller().call(backend::in_text("SELECT fencegate.lease_forget_store($1::pg_catalog.text, $2::pg_catalog.text)",
-                                 {resource, store}),
-                std::move(answered));
+  callers_.any().call(backend::in_text("SELECT fencegate.lease_forget_store($1::pg_catalog.text, $2::pg_catalog.text)",
+                                       {resource, store}),
+                      std::move(answered));
 }
 
 void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)> done) {
@@ -203,7 +188,7 @@ void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)
     }
     done(std::move(out));
   };
-  caller().call(
+  callers_.any().call(
       {"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms FROM fencegate.lease_list()"},
       std::move(answered));
 }
@@ -211,16 +196,11 @@ void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)
 // ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 pg_seal_place::pg_seal_place(boost::asio::io_context& context, std::string name, const backend::pg_target& at,
-                             std::chrono::milliseconds patience, std::chrono::milliseconds cut)
-    : name_(std::move(name)),
-      patience_(patience),
-      cut_(cut),
-      caller_(std::make_shared<pg_caller>(context, at, patience)) {}
-
-pg_seal_place::~pg_seal_place() { caller_->close(); }
+                             std::chrono::milliseconds patience, std::chrono::milliseconds cut, std::size_t connections)
+    : name_(std::move(name)), patience_(patience), cut_(cut), callers_(context, at, patience, connections) {}
 
 void pg_seal_place::identify(std::function<void(const result<std::string>&)> done) {
-  lease::identify(*caller_, "store", std::move(done));
+  lease::identify(callers_.any(), "store", std::move(done));
 }
 
 void pg_seal_place::look(const std::vector<std::string>& resources,
@@ -237,9 +217,9 @@ void pg_seal_place::look(const std::vector<std::string>& resources,
     }
     done(std::move(found));
   };
-  caller_->call(backend::in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])",
-                                 {backend::array_of(resources)}),
-                std::move(answered));
+  callers_.any().call(backend::in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])",
+                                       {backend::array_of(resources)}),
+                      std::move(answered));
 }
 
 void pg_seal_place::seal(const term& held, const std::string& issuer_id,
@@ -254,7 +234,7 @@ void pg_seal_place::seal(const term& held, const std::string& issuer_id,
     if (!proves(*rows, held.claims)) return done(backend::unavailable(unexpected().message));
     done({});
   };
-  caller_->call(std::move(statement), patience_ + cut_, std::move(answered));
+  callers_.any().call(std::move(statement), patience_ + cut_, std::move(answered));
 }
 
 }  // namespace fencegate::lease

@@ -18,8 +18,7 @@ namespace fencegate::lease {
 
 class pg_issuer final : public issuer {
  public:
-  // `patience`: for connecting, and for the answer to a renewal. `connections`: for all but renewals, at most; a row that is
-  // locked keeps one of them waiting.
+  // `patience`: for connecting, and for the answer to a renewal. `connections`: for all but renewals, at most.
   pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience,
             std::size_t connections = 1);
   ~pg_issuer() override;
@@ -36,26 +35,18 @@ class pg_issuer final : public issuer {
  private:
   using listener = std::function<void(const std::string&)>;
 
-  [[nodiscard]] pg_caller& caller();
-
-  boost::asio::io_context& context_;
-  const backend::pg_target at_;
-  const std::chrono::milliseconds patience_;
-  const std::size_t connections_max_;
-  std::vector<std::shared_ptr<pg_caller>> callers_;  // the first one hears of releases
+  pg_callers callers_;  // the first one hears of releases
   std::shared_ptr<pg_caller> renewing_;
   std::shared_ptr<pg_renewals> renewals_;
   std::vector<std::weak_ptr<listener>> listeners_;
   bool hears_ = false;
-  std::size_t next_ = 0;  // of callers_, where all are busy
 };
 
 class pg_seal_place final : public seal_place {
  public:
   // `cut`: how long a seal waits for the end of older sessions; the database's own limit holds, too.
   pg_seal_place(boost::asio::io_context& context, std::string name, const backend::pg_target& at,
-                std::chrono::milliseconds patience, std::chrono::milliseconds cut);
-  ~pg_seal_place() override;
+                std::chrono::milliseconds patience, std::chrono::milliseconds cut, std::size_t connections = 1);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   void identify(std::function<void(const result<std::string>&)> done) override;
@@ -67,7 +58,7 @@ class pg_seal_place final : public seal_place {
  private:
   const std::string name_;
   const std::chrono::milliseconds patience_, cut_;
-  std::shared_ptr<pg_caller> caller_;
+  pg_callers callers_;
 };
 
 }  // namespace fencegate::lease

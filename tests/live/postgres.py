@@ -12,16 +12,16 @@ PostgreSQL refuses to run as root: then its processes belong to the system user 
 $FENCEGATE_POSTGRES names the version of all servers: see pg_versions.py.
 """
 
-import atexit
 import contextlib
+import fcntl
 import functools
 import glob
+import hashlib
 import os
 import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 import unittest
 import urllib.parse
 
@@ -49,18 +49,29 @@ def give_to_system_user(path):
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
+_NEW_CLUSTER = ("-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1")
+
+
 @functools.cache
 def _template():
-    """A new cluster, made once per process and copied by each server. Only this is not synced to disk."""
-    folder = tempfile.mkdtemp(prefix="postgres-template-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    give_to_system_user(folder)
-    data = os.path.join(folder, "data")
-    made = subprocess.run(_as_system_user() + [binary("initdb"), "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
-                                               "--locale=C", "--no-sync", "--wal-segsize=1"],
-                          capture_output=True, text=True, cwd=folder, check=False)
-    if made.returncode != 0:
-        raise RuntimeError(f"initdb: {made.stdout}{made.stderr}")
+    """A new cluster, which each server copies: made once for each build of PostgreSQL, and kept. Only this is not synced to
+    disk."""
+    built = subprocess.run([binary("postgres"), "--version"], capture_output=True, text=True, check=True).stdout
+    name = hashlib.sha256("\n".join((built, *_NEW_CLUSTER)).encode()).hexdigest()[:16]
+    data = pg_versions.kept(f"clusters/{name}")
+    os.makedirs(os.path.dirname(data), exist_ok=True)
+    with open(data + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test files may come here at the same time
+        if not os.path.exists(data):
+            unfinished = data + ".new"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            os.mkdir(unfinished)
+            give_to_system_user(unfinished)
+            made = subprocess.run(_as_system_user() + [binary("initdb"), "-D", unfinished, *_NEW_CLUSTER], capture_output=True,
+                                  text=True, cwd="/", check=False)
+            if made.returncode != 0:
+                raise RuntimeError(f"initdb: {made.stdout}{made.stderr}")
+            os.rename(unfinished, data)  # whole, or not there
     return data
 
 

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import http.client
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -728,7 +729,56 @@ def clean_up_on_sigterm():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
-def main():
-    """Runs the tests of the calling file."""
+def main(at_once=1):
+    """Runs the tests of the calling file. `at_once`: so many at a time, each in one of as many processes, in a file whose
+    tests wait rather than work. Those that are named on the command line run one after the other."""
     clean_up_on_sigterm()
+    if at_once > 1 and len(sys.argv) == 1:
+        sys.exit(_run_side_by_side(at_once))
     unittest.main(module="__main__", verbosity=2)
+
+
+class _Share(unittest.TestSuite):
+    """Always the next of the tests that no other process has taken."""
+
+    def __init__(self, tests, taken):
+        super().__init__(tests)
+        self.taken = taken
+        self._cleanup = False
+
+    def __iter__(self):
+        while True:
+            with self.taken.get_lock():
+                at = self.taken.value
+                self.taken.value += 1
+            if at >= len(self._tests):
+                return
+            yield self._tests[at]
+
+
+class _WholeLines(unittest.TextTestResult):
+    """A test is named when it is known how it ended: others end meanwhile."""
+
+    def startTest(self, test):
+        unittest.TestResult.startTest(self, test)
+
+
+def _each(suite):
+    for one in suite:
+        yield from _each(one) if isinstance(one, unittest.TestSuite) else (one,)
+
+
+def _run_side_by_side(count):
+    """The exit status: 0 when each process has passed all that it took."""
+    tests = list(_each(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])))
+    taken = multiprocessing.Value("i", 0)
+    children = []
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            result = unittest.TextTestRunner(verbosity=2, resultclass=_WholeLines).run(_Share(tests, taken))
+            sys.exit(not result.wasSuccessful())
+        children.append(child)
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return 1 if any(ended) else 0

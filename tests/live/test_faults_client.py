@@ -296,4 +296,4 @@ class AroundTheWrites(FaultTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(at_once=2)

@@ -4,14 +4,13 @@ import contextlib
 import re
 import signal
 import threading
-import unittest
 from datetime import datetime
 
 import psycopg2
 
 from http_gate import HttpGate, Upstream
 from postgres import PgGate, PostgresServer, run_sql
-from support import CutProxy, LiveTest, eventually
+from support import CutProxy, LiveTest, eventually, main
 from test_pg_gate import PgGateTest
 
 LOSSES = {"lowered": ("UPDATE fencegate.marks SET mark = 33 WHERE resource = %s", 33),
@@ -296,4 +295,4 @@ class Sweeps(LiveTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(at_once=3)

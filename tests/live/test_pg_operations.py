@@ -536,4 +536,4 @@ class UnixSockets(LiveTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(at_once=3)

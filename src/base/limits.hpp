@@ -42,11 +42,16 @@ inline constexpr std::size_t tag_resources_max = 32;
 inline constexpr std::size_t read_buffer_bytes_max = 64 * 1024;
 // Above this many unsent bytes towards a peer, the other side is not read any more; below half of it, it is again.
 inline constexpr std::size_t output_high_water_bytes = 256 * 1024;
-// A client that sends a long pipeline before it reads is not deadlocked: beyond the high water, answers wait for it, too,
-// of all clients together about this many bytes. Above it, a client that lets the second number wait is told that no more is
-// done for it.
+// A client that sends a long pipeline before it reads is not deadlocked: beyond the high water, answers wait for it, too, as
+// long as those of all clients are no more than the first number. Above it, a client that lets the third wait is told that
+// no more is done for it; this allowance shrinks with what is left of the second number, where it is nothing.
 inline constexpr std::size_t unread_of_process_bytes_max = 64 * 1024 * 1024;
+inline constexpr std::size_t unread_of_process_bytes_full = 96 * 1024 * 1024;
 inline constexpr std::size_t unread_of_client_bytes = 512 * 1024;
+// From there on only a client that has read everything is served, by reads as small as this: so much comes on top, of each.
+inline constexpr std::size_t unread_step_bytes = 1024;
+// A client that has taken nothing for this long reads no answers; before, it is only not served.
+inline constexpr std::chrono::seconds unread_patience{1};
 // Replies that one session waits for; above it the client is not read any more. Else answers of the gate's own would pile
 // up behind a command that blocks.
 inline constexpr std::size_t replies_awaited_max = 64 * 1024;

@@ -81,13 +81,13 @@ bool http_session::wants_client() const {
   if (lingering_) return true;
   if (engine_.closing()) return false;
   if (backend_.unsent(engine_.to_backend) > limits::output_high_water_bytes) return false;
-  if (client_.unsent(engine_.to_client) > limits::output_high_water_bytes) return false;
+  if (!has_room(engine_.to_client)) return false;
   return engine_.from_client.size() < read_ahead_bytes + (engine_.blocked() ? 0 : limits::http_head_bytes_max);
 }
 
 bool http_session::wants_backend() const {
   if (link_ != link::open || backend_.ended) return false;
-  return client_.unsent(engine_.to_client) <= limits::output_high_water_bytes;
+  return has_room(engine_.to_client);
 }
 
 void http_session::on_client_bytes(std::string_view bytes) {
@@ -123,7 +123,7 @@ void http_session::after_event() {
     send_on(engine_.to_backend);
     if (backend_.unsent(engine_.to_backend) < before) waits_for_ = waiting::nobody;  // it has taken some
   }
-  if (client_.send(engine_.to_client)) return close();
+  if (!send_to_client(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) {
     if (!engine_.lingers() || client_.ended) return close();
     linger();

@@ -91,7 +91,7 @@ bool pg_session::wants_client() const {
 bool pg_session::wants_backend() const {
   if (link_ != link::open || backend_.ended || engine_.closing()) return false;
   if (engine_.from_backend.size() > limits::pg_inspected_bytes_max + read_ahead_bytes) return false;
-  return client_.unsent(engine_.to_client) <= limits::output_high_water_bytes;
+  return has_room(engine_.to_client);
 }
 
 void pg_session::on_client_bytes(std::string_view bytes) {
@@ -127,7 +127,7 @@ void pg_session::after_event() {
   if (gone && link_ != link::none) drop_link();
   // While the client waits for an arm, what goes out is the gate's.
   if (link_ == link::open && !backend_.ended) send_on(engine_.to_backend, !engine_.blocked());
-  if (client_.send(engine_.to_client)) return close();
+  if (!send_to_client(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) return close();
   if (engine_.parting()) wait_in_room();
   engine_.from_client.release();

@@ -53,7 +53,8 @@ void redis_engine::resume() {
 void redis_engine::pump() {
   pumping_ = true;
   blocked_ = false;
-  turned_away_ = turned_away_ || host_.turns_away();
+  turned_away_ = turned_away_ || (!from_client.empty() && host_.turns_away());
+  held_back_ = false;
   while (!closing_ && !input_over_) {
     again_ = false;
     if (large_ != nullptr) {
@@ -66,6 +67,11 @@ void redis_engine::pump() {
       break;
     }
     if (from_client.empty() || (turned_away_ && !batch_.commands.empty())) break;
+    held_back_ = !turned_away_ && answers_held() > limits::unread_step_bytes && host_.holds_back();
+    if (held_back_) {
+      blocked_ = true;
+      break;
+    }
     const bool stranger = !signed_in_ && !serves_others_ && host_.picture().wants_auth;
     decoder_.arguments_max = stranger ? limits::resp_stranger_arguments_max : limits::resp_arguments_max;
     decoder_.bulk_bytes_max = stranger ? limits::resp_stranger_bulk_bytes_max : limits::resp_bulk_bytes_max;
@@ -334,8 +340,7 @@ void redis_engine::reply_local(std::string text) {
     if (!muted_) to_client += text;
     return;
   }
-  locals_.push_back(std::move(text));
-  expectations_.push_back({awaits::local, muted_});
+  wait_with(std::move(text));
 }
 
 void redis_engine::reject(const rejection& why, std::string_view command) {

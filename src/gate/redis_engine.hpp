@@ -66,10 +66,11 @@ class redis_engine : private redis_engine_parts {
   // The client gets no more than rejections: it reads nothing (redis_engine_unread.cpp).
   [[nodiscard]] bool turned_away() const { return turned_away_; }
   // And has all of them.
-  [[nodiscard]] bool has_said_all() const {
-    return from_client.empty() && to_client.empty() && expectations_.empty() && large_ == nullptr;
-  }
-  // Has to_client been sent, there may be more. True: there was.
+  [[nodiscard]] bool has_said_all() const;
+  // It waits until the client has read; what it holds for the client, or will.
+  [[nodiscard]] bool held_back() const { return held_back_; }
+  [[nodiscard]] std::size_t answers_held() const { return to_client.size() + local_bytes_; }
+  // Has to_client been sent, there may be more, for the client or the server. True: there was.
   [[nodiscard]] bool say_more();
 
   // The process ends where they do not hold; each event asks. `thorough`: at the price of a walk through what is awaited.
@@ -133,6 +134,7 @@ class redis_engine : private redis_engine_parts {
 
   // ── clients that do not read (redis_engine_unread.cpp)
   void turn_away(const wire::request& r);
+  void wait_with(std::string local);
   [[nodiscard]] static std::string turned_away_text();
 
   // ── writes (redis_engine_write.cpp)
@@ -298,10 +300,8 @@ class redis_engine : private redis_engine_parts {
   claims claims_;
 
   phase phase_ = phase::open;
-  bool closing_ = false;
-  bool blocked_ = false;
-  bool turned_away_ = false;
-  bool pumping_ = false;
+  bool closing_ = false, blocked_ = false;
+  bool turned_away_ = false, held_back_ = false, pumping_ = false;
   wire::request_decoder decoder_;
   wire::request request_;
   std::vector<std::size_t> keys_;
@@ -341,12 +341,12 @@ class redis_engine : private redis_engine_parts {
   known_likeness like_;
 
   // CLIENT REPLY, emulated.
-  bool reply_off_ = false, skip_next_ = false;
-  bool muted_ = false;
+  bool reply_off_ = false, skip_next_ = false, muted_ = false;
 
   // The link.
   std::deque<expectation> expectations_;
   std::deque<std::string> locals_;
+  std::size_t local_bytes_ = 0;  // in them
   wire::value_scanner scanner_;
   sink sink_ = sink::drop;
   bool in_push_ = false;

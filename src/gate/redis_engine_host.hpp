@@ -45,8 +45,10 @@ class engine_host {
   // One whole write, to be sent behind the same proof on a link that others use, too. True: on_shared() tells what became
   // of it, and is not called before this returns.
   [[nodiscard]] virtual bool share(const likeness& /*mine*/, std::string_view /*command*/) { return false; }
-  // So many answers wait for the client that nothing more is to be done for it.
+  // So many answers wait for the client, which does not read, that nothing more is done for it at all.
   [[nodiscard]] virtual bool turns_away() const { return false; }
+  // So many that nothing more is to be done for it before it reads some.
+  [[nodiscard]] virtual bool holds_back() const { return false; }
   // One line in the log, and counted.
   virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
 };

@@ -354,9 +354,10 @@ void redis_engine::flush_locals() {
     if (front.what == awaits::local) {
       for (; front.n != 0 && !front.muted; --front.n) {
         // What is turned away takes no room: it waits here, and say_more() goes on.
-        if (front.turned_away && to_client.size() > limits::output_high_water_bytes) return;
+        if (front.turned_away && to_client.size() > limits::unread_step_bytes) return;
         to_client += locals_.front();
       }
+      local_bytes_ -= locals_.front().size();
       locals_.pop_front();
     } else if (front.what == awaits::close) {
       closing_ = true;

@@ -29,18 +29,30 @@ void redis_engine::turn_away(const wire::request& r) {
   if (same_again) {
     ++expectations_.back().n;
   } else {
-    locals_.push_back(turned_away_text());
-    expectations_.push_back({awaits::local, muted_});
+    wait_with(turned_away_text());
     expectations_.back().turned_away = true;
     flush_locals();
   }
   command_done();
 }
 
+bool redis_engine::has_said_all() const {
+  return from_client.empty() && to_client.empty() && expectations_.empty() && large_ == nullptr;
+}
+
+// An answer of the gate's own, behind those that are awaited.
+void redis_engine::wait_with(std::string local) {
+  local_bytes_ += local.size();
+  locals_.push_back(std::move(local));
+  expectations_.push_back({awaits::local, muted_});
+}
+
 bool redis_engine::say_more() {
   const std::size_t before = to_client.size();
   flush_locals();
-  return to_client.size() != before;
+  const bool went_on = to_client.empty() && held_back_;
+  if (went_on) resume();
+  return went_on || to_client.size() != before;
 }
 
 }  // namespace fencegate::gate

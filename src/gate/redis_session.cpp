@@ -57,8 +57,9 @@ bool redis_session::wants_client() const {
   if (!connect_problem_.empty()) return !engine_.closing();
   if (!connected_ || client_.ended || engine_.input_over() || engine_.closing()) return false;
   if (backend_.unsent(engine_.to_backend) > limits::output_high_water_bytes) return false;
-  if (engine_.blocked()) return engine_.from_client.size() < read_ahead_bytes;
   const bool turned_away = engine_.turned_away() || turns_away();  // its rejections take no room
+  if (!turned_away && holds_back()) return false;
+  if (engine_.blocked()) return engine_.from_client.size() < read_ahead_bytes;
   if (!turned_away && engine_.replies_awaited() > limits::replies_awaited_max) return false;
   return engine_.from_client.size() < limits::command_buffered_bytes_max + limits::resp_line_bytes_max;
 }
@@ -67,17 +68,25 @@ bool redis_session::wants_client() const {
 // while the client's bytes pile up, answers may, too, as long as the process has room for them.
 bool redis_session::wants_backend() const {
   if (!connected_ || backend_.ended || engine_.closing()) return false;
-  const std::size_t waiting = client_.unsent(engine_.to_client);
-  if (waiting <= limits::output_high_water_bytes) return true;
+  if (has_room(engine_.to_client)) return true;
   const bool piles_up =
       engine_.from_client.size() >= read_ahead_bytes || engine_.replies_awaited() > limits::replies_awaited_max;
   if (!piles_up) return false;
-  return waiting <= limits::unread_of_client_bytes || !unread_bytes::far_too_many();
+  if (client_.unsent(engine_.to_client) <= unread_bytes::allowance()) return true;
+  // What is turned away waits behind the answers to what is in flight.
+  return (engine_.turned_away() || turns_away()) && !unread_bytes::full();
 }
 
+// A client that is slow, but reads, is not turned away for little.
 bool redis_session::turns_away() const {
-  return unread_bytes::too_many() && client_.unsent(engine_.to_client) > limits::unread_of_client_bytes;
+  if (!unread_bytes::too_many()) return false;
+  const std::size_t waiting = client_.unsent(engine_.to_client);
+  if (waiting > limits::unread_of_client_bytes) return true;
+  return waiting > unread_bytes::allowance() && client_.stalled() &&
+         over(client_.stalled_since, limits::unread_patience, std::chrono::steady_clock::now());
 }
+
+bool redis_session::holds_back() const { return engine_.answers_held() > unread_bytes::allowance(); }
 
 void redis_session::on_backend_bytes(std::string_view bytes) {
   engine_.from_backend.append(bytes);
@@ -119,20 +128,11 @@ void redis_session::end_with_server() {
 
 void redis_session::after_event() {
   if (closed_) return;
-  if (connected_ && !backend_.ended) {
-    if (backend_.unsent(engine_.to_backend) != 0) link_used_ = last_heard_;
-    send_on(engine_.to_backend);
-    // A command that waits must not take an element for a client that has gone. The server hears of the end, too: it
-    // answers what it can answer at once, and closes.
-    if (client_.ended && !backend_told_ && backend_.unsent(engine_.to_backend) == 0 && engine_.may_block_in_server()) {
-      backend_told_ = true;
-      backend_.socket.shutdown_send();
-    }
-  }
   do {
-    if (client_.send(engine_.to_client)) return close();
+    send_to_server();
+    if (!send_to_client(engine_.to_client)) return close();
   } while (engine_.to_client.empty() && engine_.say_more());
-  unread_.note(client_.unsent(engine_.to_client));
+  if (closed_) return;
   if (engine_.closing() && engine_.to_client.empty()) return close();
   if (engine_.turned_away() && engine_.has_said_all()) return close();
   if (waits_for_keys_ && !engine_.waits_for_keys()) stop_waiting();
@@ -140,6 +140,18 @@ void redis_session::after_event() {
   if (draining_ && engine_.may_end()) return close();
   engine_.from_client.release();
   read_on();
+}
+
+void redis_session::send_to_server() {
+  if (!connected_ || backend_.ended) return;
+  if (backend_.unsent(engine_.to_backend) != 0) link_used_ = last_heard_;
+  send_on(engine_.to_backend);
+  // A command that waits must not take an element for a client that has gone. The server hears of the end, too: it
+  // answers what it can answer at once, and closes.
+  if (client_.ended && !backend_told_ && backend_.unsent(engine_.to_backend) == 0 && engine_.may_block_in_server()) {
+    backend_told_ = true;
+    backend_.socket.shutdown_send();
+  }
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,7 +170,11 @@ void redis_session::on_tick(time_point at) {
   if (engine_.half_read() && !engine_.streaming() && over(began_, times.head, at)) return close();
   if (!engine_.waits_on_purpose() && over(last_heard_, times.idle, at)) return close();
   if (client_.ended && over(client_ended_, finish_after_end, at)) return close();
-  if (turns_away()) after_event();  // others have taken the room: it is read now, to be turned away
+  // Others have taken the room, or given it back: it is read now, be it to be turned away.
+  if (engine_.answers_held() == 0 || (holds_back() && !turns_away())) return;
+  before_event();
+  if (engine_.held_back()) engine_.resume();
+  after_event();
 }
 
 void redis_session::drain() {

@@ -8,7 +8,6 @@
 #include "gate/redis_shared_link.hpp"
 #include "gate/relay_session.hpp"
 #include "gate/shared_writes.hpp"
-#include "gate/unread_bytes.hpp"
 
 #include <memory>
 #include <optional>
@@ -33,6 +32,7 @@ class redis_session final : public relay_session,
   // engine_host
   [[nodiscard]] bool share(const likeness& mine, std::string_view command) override;
   [[nodiscard]] bool turns_away() const override;
+  [[nodiscard]] bool holds_back() const override;
   [[nodiscard]] bool wait_for_keys(int database, const std::vector<std::string>& keys) override;
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
   void on_timer() { engine_.on_timer(); }
@@ -57,11 +57,11 @@ class redis_session final : public relay_session,
   [[nodiscard]] bool wants_backend() const override;
   void on_close() override;
 
+  void send_to_server();
   void end_with_server();
   void on_connect_failed(const std::string& why);
 
   redis_engine engine_;
-  unread_bytes unread_;
   bool waits_for_keys_ = false;
   std::shared_ptr<redis_shared_link> shared_;
   bool connected_ = false;

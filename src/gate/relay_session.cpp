@@ -1,7 +1,10 @@
 #include "gate/relay_session.hpp"
 
+#include "base/limits.hpp"
+
 #include <boost/asio/error.hpp>
 
+#include <algorithm>
 #include <span>
 
 namespace fencegate::gate {
@@ -49,7 +52,7 @@ void relay_session::on_ready() {
 // One read at a time, so that nobody's flood holds up the others.
 void relay_session::read(peer& from) {
   boost::system::error_code failed;
-  const std::span<char> room = sockets_.scratch();
+  const std::span<char> room = sockets_.scratch().first(unread_bytes::read_at_once());
   const std::size_t bytes = from.socket.receive(room, failed);
   if (failed == asio::error::would_block) return;
   if (failed) {
@@ -69,6 +72,16 @@ void relay_session::send_on(std::string& to_backend, bool of_client) {
   if (!anything || !of_client || read_at_ == time_point{}) return;
   overhead_.observe(std::chrono::steady_clock::now() - read_at_);
   read_at_ = {};
+}
+
+bool relay_session::send_to_client(std::string& bytes) {
+  const auto failed = client_.send(bytes);
+  unread_.note(bytes.size());
+  return !failed;
+}
+
+bool relay_session::has_room(const std::string& to_client) const {
+  return client_.unsent(to_client) <= std::min(limits::output_high_water_bytes, unread_bytes::allowance());
 }
 
 void relay_session::read_on() {

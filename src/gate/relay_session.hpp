@@ -6,6 +6,7 @@
 
 #include "base/metrics.hpp"
 #include "gate/link_owner.hpp"
+#include "gate/unread_bytes.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/system/error_code.hpp>
@@ -38,6 +39,10 @@ class relay_session : public session, public link_owner {
   // Sends the engine's bytes for the server. `of_client`: with them goes what the client sent, whose time inside the gate
   // ends; else they are the gate's own.
   void send_on(std::string& to_backend, bool of_client = true);
+  // Sends the engine's bytes for the client, and notes those that it does not take. False: nothing more can be sent.
+  [[nodiscard]] bool send_to_client(std::string& bytes);
+  // Of these, few enough wait for the client that more may come from the server.
+  [[nodiscard]] bool has_room(const std::string& to_client) const;
   // After each event: what is wanted and was not read comes when the others have had their turn.
   void read_on();
 
@@ -49,6 +54,8 @@ class relay_session : public session, public link_owner {
   // poller::owner
   void on_ready() final;
   void read(peer& from);
+
+  unread_bytes unread_;
 
   poller& sockets_;
   stream::socket accepted_;  // until start()

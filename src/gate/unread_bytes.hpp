@@ -1,12 +1,12 @@
-// Answers that clients do not read, in the whole process: what sessions hold beyond what each may. A client that sends a
-// long pipeline before it reads would deadlock with a gate that did not hold them; many such clients may not take the
-// process's memory.
+// Answers that clients do not read, in the whole process. A client that sends a long pipeline before it reads would deadlock
+// with a gate that did not hold them; many such clients may not take the process's memory, however little each of them holds.
 #pragma once
 
 #include "base/limits.hpp"
 
 #include <atomic>
 #include <cstddef>
+#include <limits>
 
 namespace fencegate::gate {
 
@@ -18,23 +18,36 @@ class unread_bytes {
   unread_bytes(const unread_bytes&) = delete;
   unread_bytes& operator=(const unread_bytes&) = delete;
 
-  // What waits for the client now.
-  void note(std::size_t unsent) {
-    const std::size_t beyond = unsent > limits::output_high_water_bytes ? unsent - limits::output_high_water_bytes : 0;
-    if (beyond == beyond_) return;
-    of_all.fetch_add(beyond - beyond_, std::memory_order_relaxed);
-    beyond_ = beyond;
+  // What is held for the client now.
+  void note(std::size_t held) {
+    if (held == held_) return;
+    of_all.fetch_add(held - held_, std::memory_order_relaxed);
+    held_ = held;
   }
-  // All sessions together hold too much: they begin nothing that would be answered.
+
+  // What one client may let wait before more is done for it, when all sessions together hold so much.
+  [[nodiscard]] static constexpr std::size_t allowance(std::size_t all) {
+    constexpr std::size_t max = limits::unread_of_process_bytes_max, full = limits::unread_of_process_bytes_full;
+    if (all <= max) return std::numeric_limits<std::size_t>::max();
+    return all < full ? limits::unread_of_client_bytes * (full - all) / (full - max) : 0;
+  }
+  [[nodiscard]] static std::size_t allowance() { return allowance(all()); }
+  // How much may be read at once: what is read makes answers.
+  [[nodiscard]] static constexpr std::size_t read_at_once(std::size_t all) {
+    return all < limits::unread_of_process_bytes_full ? limits::read_buffer_bytes_max : limits::unread_step_bytes;
+  }
+  [[nodiscard]] static std::size_t read_at_once() { return read_at_once(all()); }
+
+  // All sessions together hold too much: who does not read is turned away.
   [[nodiscard]] static bool too_many() { return all() > limits::unread_of_process_bytes_max; }
-  // Half as much again: nor do they take the answers to what is in flight.
-  [[nodiscard]] static bool far_too_many() { return all() > limits::unread_of_process_bytes_max * 3 / 2; }
+  // There is no room even for the answers to what is in flight.
+  [[nodiscard]] static bool full() { return all() >= limits::unread_of_process_bytes_full; }
 
  private:
   static std::size_t all() { return of_all.load(std::memory_order_relaxed); }
 
   static inline std::atomic<std::size_t> of_all{0};
-  std::size_t beyond_ = 0;
+  std::size_t held_ = 0;
 };
 
 }  // namespace fencegate::gate

@@ -613,6 +613,34 @@ class Memory(OperationsTest):
         self.assertGreater(turned_away, 0)
         self.assertEqual(other.call("SET", "k", "v"), b"OK")
 
+    def test_many_clients_that_read_late_hold_no_more_than_few(self):
+        redis = self.start(RedisServer())
+        gate = self.start(Gate(redis, unix=True))  # whose sockets hold the same everywhere
+        value = b"x" * (600 * 1024)
+        redis.cli.call("SET", "value", value)
+        late = [self.client(gate) for _ in range(700)]
+        other = self.client(gate)
+        for one in late:
+            one.send_command("GET", "value")
+        eventually(lambda: redis.calls("get") >= len(late))
+        sizes = [0]
+        eventually(lambda: sizes.append(gate.rss_bytes()) or sizes[-1] == sizes[-2], every=0.2)  # it takes no more of them
+        if "FENCEGATE_SANITIZED" not in os.environ:
+            self.assertLess(gate.rss_bytes_max(), 150 * MIB)
+        for _ in range(10):
+            self.assertEqual(other.call("GET", "value"), value)
+        self.assertEqual(other.call("SET", "k", "v"), b"OK", "whoever reads is served")
+        late[0].send(encode("SET", "k", "late") * 100)  # and nothing is in the way of whoever only sends
+        eventually(lambda: gate.metric("checks_total", outcome="unavailable") == 100)
+        self.assertEqual(late[0].reply(), value)
+        for reply in [late[0].reply() for _ in range(100)]:
+            self.assert_error(reply, "FENCEDOWN")
+        self.assertTrue(late.pop(0).closed())
+        for one in late:
+            self.assertEqual(one.reply(), value)
+            self.assertEqual(one.call("PING"), b"PONG", "it was only late")
+        self.assertEqual(redis.cli.call("GET", "k"), b"v")
+
     def test_rejections_that_nobody_reads_take_no_room(self):
         redis, gate = self.servers()
         redis.cli.call("SET", "fencegate:mark:{orders}", "34")
@@ -687,4 +715,4 @@ class UnixSockets(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

@@ -34,6 +34,7 @@ class fake_host : public gate::engine_host {
   std::optional<std::vector<std::string>> server_keys;  // what COMMAND GETKEYS tells
   std::function<void()> on_recheck = [] {};
   bool unread = false;   // the client does not read, and there is no room for more
+  bool full = false;     // the client is to read first
   bool watches = false;  // says when something comes under a key
   bool shares = false;   // takes writes for a shared link; the test answers by the engine's on_shared()
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
@@ -99,6 +100,7 @@ class fake_host : public gate::engine_host {
   }
 
   [[nodiscard]] bool turns_away() const override { return unread; }
+  [[nodiscard]] bool holds_back() const override { return full; }
 
   [[nodiscard]] bool wait_for_keys(int database, const std::vector<std::string>& keys) override {
     std::string line = "watch " + std::to_string(database);

@@ -90,6 +90,12 @@ class redis_control : public std::enable_shared_from_this<redis_control> {
                                  std::chrono::steady_clock::time_point deadline,
                                  std::function<void(const wire::reply_value*)> done);
 
+  // Runs a script of leases (backend/redis_lease_scripts.hpp) with these keys and arguments behind the epoch. The rest as above.
+  [[nodiscard]] bool run_leasing(std::string_view script, const std::vector<std::string>& keys,
+                                 const std::vector<std::string>& arguments,
+                                 std::chrono::steady_clock::time_point deadline,
+                                 std::function<void(const wire::reply_value*)> done);
+
   // The random id of this Redis, for life; written when it has none.
   void identify(std::chrono::steady_clock::time_point deadline, std::function<void(const result<std::string>&)> done);
 

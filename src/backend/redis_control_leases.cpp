@@ -1,4 +1,4 @@
-// Seals: marks that rise with a lease's grant.
+// Leases, and seals: marks that rise with a lease's grant.
 #include "backend/redis_control.hpp"
 #include "backend/redis_replies.hpp"
 #include "backend/redis_scripts.hpp"
@@ -34,6 +34,20 @@ bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const l
   words.insert(words.end(), {epoch_key, epoch, grant.issuer, grant.id});
   words.insert(words.end(), tokens.begin(), tokens.end());
   words.insert(words.end(), seen.begin(), seen.end());
+  send(words, std::move(done), deadline);
+  return true;
+}
+
+bool redis_control::run_leasing(std::string_view script, const std::vector<std::string>& keys,
+                                const std::vector<std::string>& arguments, time_point deadline,
+                                std::function<void(const wire::reply_value*)> done) {
+  const auto epoch = state_->look().epoch;
+  if (!up_ || epoch.empty()) return false;
+  const std::string count = std::to_string(1 + keys.size());
+  std::vector<std::string_view> words{"EVAL", script, count, epoch_key};
+  words.insert(words.end(), keys.begin(), keys.end());
+  words.emplace_back(epoch);
+  words.insert(words.end(), arguments.begin(), arguments.end());
   send(words, std::move(done), deadline);
   return true;
 }

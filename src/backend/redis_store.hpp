@@ -69,6 +69,11 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   // Rejections: stale; equal, by another grant; refused, of another issuer.
   using lease_callback = std::function<void(store_result<void>)>;
   void seal_for_lease(store_caller from, std::vector<fence::claim> claims, lease_grant grant, lease_callback done);
+  // Runs a script of leases (backend/redis_lease_scripts.hpp); the texts that it answered. Errors: the script's, or nobody
+  // knows what became of it.
+  using leasing_callback = std::function<void(result<std::vector<std::string>>)>;
+  void run_leasing(store_caller from, std::string script, std::vector<std::string> keys,
+                   std::vector<std::string> arguments, leasing_callback done);
   // Runs one command behind its check; raises the marks first where it has to, or in the same script where tokens are
   // spent: one that was used has been used by what was applied. Keys of the fence are refused.
   void run(const store_caller& from, presented_claims wanted, std::vector<std::string> command, run_callback done);
@@ -100,6 +105,9 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
                 seal_callback done);
   void seal_on(const link& by, std::chrono::steady_clock::time_point deadline, const fence::claims_list& claims,
                const lease_grant& grant, bool though_full, lease_callback done);
+  void lease_on(const link& by, std::chrono::steady_clock::time_point deadline, const std::string& script,
+                const std::vector<std::string>& keys, const std::vector<std::string>& arguments, bool though_full,
+                leasing_callback done);
   [[nodiscard]] store_result<void> sealed_for_lease(const std::vector<fence::claim>& claims,
                                                     const wire::reply_value* reply, std::uint64_t listings);
   void try_run(const std::shared_ptr<attempt>& a);

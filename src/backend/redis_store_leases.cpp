@@ -1,7 +1,9 @@
-// Seals: marks that rise with a lease's grant.
+// Leases, and seals: marks that rise with a lease's grant.
 #include "backend/redis_replies.hpp"
+#include "backend/redis_scripts.hpp"
 #include "backend/redis_store.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace fencegate::backend {
@@ -9,6 +11,25 @@ namespace {
 
 // In front of why a mark was not sealed (backend/redis_scripts.hpp: seal_marks).
 constexpr std::string_view not_sealed = "FENCEGATESEAL ";
+
+// A holder who comes to free memory has to be granted and sealed first, and to be renewed meanwhile.
+bool is_full(const wire::reply_value* reply) {
+  return reply != nullptr && detail::is_error(reply) && reply->text.starts_with("OOM ");
+}
+
+// A text, or an array of texts.
+result<std::vector<std::string>> texts_of(const wire::reply_value& reply) {
+  std::vector<std::string> out;
+  const auto take = [&out](const wire::reply_value& one) {
+    if (one.type != '$' || one.null) return false;
+    out.emplace_back(one.text);
+    return true;
+  };
+  const bool fits =
+      reply.type == '*' ? !reply.null && std::all_of(reply.elements.begin(), reply.elements.end(), take) : take(reply);
+  if (!fits) return error{detail::words_of(&reply)};
+  return out;
+}
 
 }  // namespace
 
@@ -37,15 +58,39 @@ void redis_store::seal_on(const link& by, std::chrono::steady_clock::time_point 
   auto on_reply = [self = shared_from_this(), by, deadline, claims, grant, though_full, done,
                    losses = state_->marks.losses(),
                    listings = state_->marks.listings()](const wire::reply_value* reply) {
-    // A holder who comes to free memory has to be sealed first.
-    if (!though_full && detail::is_error(reply) && reply != nullptr && reply->text.starts_with("OOM "))
-      return self->seal_on(by, deadline, claims, grant, true, done);
+    if (!though_full && is_full(reply)) return self->seal_on(by, deadline, claims, grant, true, done);
     auto outcome = self->sealed_for_lease(claims, reply, listings);
     if (outcome && losses != self->state_->marks.losses()) outcome = unavailable("Redis lost its marks meanwhile");
     done(std::move(outcome));
   };
   if (!by->run_sealing(claims, grant, though_full, deadline, std::move(on_reply)))
     done(unavailable("there is no connection to Redis"));
+}
+
+void redis_store::run_leasing(store_caller from, std::string script, std::vector<std::string> keys,
+                              std::vector<std::string> arguments, leasing_callback done) {
+  auto begin = [self = shared_from_this(), from, script = std::move(script), keys = std::move(keys),
+                arguments = std::move(arguments), done = std::move(done)](const link& by) {
+    auto tell = [from, done](result<std::vector<std::string>> outcome) { answer(from, done, std::move(outcome)); };
+    self->lease_on(by, from.deadline, script, keys, arguments, false, std::move(tell));
+  };
+  on_link(from, std::move(begin));
+}
+
+void redis_store::lease_on(const link& by, std::chrono::steady_clock::time_point deadline, const std::string& script,
+                           const std::vector<std::string>& keys, const std::vector<std::string>& arguments,
+                           bool though_full, leasing_callback done) {
+  if (!by->problem().empty()) return done(error{by->problem()});
+  auto on_reply = [self = shared_from_this(), by, deadline, script, keys, arguments, though_full, done,
+                   losses = state_->marks.losses()](const wire::reply_value* reply) {
+    if (!though_full && is_full(reply)) return self->lease_on(by, deadline, script, keys, arguments, true, done);
+    if (reply == nullptr) return done(error{"there was no answer in time, or the connection to Redis was lost"});
+    if (losses != self->state_->marks.losses()) return done(error{"Redis lost its marks meanwhile"});
+    done(texts_of(*reply));
+  };
+  const auto text = though_full ? std::string(allow_oom) + script : script;
+  if (!by->run_leasing(text, keys, arguments, deadline, std::move(on_reply)))
+    done(error{"there is no connection to Redis"});
 }
 
 store_result<void> redis_store::sealed_for_lease(const std::vector<fence::claim>& claims,

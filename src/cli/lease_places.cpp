@@ -4,6 +4,7 @@
 #include "cli/config_url.hpp"
 #include "cli/config_values.hpp"
 #include "lease/pg_ledger.hpp"
+#include "lease/redis_ledger.hpp"
 #include "lease/redis_seal_place.hpp"
 
 #include <unistd.h>
@@ -21,6 +22,9 @@ using std::chrono::milliseconds;
 
 // What a look and the beginning of a seal may take.
 constexpr milliseconds place_patience{5'000};
+
+// For connecting to a Redis that grants leases, which is asked for its commands then, and until a connection is given up.
+constexpr milliseconds redis_patience_least{1'000};
 
 template <class All>
 auto* named(const All& all, std::string_view name) {
@@ -152,7 +156,11 @@ std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context, con
                                            const lease_plan& plan, const lease::timing& times) {
   // A connection that does not answer is given up in time for the next renewal.
   const auto patience = std::max(times.retry_after(), milliseconds(500));
-  return std::make_shared<lease::pg_issuer>(context, postgres_at(config, "store:" + plan.issuer.store)->at, patience);
+  const auto store = "store:" + plan.issuer.store;
+  if (const auto at = postgres_at(config, store)) return std::make_shared<lease::pg_issuer>(context, at->at, patience);
+  auto redis = redis_at(config, store);
+  redis.connect = std::max(patience, redis_patience_least);
+  return std::make_shared<lease::redis_issuer>(context, redis, patience);
 }
 
 std::vector<std::shared_ptr<lease::seal_place>> make_places(boost::asio::io_context& context,

@@ -1,15 +1,13 @@
 // Seals in a Redis that keeps marks for its own gate, or for HTTP gates.
 #pragma once
 
-#include "backend/redis_store.hpp"
-#include "base/metrics.hpp"
 #include "lease/issuer.hpp"
+#include "lease/redis_caller.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,7 +18,6 @@ class redis_seal_place final : public seal_place {
   // `patience`: for each answer.
   redis_seal_place(boost::asio::io_context& context, std::string name, const settings::mark_store& at,
                    std::chrono::milliseconds patience);
-  ~redis_seal_place() override;
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   void identify(std::function<void(const result<std::string>&)> done) override;
@@ -30,18 +27,8 @@ class redis_seal_place final : public seal_place {
             std::function<void(const backend::store_result<void>&)> done) override;
 
  private:
-  // Calls it when it is known whether the server answers.
-  void when_settled(std::function<void()> call);
-  [[nodiscard]] backend::store_caller caller() const;
-
-  boost::asio::io_context& context_;
   const std::string name_;
-  const std::chrono::milliseconds patience_;
-  const std::shared_ptr<metrics::gate> figures_;
-  const std::shared_ptr<backend::redis_store> store_;
-  const std::shared_ptr<const int> session_ = std::make_shared<const int>(0);  // of store_caller: this object
-  bool settled_ = false;
-  std::vector<std::function<void()>> waiting_;
+  redis_caller caller_;
 };
 
 }  // namespace fencegate::lease

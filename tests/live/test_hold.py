@@ -20,22 +20,26 @@ class Gates(Process):
     """`fencegate serve` with a gate in front of each server, and the configuration that `hold` reads, too."""
 
     title = "fencegate"
+    redis_user = ""  # "name:password@"
 
-    def __init__(self, database, redis, leases=()):
+    def __init__(self, database, redis, leases=(), issuer="ledger"):
         super().__init__()
-        self.database, self.redis, self.leases = database, redis, LEASES | dict(leases)
+        self.database, self.redis, self.leases, self.issuer = database, redis, LEASES | dict(leases), issuer
 
     def prepare(self):
         self.pg_port, self.redis_port = free_port(), free_port()
         url = self.database.url("gate", "app")
         self.configuration = {
-            "stores": {"ledger": {"url": url}},
-            "leases": {"issuers": {"main": {"store": "ledger"}}} | self.leases,
+            "stores": {"ledger": {"url": url}} | ({"cache": {"url": self.redis_url()}} if self.issuer == "cache" else {}),
+            "leases": {"issuers": {"main": {"store": self.issuer}}} | self.leases,
             "gates": [
                 {"name": "db", "protocol": "postgres", "listen": f"{LOOPBACK}:{self.pg_port}", "upstream": url},
                 {"name": "cache", "protocol": "redis", "listen": f"{LOOPBACK}:{self.redis_port}",
-                 "upstream": f"redis://{LOOPBACK}:{self.redis.port}"}]}
+                 "upstream": self.redis_url()}]}
         self.path = self.write(self.configuration)
+
+    def redis_url(self):
+        return f"redis://{self.redis_user}{LOOPBACK}:{self.redis.port}"
 
     def write(self, configuration, name="fencegate.yaml"):
         path = os.path.join(self.folder, name)
@@ -109,6 +113,8 @@ class Hold:
 
 
 class HoldTest(LiveTest):
+    issuer, gates_of = "ledger", Gates
+
     @classmethod
     def setUpClass(cls):
         cls.database = cls.enterClassContext(PostgresServer())
@@ -120,10 +126,15 @@ class HoldTest(LiveTest):
         cls.admin = cls.database.connect(database="app")
         cls.addClassCleanup(cls.admin.close)
         cls.sql("CREATE TABLE orders (by text); GRANT ALL ON orders TO orders")
-        cls.gates = cls.enterClassContext(Gates(cls.database, cls.redis))
+        cls.gates = cls.enterClassContext(cls.gates_of(cls.database, cls.redis, issuer=cls.issuer))
 
     def setUp(self):
-        self.sql("TRUNCATE orders; UPDATE fencegate.leases SET expires_at = '-infinity', not_before = '-infinity', stores = '{}'")
+        self.sql("TRUNCATE orders")
+        self.free_all()
+
+    def free_all(self):
+        """No lease is held, and no store is known of former holders."""
+        self.sql("UPDATE fencegate.leases SET expires_at = '-infinity', not_before = '-infinity', stores = '{}'")
 
     @classmethod
     def sql(cls, text, *values):

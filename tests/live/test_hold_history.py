@@ -26,6 +26,8 @@ JOB = f"for i in 1 2 3 4 5 6; do {WRITE}; sleep 0.0$((i % 3 * 3)); done"
 
 
 class HoldHistory(LiveTest):
+    issuer, seconds = "ledger", SECONDS
+
     def setUp(self):
         self.seed = int(os.environ.get("FENCEGATE_SEED") or random.randrange(1 << 30))
         self.random = random.Random(self.seed)
@@ -37,7 +39,7 @@ class HoldHistory(LiveTest):
         self.admin = self.database.connect(database="app")
         self.addCleanup(self.admin.close)
         run_sql(self.admin, "CREATE TABLE log (n bigint, token bigint, job text); GRANT ALL ON log TO orders")
-        self.gates = self.start(Gates(self.database, self.redis))
+        self.gates = self.start(Gates(self.database, self.redis, issuer=self.issuer))
         self.running, self.lock, self.over = set(), threading.Lock(), threading.Event()
         self.statuses = {}
 
@@ -83,10 +85,7 @@ class HoldHistory(LiveTest):
                     os.kill(guard, signal.SIGKILL)
                     os.kill(keeper, signal.SIGKILL)
                 case 6:
-                    frozen = self.random.choice((self.gates, self.redis)).child.pid
-                    os.kill(frozen, signal.SIGSTOP)
-                    self.over.wait(min(pause, 0.5))
-                    os.kill(frozen, signal.SIGCONT)
+                    self.disturb_server(pause)
 
     def run_for(self, seconds, environment=()):
         threads = [threading.Thread(target=self.work, args=(number, dict(environment)), daemon=True) for number in range(HOLDERS)]
@@ -118,13 +117,19 @@ class HoldHistory(LiveTest):
         return found
 
     def test_all_writes_are_in_the_order_of_their_tokens(self):
-        self.run_for(SECONDS)
+        self.run_for(self.seconds)
         written = self.written()
         grants = len({token for log in written.values() for token, _ in log})
         print(f"seed {self.seed}: {grants} grants that wrote, {[len(log) for log in written.values()]} writes, "
               f"exit statuses {dict(sorted(self.statuses.items()))}")
         self.assertEqual(self.faults(written), [], f"seed {self.seed}")
-        self.assertGreater(grants, SECONDS / 2)
+        self.assertGreater(grants, self.seconds / 2)
+
+    def disturb_server(self, pause):
+        frozen = self.random.choice((self.gates, self.redis)).child.pid
+        os.kill(frozen, signal.SIGSTOP)
+        self.over.wait(min(pause, 0.5))
+        os.kill(frozen, signal.SIGCONT)
 
     def test_without_the_gates_it_would_notice(self):
         """The same jobs, which write to the servers themselves."""
@@ -145,6 +150,18 @@ class HoldHistory(LiveTest):
             os.kill(job, signal.SIGCONT)
         self.assertTrue(eventually(lambda: all(len(log) == 2 for log in self.written().values())))
         self.assertNotEqual(self.faults(self.written()), [])
+
+
+class RedisHistory(HoldHistory):
+    """With leases of the Redis, which is killed, too, and forgets nothing of what it had answered."""
+
+    issuer, seconds = "cache", SECONDS / 2
+    test_without_the_gates_it_would_notice = None  # of the judge, which is the same
+
+    def disturb_server(self, pause):
+        if self.random.random() < 0.5:
+            return super().disturb_server(pause)
+        return self.redis.restart()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """The store of HTTP gates in Redis: marks raised and looked at, and commands that run in a script with their check."""
 
 import hashlib
-import os
-import re
 
 import support
+from redis_scripts import script_of
 from store_probe import RedisProbe
 from support import CutProxy, LiveTest, RedisServer, Resp, eventually, unread_bytes
 
@@ -419,13 +418,6 @@ class Spending(StoreTest):
         self.assertEqual(probe.run("once orders=40", "SET", "k", "twice")[:2], ["rejected", "equal"])
         eventually(lambda: probe.run("once orders=41", "SET", "k", "w") == ["done", "OK"])
         self.assertEqual(self.mark(), b"41")
-
-
-def script_of(*names):
-    path = os.path.join(os.path.dirname(__file__), "../../src/backend/redis_scripts.hpp")
-    with open(path) as file:
-        text = file.read()
-    return "".join(re.search(rf'{name} = [^;]*?R"lua\((.*?)\)lua"', text, re.DOTALL)[1] for name in names)
 
 
 def raising_script():

@@ -1,0 +1,186 @@
+"""`fencegate hold` with leases of a Redis: what test_hold.py asks of an issuer, and what only a Redis does."""
+
+import contextlib
+import os
+import subprocess
+
+import documents
+import test_hold
+from postgres import PostgresServer
+from support import LiveTest, RedisServer, eventually, main
+from test_hold import Gates, Hold
+
+STRIDE = 1 << 20
+
+
+class RedisGates(Gates):
+    """Leases are a Redis store's, whose user has the rights of docs/leases.md."""
+
+    redis_user = "fencegate:gate-secret@"
+
+    def __init__(self, database, redis, issuer="cache"):
+        super().__init__(database, redis, issuer=issuer)
+
+    def prepare(self):
+        self.allow()
+        super().prepare()
+
+    def allow(self):
+        """Redis forgets its users when it ends."""
+        documents.gates_user(self.redis)
+        self.redis.cli.call(*documents.block("docs/leases.md", "acl").split())
+
+
+class Issued(test_hold.Waiting, test_hold.Losses):
+    """Most is as with leases of PostgreSQL."""
+
+    issuer, gates_of = "cache", RedisGates
+
+    def free_all(self):
+        for key in self.redis.cli.call("KEYS", "fencegate:lease:*"):
+            self.redis.cli.call("HSET", key, "until", "0", "not_before", "0", "stores", "")
+
+    def run_fencegate(self, *words):
+        return subprocess.run([os.environ["FENCEGATE"], *words, "-c", self.gates.path], capture_output=True, text=True, check=False)
+
+    def test_unchanged_programs_write_under_their_tokens(self):
+        test_hold.Jobs.test_unchanged_programs_write_under_their_tokens(self)
+
+    def test_both_places_are_sealed_for_one_grant(self):
+        self.assertEqual(self.run_shell(":").status, 0)
+        mark = str(self.mark())
+        issuer = self.redis.cli.call("GET", "fencegate:issuer").decode().split()[0]
+        ((in_postgres,),) = self.sql("SELECT issuer::text FROM fencegate.marks WHERE resource = 'orders'")
+        self.assertEqual(in_postgres.replace("-", ""), issuer)
+        self.assertEqual(self.redis.cli.call("GET", "fencegate:grant:{orders}").decode().split()[:2], [mark, issuer])
+
+    def test_an_operator_gives_it_to_another(self):
+        job = self.pausing()
+        before = self.mark()
+        done = self.run_fencegate("lease", "break", "orders", "--reason", "hangs")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(job.ended(), 79)
+        self.assertIn("it was granted to another", job.said)
+        self.assertEqual(self.mark(), before + 1)
+        shown = self.run_fencegate("lease", "show").stdout
+        self.assertRegex(shown, rf"(?m)^orders +{before + 1} +{before + 1} +free +20\S+ \S+\+00 +lease break: hangs$")
+
+    def test_places_of_former_holders_must_be_named(self):
+        self.assertEqual(self.run_shell(":").status, 0)
+        configuration = self.gates.configuration
+        fewer = {"stores": {"cache": configuration["stores"]["cache"]}, "gates": configuration["gates"][1:]}
+        one = self.run_shell(":", path=self.gates.write(configuration | fewer, "fewer.yaml"))
+        self.assertEqual(one.status, 125)
+        self.assertIn("former holders of orders sealed the store", one.said)
+
+    def test_a_store_that_is_no_more(self):
+        self.assertEqual(self.run_shell(":", resource="gone").status, 0)
+        key = "fencegate:lease:{gone}"
+        self.redis.cli.call("HSET", key, "stores", self.redis.cli.call("HGET", key, "stores") + b" abcd")
+        self.assertIn("lease forget-store gone abcd", self.run_shell(":", resource="gone").said)
+        self.assertEqual(self.run_fencegate("lease", "forget-store", "gone", "abcd").returncode, 0)
+        self.assertEqual(self.run_fencegate("lease", "forget-store", "gone", "abcd").returncode, 1)
+        self.assertEqual(self.run_shell(":", resource="gone").status, 0)
+
+
+class Servers(LiveTest):
+    """A Redis that goes, or is another."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.database = cls.enterClassContext(PostgresServer())
+        cls.database.sql("CREATE DATABASE app")
+        cls.database.user("gate")
+        cls.database.install("app", gate_users=("gate",))
+
+    def gated(self, **conf):
+        self.redis = self.start(RedisServer(**conf))
+        self.gates = self.start(RedisGates(self.database, self.redis))
+
+    def hold(self, script, *words, resource):
+        return self.start(Hold(self.gates, resource, *words, command=["sh", "-c", script]))
+
+    def held(self, resource, *words):
+        job = self.hold("echo up; sleep 100", *words, resource=resource)
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        return job
+
+    def token(self, resource):
+        job = self.hold("echo $FENCING_TOKEN", resource=resource)
+        self.assertEqual(job.ended(), 0, job.said)
+        return int(job.told)
+
+    def test_one_that_stands_still(self):
+        self.gated()
+        job = self.held("still")
+        self.redis.stop_process()
+        self.addCleanup(self.redis.continue_process)
+        self.assertEqual(job.ended(), 79)
+        self.assertIn("no renewal was confirmed in time", job.said)
+
+    def test_one_that_was_started_anew(self):
+        """Those who hold go on; the next token is a stride higher."""
+        self.gated()
+        before = self.token("anew")
+        job = self.held("meanwhile", "--ttl", "20s")
+        self.redis.restart()
+        self.gates.allow()
+
+        def until():
+            return int(self.redis.cli.call("HGET", "fencegate:lease:{meanwhile}", "until"))
+        first = until()
+        eventually(lambda: until() > first)
+        self.assertIsNone(job.child.poll())
+        self.assertEqual(self.token("anew"), before + STRIDE)
+
+    def test_one_that_lost_its_leases(self):
+        """Who holds stops, who waits is refused, and places that were sealed take nobody of the new issuer."""
+        self.gated()
+        job = self.held("lost")
+        waiting = self.hold("echo never", resource="lost")
+        self.assertIn("; waiting", waiting.child.stderr.readline())
+        self.redis.cli.call("FLUSHALL")
+        self.assertEqual(waiting.ended(), 125)
+        self.assertIn("this Redis lost its leases", waiting.said)
+        self.assertEqual(job.ended(), 79)
+        new = self.hold("echo never", resource="lost")
+        self.assertEqual((new.ended(), new.told), (125, ""))
+        self.assertIn("belongs to leases of another issuer", new.said)
+
+    def test_one_without_the_rights(self):
+        self.gated()
+        self.assertEqual(self.token("rights"), 1)
+        for right in ("-hincrby", "-time", "-hset"):
+            with self.subTest(right):
+                self.redis.cli.call("ACL", "SETUSER", "fencegate", right)
+                job = self.hold(":", resource="rights")
+                self.assertEqual(job.ended(), 125, job.said)
+                self.assertIn("can't run this command", job.said)
+                self.redis.cli.call("ACL", "SETUSER", "fencegate", right.replace("-", "+"))
+        self.assertEqual(self.token("rights"), 2)
+
+    def test_one_that_is_not_there_or_no_primary_or_a_cluster(self):
+        for conf, why in ((None, "Connection refused"), ({"replicaof": "127.0.0.1 1"}, "is a replica"),
+                          ({"cluster_enabled": "yes"}, "Redis Cluster is not supported")):
+            with self.subTest(why), contextlib.ExitStack() as servers:
+                redis = servers.enter_context(RedisServer())
+                gates = servers.enter_context(Gates(self.database, redis))
+                other = servers.enter_context(RedisServer(**(conf or {})))
+                if conf is None:
+                    other.kill()
+                stores = {"other": {"url": f"redis://127.0.0.1:{other.port}"}}
+                leases = gates.configuration["leases"] | {"resources": [{"match": "*", "seal": ["gate:cache"]}]}
+                path = gates.write(gates.configuration | {"stores": stores, "leases": leases | {"issuers": {"main": {"store": "other"}}}}, "other.yaml")
+                job = servers.enter_context(Hold(gates, "nowhere", command=["true"], path=path))
+                self.assertEqual(job.ended(), 69, job.said)
+                self.assertRegex(job.said, f"^fencegate hold: the issuer: .*{why}")
+
+    def test_a_full_one_grants_to_who_comes_to_free_memory(self):
+        self.gated(maxmemory_policy="noeviction")
+        self.assertEqual(self.token("full"), 1)
+        self.redis.cli.call("CONFIG", "SET", "maxmemory", "1")
+        self.assertEqual(self.token("full"), 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -56,37 +56,41 @@ listening_socket::~listening_socket() {
 
 int listening_socket::release() { return std::exchange(socket_, -1); }
 
-result<listening_socket> listening_socket::open(const settings::address& at) {
+result<listening_socket> listening_socket::open(const settings::address& at, std::optional<::mode_t> mode) {
   listening_socket out;
-  const auto listening = at.is_unix() ? out.listen_on_file(at) : out.listen_on_port(at);
+  const auto listening = at.is_unix() ? out.listen_on_file(at, mode) : out.listen_on_port(at);
   if (!listening) return listening.error();
   return {boost::system::in_place_value, std::move(out)};
 }
 
 // 0, or errno.
-int listening_socket::listen(int family, const void* to, unsigned bytes) {
+int listening_socket::bind(int family, const void* to, unsigned bytes) {
   socket_ = ::socket(family, kind_of_socket, 0);
   if (socket_ < 0) return errno;
   family_ = family;
   const int yes = 1;
   if (family != AF_UNIX && ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
-  if (::bind(socket_, static_cast<const sockaddr*>(to), bytes) != 0) return errno;
-  return ::listen(socket_, SOMAXCONN) == 0 ? 0 : errno;
+  return ::bind(socket_, static_cast<const sockaddr*>(to), bytes) == 0 ? 0 : errno;
 }
 
-result<void> listening_socket::listen_on_file(const settings::address& at) {
+int listening_socket::listen() const { return ::listen(socket_, SOMAXCONN) == 0 ? 0 : errno; }
+
+result<void> listening_socket::listen_on_file(const settings::address& at, std::optional<::mode_t> mode) {
   sockaddr_un place{};
   place.sun_family = AF_UNIX;
   if (at.path.size() >= sizeof place.sun_path)
     return error{"cannot listen on " + to_string(at) + ": the path is too long for a unix socket"};
   at.path.copy(place.sun_path, sizeof place.sun_path - 1);
   if (!remove_stale(place)) return error{"cannot listen on " + to_string(at) + ": it is in use or is not a socket"};
-  if (const int failed = listen(AF_UNIX, &place, sizeof place); failed != 0) return cannot_listen(at, failed);
+  if (const int failed = bind(AF_UNIX, &place, sizeof place); failed != 0) return cannot_listen(at, failed);
   struct stat info {};
   if (::lstat(place.sun_path, &info) != 0) return cannot_listen(at, errno);
   file_ = at.path;
   device_ = info.st_dev;
   inode_ = info.st_ino;
+  // Nobody can connect to a file on which nothing listens yet.
+  if (mode && ::chmod(place.sun_path, *mode) != 0) return cannot_listen(at, errno);
+  if (const int failed = listen(); failed != 0) return cannot_listen(at, failed);
   return {};
 }
 
@@ -100,8 +104,9 @@ result<void> listening_socket::listen_on_port(const settings::address& at) {
     return error{"cannot listen on " + to_string(at) + ": cannot resolve " + at.host + ": " +
                  ::gai_strerror(unresolved)};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  if (const int failed = listen(found->ai_family, found->ai_addr, found->ai_addrlen); failed != 0)
+  if (const int failed = bind(found->ai_family, found->ai_addr, found->ai_addrlen); failed != 0)
     return cannot_listen(at, failed);
+  if (const int failed = listen(); failed != 0) return cannot_listen(at, failed);
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   if (::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return cannot_listen(at, errno);

@@ -1,7 +1,7 @@
 // A socket that listens where the configuration says, for gates and for the admin listener: TCP, or a unix socket.
 //
 // A unix socket's file that nobody listens on any more is taken over; one that is in use, and any other file, is an error.
-// Who may connect to it, its file's rights say: they are those of the process's umask.
+// Who may connect to it, its file's rights say: they are those of the process's umask, where nothing else is asked for.
 #pragma once
 
 #include "base/result.hpp"
@@ -10,14 +10,16 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace fencegate {
 
 class listening_socket {
  public:
-  // Blocks while a host's name is looked up. The error says which address, and why.
-  [[nodiscard]] static result<listening_socket> open(const settings::address& at);
+  // Blocks while a host's name is looked up. The error says which address, and why. `mode`: the rights of a unix socket's
+  // file, from before anybody can connect.
+  [[nodiscard]] static result<listening_socket> open(const settings::address& at, std::optional<::mode_t> mode = {});
 
   listening_socket(listening_socket&& other) noexcept;
   listening_socket& operator=(listening_socket&&) = delete;
@@ -33,8 +35,9 @@ class listening_socket {
 
  private:
   listening_socket() = default;
-  [[nodiscard]] int listen(int family, const void* to, unsigned bytes);
-  [[nodiscard]] result<void> listen_on_file(const settings::address& at);
+  [[nodiscard]] int bind(int family, const void* to, unsigned bytes);
+  [[nodiscard]] int listen() const;
+  [[nodiscard]] result<void> listen_on_file(const settings::address& at, std::optional<::mode_t> mode);
   [[nodiscard]] result<void> listen_on_port(const settings::address& at);
 
   int socket_ = -1;

@@ -1,12 +1,11 @@
-// The texts inside a configuration: durations, counts, addresses, variables; and the guess at what a wrong word meant.
+// The texts inside a configuration: addresses, variables (durations and counts: base/quantity_text.hpp); and the guess at what a wrong word meant.
 // Pure; errors say what is wrong with the text, the caller knows where it stands.
 #pragma once
 
+#include "base/quantity_text.hpp"
 #include "base/result.hpp"
 #include "base/settings.hpp"
 
-#include <chrono>
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -25,14 +24,6 @@ using variable_lookup = std::function<std::optional<std::string>(const std::stri
 // The same for a URL: a variable in its user or password stands for itself and is percent-encoded on the way in, so
 // that a password with "@" or "/" cannot become a part of the host.
 [[nodiscard]] result<std::string> expand_url(std::string_view text, const variable_lookup& variable);
-
-// "25s", "500ms", "5m", "1h": digits and a unit; "0" needs none. Errors: anything else, or more than 30 days.
-[[nodiscard]] result<std::chrono::milliseconds> parse_duration(std::string_view text);
-// In the largest unit of which it is a whole number.
-[[nodiscard]] std::string write_duration(std::chrono::milliseconds duration);
-
-// Decimal digits only.
-[[nodiscard]] result<std::int64_t> parse_count(std::string_view text, std::int64_t least, std::int64_t most);
 
 // "127.0.0.1:6380", "[::1]:6380", "localhost:6380", ":6380" (every interface) or "unix:/path".
 [[nodiscard]] result<settings::address> parse_address(std::string_view text);

@@ -54,7 +54,7 @@ CLI::App* add_install(CLI::App& app, cli::install_request& to) {
 template <class Out>
 CLI::Option* add_duration(CLI::App& to, const std::string& name, Out& out, const std::string& what) {
   auto read = [&out, name](const CLI::results_t& given) {
-    const auto value = cli::parse_duration(given.front());
+    const auto value = parse_duration(given.front());
     if (!value) throw CLI::ValidationError(name, value.error().message);
     out = *value;
     return true;

@@ -7,8 +7,6 @@
 namespace fencegate::cli {
 namespace {
 
-using namespace std::chrono_literals;
-
 std::optional<std::string> test_variable(const std::string& name) {
   if (name == "NAME") return "va$lue";
   if (name == "SECRET") return "p@ss/w:rd%";
@@ -42,34 +40,6 @@ TEST(ConfigExpand, EncodesVariablesInTheUserAndPasswordOfAUrl) {
   EXPECT_EQ(*expand_url("redis://u:${SECRET}@h:1", test_variable), "redis://u:p%40ss%2Fw%3Ard%25@h:1");
   EXPECT_EQ(*expand_url("redis://${SECRET}", test_variable), "redis://p@ss/w:rd%");
   EXPECT_EQ(*expand_url("${SECRET}://u@h", test_variable), "p@ss/w:rd%://u@h");
-}
-
-TEST(ConfigDuration, ReadsEachUnit) {
-  EXPECT_EQ(*parse_duration("500ms"), 500ms);
-  EXPECT_EQ(*parse_duration("25s"), 25s);
-  EXPECT_EQ(*parse_duration("5m"), 5min);
-  EXPECT_EQ(*parse_duration("720h"), 720h);
-  EXPECT_EQ(*parse_duration("0"), 0ms);
-  EXPECT_EQ(*parse_duration("0s"), 0ms);
-}
-
-TEST(ConfigDuration, IsWrittenInItsLargestUnit) {
-  for (const std::string_view text : {"0h", "1ms", "1500ms", "90s", "10m", "720h"})
-    EXPECT_EQ(write_duration(*parse_duration(text)), text);
-  EXPECT_EQ(write_duration(60'000ms), "1m");
-}
-
-TEST(ConfigDuration, RejectsWhatIsNoneOrTooLong) {
-  for (const auto* text : {"", "25", "s", "-1s", "+1s", "1.5s", "1 s", "1S", "1sec", "1d", "721h", "2592001s",
-                           "9223372036854775807h", "99999999999999999999s"})
-    EXPECT_FALSE(parse_duration(text)) << text;
-}
-
-TEST(ConfigCount, ReadsDecimalDigitsWithinBounds) {
-  EXPECT_EQ(*parse_count("0", 0, 5), 0);
-  EXPECT_EQ(*parse_count("9223372036854775807", 0, INT64_MAX), INT64_MAX);
-  for (const auto* text : {"", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x10", "6", "9223372036854775808"})
-    EXPECT_FALSE(parse_count(text, 0, 5)) << text;
 }
 
 TEST(ConfigAddress, ReadsEachForm) {

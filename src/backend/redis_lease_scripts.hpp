@@ -129,15 +129,15 @@ end
 return out
 )lua";
 
-// Renews what these terms hold. KEYS: n leases, n marks. ARGV: n tokens, n grant ids. Answers n times "1" or "0": it was
-// lost. While nobody took or released the lease, an expired term revives. A term whose token is below the mark was superseded.
+// Renews what these terms hold. KEYS: n leases, n marks. ARGV: n tokens, n grant ids. Answers n times the TTL in
+// milliseconds, or "0": it was lost. While nobody took or released the lease, an expired term revives. A term whose token is below the mark was superseded.
 inline const std::string lease_renew_script = lease_rows + R"lua(
 local n, out = (#KEYS - 2) / 2, {}
 for i = 1, n do
   local l, mark = row(KEYS[2 + i]), mark_at(KEYS[2 + n + i])
   local is = l.token == ARGV[2 + i] and l.grant == redis.sha1hex(ARGV[2 + n + i]) and l.till > 0 and not below(l.token, mark)
   if is then redis.call('HSET', KEYS[2 + i], 'until', shown(now + l.ttl * 1000)) end
-  out[i] = is and '1' or '0'
+  out[i] = is and shown(l.ttl) or '0'
 end
 return out
 )lua";

@@ -16,8 +16,9 @@ inline constexpr std::array<std::string_view, 8> process{"threads",       "busy_
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
-inline constexpr std::array<std::string_view, 9> leases{"issuer",     "issuers",    "ttl",    "margin",   "skew",
-                                                        "round_trip", "stop_grace", "stride", "resources"};
+inline constexpr std::array<std::string_view, 11> leases{"listen",     "socket_mode", "issuer",   "issuers",
+                                                         "ttl",        "margin",      "skew",     "round_trip",
+                                                         "stop_grace", "stride",      "resources"};
 inline constexpr std::array<std::string_view, 1> lease_issuer{"store"};
 inline constexpr std::array<std::string_view, 4> lease_rule{"match", "issuer", "lock_delay", "seal"};
 inline constexpr std::array<std::string_view, 30> gate{"name",

@@ -15,11 +15,13 @@ constexpr std::int64_t stride_most = std::int64_t{1} << 40U;
 
 class leases_reader {
  public:
-  leases_reader(report& to, settings::process& out) : report_(to), process_(out), out_(out.leased) {}
+  leases_reader(report& to, std::vector<listener>& listeners, settings::process& out)
+      : report_(to), listeners_(listeners), process_(out), out_(out.leased) {}
 
   void read(const YAML::Node& node) {
     section leases(report_, node, "leases", keys::leases);
     leases.require("issuers");
+    read_listeners(leases);
     if (const auto issuers = leases.node("issuers")) read_issuers(*issuers);
     if (const auto name = leases.text("issuer")) out_.issuer = known_issuer(leases, "issuer", *name);
     if (out_.issuer.empty() && out_.issuers.size() == 1) out_.issuer = out_.issuers.front().name;
@@ -40,6 +42,34 @@ class leases_reader {
   }
 
  private:
+  // One address, or a list of them.
+  void read_listeners(section& leases) {
+    const auto node = leases.node("listen");
+    if (node && node->IsSequence())
+      for (const auto& one : *node) read_listener(one);
+    else if (node)
+      read_listener(*node);
+    const auto mode = leases.text("socket_mode");
+    if (!mode) return;
+    const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
+    if (mode->size() < 3 || mode->size() > 4 || !std::all_of(mode->begin(), mode->end(), is_octal) ||
+        (mode->size() == 4 && mode->front() != '0'))
+      return leases.complain("socket_mode", "socket_mode is three octal digits, as 0660");
+    out_.socket_mode = static_cast<unsigned>(std::stoul(*mode, nullptr, 8));
+  }
+
+  void read_listener(const YAML::Node& node) {
+    const auto text = text_of(report_, node, "listen");
+    if (!text) return;
+    const auto at = parse_address(*text);
+    if (!at) return report_.add(node.Mark(), "listen: " + at.error().message);
+    if (!at->is_unix() && at->host != "127.0.0.1" && at->host != "::1" && at->host != "localhost")
+      return report_.add(node.Mark(),
+                         "listen: leases are for the programs of this host: a unix socket, or a port on 127.0.0.1");
+    add_listener(report_, listeners_, {*at, "leases", node.Mark()});
+    out_.listen.push_back(*at);
+  }
+
   void read_issuers(const YAML::Node& node) {
     section issuers(report_, node, "issuers", {});
     for (const auto& entry : issuers.entries()) {
@@ -99,13 +129,16 @@ class leases_reader {
   }
 
   report& report_;
+  std::vector<listener>& listeners_;
   settings::process& process_;
   settings::leases& out_;
 };
 
 }  // namespace
 
-void read_leases(report& to, const YAML::Node& node, settings::process& out) { leases_reader(to, out).read(node); }
+void read_leases(report& to, const YAML::Node& node, std::vector<listener>& listeners, settings::process& out) {
+  leases_reader(to, listeners, out).read(node);
+}
 
 lease::timing timing_of(const settings::leases& all, milliseconds ttl) {
   auto times = lease::timing::of(ttl);

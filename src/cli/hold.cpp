@@ -231,12 +231,10 @@ result<hold::ending> hold_by(const settings::process& config, const hold_request
   if (!resources) return resources.error();
   const auto plan = plan_lease(config, *resources, request.issuer);
   if (!plan) return plan.error();
-  auto times = timing_of(config.leased, request.ttl.value_or(config.leased.ttl));
-  times.stop_grace = request.stop_grace.value_or(times.stop_grace);
-  if (const auto wrong = times.violated()) return error{*wrong};
-  if (times.ttl > lease_time_most || request.at_least > lease_time_most)
-    return error{"--ttl and --at-least are 24h at most"};
-  auto wanted = keeper_request_of(config, *plan, *resources, times);
+  const auto times = times_of(config.leased, request.ttl, request.stop_grace);
+  if (!times) return times.error();
+  if (request.at_least > lease_time_most) return error{"--at-least is 24h at most"};
+  auto wanted = keeper_request_of(config, *plan, *resources, *times);
   wanted.wait = request.wait;
   wanted.at_least = request.at_least;
   // What is wrong with the environment should not wait for the lease.

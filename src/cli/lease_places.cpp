@@ -1,6 +1,7 @@
 #include "cli/lease_places.hpp"
 
 #include "base/limits.hpp"
+#include "cli/config_leases.hpp"
 #include "cli/config_url.hpp"
 #include "cli/config_values.hpp"
 #include "lease/pg_ledger.hpp"
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -152,27 +154,73 @@ result<lease_plan> plan_lease(const settings::process& config, const std::vector
   return plan;
 }
 
+result<lease::timing> times_of(const settings::leases& all, std::optional<milliseconds> ttl,
+                               std::optional<milliseconds> stop_grace) {
+  auto times = timing_of(all, ttl.value_or(all.ttl));
+  times.stop_grace = stop_grace.value_or(times.stop_grace);
+  if (const auto wrong = times.violated()) return error{*wrong};
+  if (times.ttl > lease_time_most) return error{"the ttl is 24h at most"};
+  return times;
+}
+
 std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context, const settings::process& config,
-                                           const lease_plan& plan, const lease::timing& times) {
+                                           const lease_plan& plan, const lease::timing& times,
+                                           std::size_t connections) {
   // A connection that does not answer is given up in time for the next renewal.
   const auto patience = std::max(times.retry_after(), milliseconds(500));
   const auto store = "store:" + plan.issuer.store;
-  if (const auto at = postgres_at(config, store)) return std::make_shared<lease::pg_issuer>(context, at->at, patience);
+  if (const auto at = postgres_at(config, store))
+    return std::make_shared<lease::pg_issuer>(context, at->at, patience, connections);
   auto redis = redis_at(config, store);
   redis.connect = std::max(patience, redis_patience_least);
   return std::make_shared<lease::redis_issuer>(context, redis, patience);
 }
 
+namespace {
+
+std::shared_ptr<lease::seal_place> make_place(boost::asio::io_context& context, const settings::process& config,
+                                              const std::string& name, std::size_t connections) {
+  if (const auto at = postgres_at(config, name))
+    return std::make_shared<lease::pg_seal_place>(context, name, at->at, place_patience, at->cut, connections);
+  return std::make_shared<lease::redis_seal_place>(context, name, redis_at(config, name), place_patience);
+}
+
+// Connections that a sidecar has to one issuer, and to one place, at most: one that waits for a lock keeps no other client
+// waiting.
+constexpr std::size_t connections_of_sidecar = 4;
+
+}  // namespace
+
 std::vector<std::shared_ptr<lease::seal_place>> make_places(boost::asio::io_context& context,
                                                             const settings::process& config, const lease_plan& plan) {
   std::vector<std::shared_ptr<lease::seal_place>> out;
-  for (const auto& name : plan.places) {
-    if (const auto at = postgres_at(config, name))
-      out.push_back(std::make_shared<lease::pg_seal_place>(context, name, at->at, place_patience, at->cut));
-    else
-      out.push_back(std::make_shared<lease::redis_seal_place>(context, name, redis_at(config, name), place_patience));
-  }
+  for (const auto& name : plan.places) out.push_back(make_place(context, config, name, 1));
   return out;
+}
+
+lease::lease_sources make_sources(boost::asio::io_context& context, const settings::process& config) {
+  struct shared {
+    std::map<std::string, std::shared_ptr<lease::issuer>> issuers;
+    std::map<std::string, std::shared_ptr<lease::seal_place>> places;
+  };
+  return [&context, &config, known = std::make_shared<shared>()](
+             const std::vector<std::string>& resources, std::optional<milliseconds> ttl,
+             std::optional<milliseconds> stop_grace) -> result<lease::lease_source> {
+    const auto plan = plan_lease(config, resources, "");
+    if (!plan) return plan.error();
+    const auto times = times_of(config.leased, ttl, stop_grace);
+    if (!times) return times.error();
+    auto& by = known->issuers[plan->issuer.name];
+    if (by == nullptr)
+      by = make_issuer(context, config, *plan, timing_of(config.leased, config.leased.ttl), connections_of_sidecar);
+    lease::lease_source out{by, {}, keeper_request_of(config, *plan, resources, *times)};
+    for (const auto& name : plan->places) {
+      auto& place = known->places[name];
+      if (place == nullptr) place = make_place(context, config, name, connections_of_sidecar);
+      out.places.push_back(place);
+    }
+    return out;
+  };
 }
 
 lease::keeper_request keeper_request_of(const settings::process& config, const lease_plan& plan,

@@ -5,12 +5,15 @@
 #include "fence/gate_settings.hpp"
 #include "lease/issuer.hpp"
 #include "lease/keeper.hpp"
+#include "lease/sidecar_desk.hpp"
 #include "lease/timing.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,10 +34,14 @@ struct lease_plan {
 [[nodiscard]] result<lease_plan> plan_lease(const settings::process& config, const std::vector<std::string>& resources,
                                             const std::string& issuer);
 
-// REQUIRES: a plan of this configuration.
+// nullopt: the configuration's. Errors: times that do not fit each other.
+[[nodiscard]] result<lease::timing> times_of(const settings::leases& all, std::optional<std::chrono::milliseconds> ttl,
+                                             std::optional<std::chrono::milliseconds> stop_grace);
+
+// REQUIRES: a plan of this configuration. `connections`: to a PostgreSQL, at most.
 [[nodiscard]] std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context,
                                                          const settings::process& config, const lease_plan& plan,
-                                                         const lease::timing& times);
+                                                         const lease::timing& times, std::size_t connections = 1);
 [[nodiscard]] std::vector<std::shared_ptr<lease::seal_place>> make_places(boost::asio::io_context& context,
                                                                           const settings::process& config,
                                                                           const lease_plan& plan);
@@ -43,5 +50,8 @@ struct lease_plan {
 [[nodiscard]] lease::keeper_request keeper_request_of(const settings::process& config, const lease_plan& plan,
                                                       const std::vector<std::string>& resources,
                                                       const lease::timing& times);
+
+// For the sidecar's clients, who share the connections. REQUIRES: `config` outlives it.
+[[nodiscard]] lease::lease_sources make_sources(boost::asio::io_context& context, const settings::process& config);
 
 }  // namespace fencegate::cli

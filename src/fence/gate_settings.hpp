@@ -173,6 +173,8 @@ struct lease_rule {
 };
 
 struct leases {
+  std::vector<address> listen;        // of the API: unix sockets, and ports on loopback; empty: there is none
+  unsigned socket_mode = 0660;        // of the files of its unix sockets
   std::vector<lease_issuer> issuers;  // empty: there are no leases
   std::string issuer;                 // of what no rule names
   std::chrono::milliseconds ttl{30'000};

@@ -151,14 +151,17 @@ grant_answer granted(const grant_request& wanted, const result<words>& answered)
   return out;
 }
 
-// "1" or "0" for each claim: those with "1".
-result<fence::claims_list> changed(const term& held, const result<words>& answered) {
+// The TTL for each claim, or 0.
+result<renewal> renewed(const term& held, const result<words>& answered) {
   if (!answered) return told(answered.error());
   if (answered->size() != held.claims.size()) return unexpected();
-  fence::claims_list out;
+  renewal out;
   for (std::size_t i = 0; i < answered->size(); ++i) {
-    if ((*answered)[i] != "1" && (*answered)[i] != "0") return unexpected();
-    if ((*answered)[i] == "1") out.push_back(held.claims[i]);
+    const auto ttl = number_of((*answered)[i]);
+    if (!ttl || *ttl < 0) return unexpected();
+    if (*ttl == 0) continue;
+    out.ttl = out.claims.empty() ? milliseconds(*ttl) : std::min(out.ttl, milliseconds(*ttl));
+    out.claims.push_back(held.claims[i]);
   }
   return out;
 }
@@ -235,10 +238,10 @@ void redis_issuer::acquire(const grant_request& wanted, std::function<void(const
   run(backend::lease_grant_script, std::move(keys), std::move(arguments), grant_patience_, std::move(answered));
 }
 
-void redis_issuer::renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) {
+void redis_issuer::renew(const term& held, std::function<void(const result<renewal>&)> done) {
   auto keys = each(names_of(held.claims), lease_key);
   append(keys, each(names_of(held.claims), mark_key));
-  auto answered = [held, done = std::move(done)](const result<words>& said) { done(changed(held, said)); };
+  auto answered = [held, done = std::move(done)](const result<words>& said) { done(renewed(held, said)); };
   run(backend::lease_renew_script, std::move(keys), terms_of(held), patience_, std::move(answered));
 }
 
@@ -246,8 +249,9 @@ void redis_issuer::release(const term& held, bool unused, std::function<void(con
   words arguments{unused ? "unused" : ""};
   append(arguments, terms_of(held));
   auto answered = [held, done = std::move(done)](const result<words>& said) {
-    const auto released = changed(held, said);
-    done(released ? result<void>() : result<void>(released.error()));
+    if (!said) return done(told(said.error()));
+    if (said->size() != held.claims.size()) return done(unexpected());
+    done({});
   };
   run(backend::lease_release_script, each(names_of(held.claims), lease_key), std::move(arguments), patience_,
       std::move(answered));

@@ -24,7 +24,7 @@ class redis_issuer final : public issuer {
 
   void identify(std::function<void(const result<std::string>&)> done) override;
   void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
-  void renew(const term& held, std::function<void(const result<fence::claims_list>&)> done) override;
+  void renew(const term& held, std::function<void(const result<renewal>&)> done) override;
   void release(const term& held, bool unused, std::function<void(const result<void>&)> done) override;
   void forget_store(const std::string& resource, const std::string& store,
                     std::function<void(const result<bool>&)> done) override;

@@ -162,8 +162,11 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     }
     const auto source = sources_(names_of(tokens), {}, {});
     if (!source) return boost::asio::post(context_, [done, why = source.error().message] { done(refused(why)); });
-    // Its issuer is kept until it has answered.
-    source->by->release({tokens, id}, false, [answered, by = source->by](const result<void>& o) { answered(o); });
+    const auto by = source->by;
+    by->identify([answered, by, asked = term{tokens, id}](const result<std::string>& known) {
+      if (!known) return answered(known.error());
+      by->release(asked, false, [answered, by](const result<void>& o) { answered(o); });
+    });
   }
 
   [[nodiscard]] std::vector<lease_seen> list() const {
@@ -310,19 +313,25 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
 
   // Granted by a sidecar that was started before this one; or over, and nobody has taken it since.
   void renew_unknown(const std::string& id, const fence::claims_list& tokens, clock_reading arrived, answer done) {
-    const auto names = names_of(tokens);
-    const auto source = sources_(names, {}, {});
+    const auto source = sources_(names_of(tokens), {}, {});
     if (!source) return later(std::move(done), refused(source.error().message));
-    const term asked{tokens, id};
+    const auto by = source->by;
+    by->identify([self = shared_from_this(), asked = term{tokens, id}, arrived, by,
+                  done = std::move(done)](const result<std::string>& known) {
+      if (!known) return done(unreachable(known.error().message));
+      self->renew_at(by, asked, arrived, done);
+    });
+  }
+
+  void renew_at(const std::shared_ptr<issuer>& by, const term& asked, clock_reading arrived, const answer& done) {
     const auto sent = clock_reading::now();
-    auto answered = [self = shared_from_this(), asked, sent, arrived, names, by = source->by,
-                     done = std::move(done)](const result<renewal>& confirmed) {
+    auto answered = [self = shared_from_this(), asked, sent, arrived, by, done](const result<renewal>& confirmed) {
       if (!confirmed) return done(unreachable(confirmed.error().message));
       if (confirmed->claims.size() != asked.claims.size())
         return done(lost("it was released, or granted to another, or a mark has risen above its token"));
       self->take_over(asked, confirmed->ttl, sent, arrived, done);
     };
-    source->by->renew(asked, std::move(answered));
+    by->renew(asked, std::move(answered));
   }
 
   void take_over(const term& held, milliseconds ttl, clock_reading sent, clock_reading arrived, const answer& done) {

@@ -82,14 +82,11 @@ bool names_this_host(std::string_view host, const settings::address& listen) {
   return false;
 }
 
-// For a page that is for the pod's own programs: why this peer does not get it.
 std::optional<page_answer> refuse_stranger(const std::string& page, const page_request& request,
                                            const settings::address& listen) {
-  if (!request.from_loopback) return text_answer(403, page + " is for peers on loopback only\n");
-  if (request.from_browser) return text_answer(403, page + " is not for browsers\n");
-  if (!request.host || !names_this_host(*request.host, listen))
-    return text_answer(403, page + ": Host must be localhost, 127.0.0.1, [::1] or the listen address\n");
-  return std::nullopt;
+  const auto why = why_stranger(page, request, listen);
+  if (!why) return std::nullopt;
+  return text_answer(403, *why + "\n");
 }
 
 page_answer quit_page(const page_request& request, const settings::address& listen) {
@@ -113,6 +110,16 @@ page_answer not_allowed(std::string_view allow) {
 }
 
 }  // namespace
+
+std::optional<std::string> why_stranger(std::string_view what, const page_request& request,
+                                        const settings::address& listen) {
+  const std::string name(what);
+  if (!request.from_loopback) return name + " is for peers on loopback only";
+  if (request.from_browser) return name + " is not for browsers";
+  if (!request.host || !names_this_host(*request.host, listen))
+    return name + ": Host must be localhost, 127.0.0.1, [::1] or the listen address";
+  return std::nullopt;
+}
 
 page_answer answer_page(const page_request& request, const metrics::process& process, const settings::address& listen,
                         bool marks) {

@@ -45,8 +45,13 @@ struct marks_request {
 // Answers a request for a mark, at once or later, on the thread that asked.
 using marks_service = std::function<void(const marks_request&, std::function<void(page_answer)> done)>;
 
-// POST /quit and marks are refused (403) unless the peer is on loopback, Host names this host or `listen` (a page whose
-// name was rebound to 127.0.0.1 sends its own), and no browser sent it (any web page may post to 127.0.0.1).
+// Why `what`, which is for the pod's own programs, is refused to this peer: it is not on loopback, Host names neither this
+// host nor `listen` (a page whose name was rebound to 127.0.0.1 sends its own), or a browser sent it (any web page may post to
+// 127.0.0.1). nullopt: it is not refused.
+[[nodiscard]] std::optional<std::string> why_stranger(std::string_view what, const page_request& request,
+                                                      const settings::address& listen);
+
+// POST /quit and marks are refused (403) to strangers.
 // `marks`: there is a service of marks.
 [[nodiscard]] page_answer answer_page(const page_request& request, const metrics::process& process,
                                       const settings::address& listen, bool marks = false);

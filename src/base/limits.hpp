@@ -119,6 +119,23 @@ inline constexpr std::size_t leases_max = 20'000;
 inline constexpr std::size_t admin_marks_max = 4;
 // From accept, or from the last answer, to a whole head; the same for a peer to take an answer.
 inline constexpr std::chrono::seconds admin_timeout{5};
+// The API of leases. 10,000 clients may wait for leases at once, each on a connection.
+inline constexpr std::size_t lease_connections_max = 12'000;
+// All resources of a tag with the longest names, and room for what else a request says.
+inline constexpr std::size_t lease_body_bytes_max = 64 * 1024;
+// An object of lists or objects is 2 deep.
+inline constexpr std::size_t lease_body_depth_max = 8;
+// The name of a holder, which people read.
+inline constexpr std::size_t lease_holder_bytes_max = 200;
+// What a client sends while it waits for its answer is kept up to this size, and then it is dropped.
+inline constexpr std::size_t lease_pipelined_bytes_max = 64 * 1024;
+// From a request's first byte to its last; the same for a client to take an answer. Between its requests it has longer: it
+// renews at a third of the TTL.
+inline constexpr std::chrono::seconds lease_timeout{5}, lease_idle_timeout{120};
+// A client that reads its events more slowly is dropped once more than this many bytes of them wait. When nothing happens, it
+// hears something this often, so that both sides find out when the other is gone.
+inline constexpr std::size_t lease_events_bytes_max = 16 * 1024;
+inline constexpr std::chrono::seconds lease_heartbeat{15};
 // One value in a log line; the rest is cut off. Peers choose some of these bytes.
 inline constexpr std::size_t log_value_bytes_max = 1024;
 

@@ -1,0 +1,66 @@
+// What the API of leases is asked, and what it answers: pure, without sockets or HTTP library; lease_server.hpp moves the
+// bytes.
+//
+//   POST   /v1/leases               acquire: 201 with id, tokens, tag, act_for_ms, stop_ms
+//   PUT    /v1/leases/{id}          renew: 200 with act_for_ms, stop_ms
+//   DELETE /v1/leases/{id}          release: 204
+//   GET    /v1/leases               all leases of this process, without their ids
+//   GET    /v1/leases/{id}/events   server-sent events: granted, renewed, expiring, lost
+//
+// An answer that refuses is a problem document (RFC 9457). Its type is urn:fencegate:held (409), lost (410), unavailable (503),
+// refused (422) or malformed (400); of what HTTP itself has a status for, it is about:blank.
+#pragma once
+
+#include "admin/admin_pages.hpp"
+#include "base/settings.hpp"
+#include "lease/desk.hpp"
+
+#include <boost/system/result.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::admin {
+
+struct lease_request {
+  page_request head;
+  std::optional<std::string_view> content_type;
+  std::string_view body;
+};
+
+// What to ask of the desk.
+struct lease_question {
+  enum class kind : std::uint8_t { acquire, renew, release, list, watch } what = kind::list;
+  lease::lease_wish wish{};     // acquire
+  std::string id{};             // renew, release, watch
+  fence::claims_list tokens{};  // renew, release
+};
+
+struct lease_answer {
+  unsigned status = 200;
+  std::string body;
+  std::string_view content_type = "application/json";
+  std::string_view allow{};  // of a 405
+};
+
+using lease_question_result = boost::system::result<lease_question, lease_answer>;
+// It is for local programs alone, as POST /quit of the admin listener is: see why_stranger.
+[[nodiscard]] lease_question_result read_lease_request(const lease_request& request, const settings::address& listen);
+
+[[nodiscard]] lease_answer lease_granted(const lease::lease_given& given);
+[[nodiscard]] lease_answer lease_renewed(const lease::lease_given& given);
+[[nodiscard]] lease_answer lease_released();
+[[nodiscard]] lease_answer lease_refused(const lease::lease_refusal& why);
+[[nodiscard]] lease_answer leases_listed(const std::vector<lease::lease_seen>& all);
+// There is no lease of this id here.
+[[nodiscard]] lease_answer lease_unknown();
+// What HTTP has a status for: 400, 403, 404, 405, 413, 415, 431.
+[[nodiscard]] lease_answer lease_problem(unsigned status, std::string_view detail);
+
+// One event of a stream, with its data in one line.
+[[nodiscard]] std::string lease_event_text(const lease::lease_event& event);
+
+}  // namespace fencegate::admin

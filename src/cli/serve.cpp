@@ -1,10 +1,12 @@
 #include "cli/serve.hpp"
 
 #include "admin/admin_server.hpp"
+#include "admin/lease_server.hpp"
 #include "admin/log_sink.hpp"
 #include "backend/libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
+#include "cli/lease_places.hpp"
 #include "gate/http_marks.hpp"
 #include "gate/http_server.hpp"
 #include "gate/pg_server.hpp"
@@ -12,6 +14,7 @@
 #include "gate/rejection_log.hpp"
 #include "gate/server.hpp"
 #include "gate/workers.hpp"
+#include "lease/sidecar_desk.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -25,6 +28,7 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -183,6 +187,15 @@ int serve(const settings::process& config) {
   admin.serve_marks(std::move(marks));
   if (config.admin_enabled)
     if (const auto started = admin.start(); started.has_error()) return fail(started.error().message);
+
+  std::optional<lease::sidecar_desk> desk;
+  std::optional<admin::lease_server> leases;
+  if (!config.leased.listen.empty()) {
+    figures.leased = std::make_unique<metrics::leases>();
+    desk.emplace(io, make_sources(io, config), *figures.leased);
+    leases.emplace(io, config.leased.listen, config.leased.socket_mode, *desk, figures);
+    if (const auto started = leases->start(); started.has_error()) return fail(started.error().message);
+  }
 
   asio::signal_set signals(io, SIGTERM, SIGINT);
   std::function<void()> wait_signal = [&] {

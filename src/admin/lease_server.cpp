@@ -1,0 +1,356 @@
+#include "admin/lease_server.hpp"
+
+#include "admin/lease_pages.hpp"
+#include "admin/peer_listener.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace fencegate::admin {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::beast::flat_buffer;
+using boost::system::error_code;
+using lease::clock_reading;
+using request_parser = http::request_parser<http::string_body>;
+using stream = boost::beast::basic_stream<any_stream>;
+
+constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t first_read_bytes = 512;
+
+struct answer_form {
+  unsigned version = 11;
+  bool keep_alive = false, head_only = false;
+};
+
+http::response<http::string_body> to_response(lease_answer answer, const answer_form& form) {
+  http::response<http::string_body> out;
+  out.version(form.version);
+  out.result(answer.status);
+  if (!answer.content_type.empty())
+    out.set(http::field::content_type, {answer.content_type.data(), answer.content_type.size()});
+  out.set(http::field::cache_control, "no-store");
+  out.set("X-Content-Type-Options", "nosniff");
+  if (!answer.allow.empty()) out.set(http::field::allow, {answer.allow.data(), answer.allow.size()});
+  if (answer.status == 503) out.set(http::field::retry_after, "1");
+  out.keep_alive(form.keep_alive);
+  if (answer.status != 204) out.content_length(answer.body.size());
+  if (!form.head_only) out.body() = std::move(answer.body);
+  return out;
+}
+
+constexpr std::string_view events_head =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nX-Content-Type-Options: "
+    "nosniff\r\n"
+    "Connection: close\r\n\r\n";
+
+// A request as it is read from one connection.
+struct incoming {
+  flat_buffer buffer{limits::admin_head_bytes_max + limits::lease_body_bytes_max};
+  // When the bytes that are in the buffer had all come. A client's time counts from when it sent, which was before that.
+  clock_reading received = clock_reading::now();
+};
+
+asio::awaitable<error_code> read_request(stream& from, incoming& in, request_parser& into) {
+  into.header_limit(limits::admin_head_bytes_max);
+  into.body_limit(limits::lease_body_bytes_max);
+  const auto [no_head, head] = co_await http::async_read_header(from, in.buffer, into, no_throw);
+  if (no_head) co_return no_head;
+  if (into.is_done()) co_return error_code();
+  if (boost::beast::iequals(into.get()[http::field::expect], "100-continue")) {
+    static constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    const auto [unsent, sent] = co_await asio::async_write(from, asio::buffer(go_on), no_throw);
+    if (unsent) co_return unsent;
+  }
+  const auto [no_body, body] = co_await http::async_read(from, in.buffer, into, no_throw);
+  co_return no_body;
+}
+
+// Of a request that is refused before it was read: without this, the kernel would take the answer back with the connection.
+asio::awaitable<void> swallow_rest(stream& from, flat_buffer& buffer) {
+  error_code ignored;
+  from.socket().shutdown(any_stream::socket::shutdown_send, ignored);
+  for (std::size_t swallowed = 0; swallowed < limits::http_swallowed_bytes_max;) {
+    buffer.clear();
+    const auto [failed, bytes] = co_await from.async_read_some(buffer.prepare(4096), no_throw);
+    if (failed) co_return;
+    swallowed += bytes;
+  }
+}
+
+}  // namespace
+
+class lease_server::state : public std::enable_shared_from_this<state> {
+ public:
+  state(asio::io_context& io, const std::vector<settings::address>& listen, ::mode_t socket_mode, lease::desk& desk,
+        metrics::process& process, lease_server_times times)
+      : io_(io), socket_mode_(socket_mode), desk_(&desk), times_(times) {
+    for (const auto& one : listen) {
+      listeners_.push_back(
+          std::make_shared<peer_listener>(io, one, process, "API of leases", limits::lease_connections_max));
+    }
+  }
+
+  result<void> start() {
+    for (const auto& one : listeners_) {
+      auto accepted = [weak = weak_from_this(), address = one->address()](peer_listener::place at) {
+        if (auto self = weak.lock()) asio::co_spawn(self->io_, serve(self, address, std::move(at)), asio::detached);
+      };
+      const auto started = one->start(accepted, socket_mode_);
+      if (!started) return error{started.error().message + "; leases.listen changes it"};
+    }
+    return {};
+  }
+
+  std::vector<std::uint16_t> ports() const {
+    std::vector<std::uint16_t> out;
+    for (const auto& one : listeners_) out.push_back(one->port());
+    return out;
+  }
+
+  void close() {
+    for (const auto& one : listeners_) one->close();
+    for (auto* one : exchanges_) one->leave();
+    desk_ = nullptr;
+  }
+
+ private:
+  // What one client waits for. The desk's answer may come when it is gone.
+  struct exchange {
+    exchange(std::shared_ptr<state> s, stream& c)
+        : owner(std::move(s)), client(c), happened(owner->io_, asio::steady_timer::time_point::max()) {
+      owner->exchanges_.insert(this);
+    }
+    ~exchange() {
+      leave();
+      owner->exchanges_.erase(this);
+    }
+    exchange(const exchange&) = delete;
+    exchange& operator=(const exchange&) = delete;
+
+    // Nobody waits any more.
+    void leave() {
+      gone = true;
+      asked.reset();
+      if (const auto given = std::exchange(untold, std::nullopt); given && owner->desk_ != nullptr)
+        owner->desk_->release(given->id, given->claims, [](const auto& /*failed*/) {});
+      happened.cancel();
+    }
+    void take(lease_answer given) {
+      answer = std::move(given);
+      happened.cancel();
+    }
+    void tell(const lease::lease_event& event) {
+      if (gone || over) return;
+      events += lease_event_text(event);
+      over = event.what == lease::lease_event::kind::lost;
+      if (events.size() > limits::lease_events_bytes_max) {
+        gone = true;
+        client.close();
+      }
+      happened.cancel();
+    }
+
+    const std::shared_ptr<state> owner;
+    stream& client;
+    asio::steady_timer happened;
+    lease::desk::call asked;
+    std::optional<lease_answer> answer;
+    std::optional<lease::lease_given> untold;  // granted, and the client does not know
+    std::string events;                        // not sent yet
+    bool over = false;                         // no event follows
+    bool reading = false, gone = false;
+  };
+  using exchange_ref = std::shared_ptr<exchange>;
+
+  // Reads on while the client waits: this is how its end is seen. What it sends is kept for the next request.
+  static void watch_client(const exchange_ref& x, incoming& in) {
+    if (x->reading || x->gone) return;
+    if (in.buffer.size() >= limits::lease_pipelined_bytes_max) {
+      x->gone = true;
+      return;
+    }
+    x->reading = true;
+    // `in` stays: see end_watch.
+    auto on_read = [x, &in](const error_code& failed, std::size_t bytes) {
+      x->reading = false;
+      in.buffer.commit(bytes);
+      if (bytes != 0) in.received = clock_reading::now();
+      if (failed && failed != asio::error::operation_aborted) x->gone = true;
+      x->happened.cancel();
+    };
+    x->client.socket().async_read_some(in.buffer.prepare(first_read_bytes), on_read);
+  }
+
+  static asio::awaitable<void> end_watch(exchange_ref x) {
+    error_code ignored;
+    if (x->reading) x->client.socket().cancel(ignored);
+    x->happened.expires_at(asio::steady_timer::time_point::max());
+    while (x->reading) co_await x->happened.async_wait(no_throw);
+  }
+
+  static asio::awaitable<void> wait_for_answer(exchange_ref x, incoming& in) {
+    while (!x->answer && !x->gone) {
+      watch_client(x, in);
+      if (!x->gone) co_await x->happened.async_wait(no_throw);
+    }
+    co_await end_watch(x);
+  }
+
+  static asio::awaitable<void> send_events(exchange_ref x, incoming& in, std::chrono::milliseconds timeout,
+                                           std::chrono::milliseconds heartbeat) {
+    x->events.insert(0, events_head);
+    while (true) {
+      if (!x->events.empty()) {
+        const std::string now = std::exchange(x->events, {});
+        x->client.expires_after(timeout);
+        const auto [unsent, sent] = co_await asio::async_write(x->client, asio::buffer(now), no_throw);
+        if (unsent) break;
+        continue;
+      }
+      watch_client(x, in);
+      if (x->over || x->gone) break;
+      x->happened.expires_after(heartbeat);
+      const auto [woken] = co_await x->happened.async_wait(no_throw);
+      if (!woken) x->events += ":\n\n";
+    }
+    co_await end_watch(x);
+  }
+
+  // Asks the desk; an answer that is known at once is in the exchange.
+  void ask(const exchange_ref& x, lease_question asked, const clock_reading& arrived) {
+    using kind = lease_question::kind;
+    const std::weak_ptr<exchange> weak(x);
+    const auto on_outcome = [weak, grants = asked.what == kind::acquire](const lease::desk::outcome& came) {
+      const auto there = weak.lock();
+      if (!there) return;
+      if (!came) return there->take(lease_refused(came.error()));
+      if (grants) there->untold = *came;
+      there->take(grants ? lease_granted(*came) : lease_renewed(*came));
+    };
+    switch (asked.what) {
+      case kind::acquire: x->asked = desk_->acquire(asked.wish, arrived, on_outcome); break;
+      case kind::renew: desk_->renew(asked.id, asked.tokens, arrived, on_outcome); break;
+      case kind::release:
+        desk_->release(asked.id, asked.tokens, [weak](const std::optional<lease::lease_refusal>& why) {
+          if (const auto there = weak.lock()) there->take(why ? lease_refused(*why) : lease_released());
+        });
+        break;
+      case kind::list: x->answer = leases_listed(desk_->list()); break;
+      case kind::watch:
+        x->asked = desk_->watch(asked.id, [weak](const lease::lease_event& event) {
+          if (const auto there = weak.lock()) there->tell(event);
+        });
+        if (!x->asked) x->answer = lease_unknown();
+    }
+  }
+
+  static lease_question_result judge(const http::request<http::string_body>& request, const any_stream::socket& peer,
+                                     const settings::address& listen) {
+    const auto hosts = request.count(http::field::host);
+    if (hosts > 1 || (hosts == 0 && request.version() >= 11)) return lease_problem(400, "exactly one Host is needed");
+    if (request.count(http::field::content_type) > 1) return lease_problem(400, "one Content-Type is enough");
+    const auto text = [](boost::beast::string_view t) { return std::string_view(t.data(), t.size()); };
+    lease_request asked;
+    asked.head.method = text(request.method_string());
+    asked.head.target = text(request.target());
+    if (hosts == 1) asked.head.host = text(request[http::field::host]);
+    asked.head.from_browser = request.count(http::field::origin) != 0 || request.count("Sec-Fetch-Site") != 0;
+    asked.head.from_loopback = is_local(peer);
+    if (request.count(http::field::content_type) == 1) asked.content_type = text(request[http::field::content_type]);
+    asked.body = request.body();
+    return read_lease_request(asked, listen);
+  }
+
+  static asio::awaitable<void> serve(std::shared_ptr<state> self, settings::address listen, peer_listener::place at) {
+    incoming in;
+    answer_form form{.keep_alive = true};
+    while (form.keep_alive) {
+      if (in.buffer.size() == 0) {
+        at.wait_for_request();
+        at.stream().expires_after(self->times_.idle);
+        const auto [failed, bytes] =
+            co_await at.stream().async_read_some(in.buffer.prepare(first_read_bytes), no_throw);
+        in.received = clock_reading::now();
+        if (failed) co_return;
+        in.buffer.commit(bytes);
+      }
+      at.serve_request();
+      at.stream().expires_after(self->times_.request);
+      request_parser parser;
+      const clock_reading arrived = in.received;
+      const auto unread = co_await read_request(at.stream(), in, parser);
+      in.received = clock_reading::now();
+
+      const auto x = std::make_shared<exchange>(self, at.stream());
+      if (unread) {
+        const auto status = status_of_unread(unread);
+        if (status == 0) co_return;
+        x->answer = lease_problem(status, "cannot read this request: " + unread.message());
+        form = {};
+      } else {
+        form.version = parser.get().version();
+        form.keep_alive = parser.get().keep_alive();
+        form.head_only = parser.get().method() == http::verb::head;
+        auto asked = judge(parser.get(), at.stream().socket(), listen);
+        if (self->desk_ == nullptr) co_return;
+        const bool watches = asked && asked->what == lease_question::kind::watch;
+        if (asked) {
+          self->ask(x, std::move(*asked), arrived);
+        } else {
+          x->answer = std::move(asked.error());
+        }
+        if (watches && !x->answer) {
+          co_await send_events(x, in, self->times_.request, self->times_.heartbeat);
+          break;
+        }
+      }
+      if (!x->answer) co_await wait_for_answer(x, in);
+      if (!x->answer || x->gone) co_return;
+      auto out = to_response(std::move(*x->answer), form);
+      at.stream().expires_after(self->times_.request);
+      const auto [unsent, sent] = co_await http::async_write(at.stream(), out, no_throw);
+      if (unsent) co_return;
+      x->untold.reset();
+      if (unread) co_return co_await swallow_rest(at.stream(), in.buffer);
+    }
+    error_code ignored;
+    at.stream().socket().shutdown(any_stream::socket::shutdown_send, ignored);
+  }
+
+  asio::io_context& io_;
+  std::vector<std::shared_ptr<peer_listener>> listeners_;
+  const ::mode_t socket_mode_;
+  lease::desk* desk_;  // nullptr once it is closed
+  const lease_server_times times_;
+  std::set<exchange*> exchanges_;
+};
+
+lease_server::lease_server(asio::io_context& io, const std::vector<settings::address>& listen, ::mode_t socket_mode,
+                           lease::desk& desk, metrics::process& process, lease_server_times times)
+    : state_(std::make_shared<state>(io, listen, socket_mode, desk, process, times)) {}
+
+lease_server::~lease_server() { state_->close(); }
+
+result<void> lease_server::start() { return state_->start(); }
+
+std::vector<std::uint16_t> lease_server::ports() const { return state_->ports(); }
+
+}  // namespace fencegate::admin

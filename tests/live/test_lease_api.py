@@ -1,0 +1,330 @@
+"""The API of leases (`leases.listen`): clients of a sidecar that take, renew and release leases, with real servers that grant
+them and are sealed."""
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+
+import support
+from postgres import PostgresServer, run_sql
+from support import LOOPBACK, LiveTest, RedisServer, eventually
+from test_hold import LEASES, TTL, Gates
+
+PATIENCE = 20
+
+
+class Api:
+    """One client's connection to the API, at a unix socket."""
+
+    def __init__(self, path):
+        self.path = path
+
+    @contextlib.contextmanager
+    def connected(self):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(PATIENCE)
+            client.connect(self.path)
+            yield client
+
+    def ask(self, method, target, body=None, client=None):
+        """(status, what it says)"""
+        with contextlib.ExitStack() as stack:
+            talk = http.client.HTTPConnection("localhost")
+            talk.sock = client or stack.enter_context(self.connected())
+            talk.request(method, target, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+            answer = talk.getresponse()
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+
+    def take(self, *resources, **wish):
+        return self.ask("POST", "/v1/leases", {"resources": resources or ("orders",)} | wish)
+
+    def renew(self, lease, tokens=None):
+        return self.ask("PUT", f"/v1/leases/{lease['id']}", {"tokens": tokens or lease["tokens"]})
+
+    def release(self, lease, tokens=None):
+        return self.ask("DELETE", f"/v1/leases/{lease['id']}", {"tokens": tokens or lease["tokens"]})
+
+    def all(self):
+        return self.ask("GET", "/v1/leases")[1]["leases"]
+
+
+class Sidecar(Gates):
+    def prepare(self):
+        super().prepare()
+        self.socket = os.path.join(self.folder, "lease.sock")
+        self.admin = support.free_port()
+        self.configuration["leases"]["listen"] = f"unix:{self.socket}"
+        self.configuration["admin"] = {"listen": f"{LOOPBACK}:{self.admin}"}
+        self.path = self.write(self.configuration)
+
+    def up(self):
+        with contextlib.suppress(OSError), Api(self.socket).connected():
+            return super().up()
+        return False
+
+    def figure(self, name):
+        talk = http.client.HTTPConnection(LOOPBACK, self.admin, timeout=PATIENCE)
+        talk.request("GET", "/metrics")
+        lines = talk.getresponse().read().decode().splitlines()
+        talk.close()
+        return next(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+class ApiTest(LiveTest):
+    times = LEASES
+
+    @classmethod
+    def setUpClass(cls):
+        cls.database = cls.enterClassContext(PostgresServer())
+        cls.redis = cls.enterClassContext(RedisServer())
+        cls.database.sql("CREATE DATABASE app")
+        cls.database.user("gate")
+        cls.database.install("app", gate_users=("gate",))
+        cls.admin = cls.database.connect(database="app")
+        cls.addClassCleanup(cls.admin.close)
+        cls.sidecar = cls.enterClassContext(Sidecar(cls.database, cls.redis, cls.times))
+        cls.api = Api(cls.sidecar.socket)
+
+    @classmethod
+    def sql(cls, text, *values):
+        return run_sql(cls.admin, text, *values)
+
+    def name(self):
+        """Of a resource that no other test uses."""
+        return f"{self._testMethodName}-{secrets.token_hex(8)}"
+
+    def taken(self, *resources, **wish):
+        status, lease = self.api.take(*resources, **wish)
+        self.assertEqual(status, 201, lease)
+        return lease
+
+    def marks(self, resource):
+        ((mark,),) = self.sql("SELECT mark FROM fencegate.marks WHERE resource = %s", resource)
+        return mark, int(self.redis.cli.call("GET", "fencegate:mark:{" + resource + "}"))
+
+
+class Leases(ApiTest):
+    times = LEASES | {"ttl": "30s", "stop_grace": "5s"}
+
+    def test_it_is_sealed_and_released(self):
+        name = self.name()
+        lease = self.taken(name, holder="me")
+        token = lease["tokens"][name]
+        self.assertEqual((lease["tag"], self.marks(name)), (f"{name}={token}", (token, token)))
+        self.assertTrue(24_000 <= lease["act_for_ms"] <= 25_500, lease)
+        self.assertEqual(lease["stop_ms"], 5_000)
+        status, held = self.api.take(name)
+        self.assertEqual((status, held["type"], held["resource"], held["holder"]), (409, "urn:fencegate:held", name, "me"))
+        self.assertTrue(20_000 < held["left_ms"] <= 30_000, held)
+        self.assertEqual(self.api.release(lease), (204, None))
+        self.assertEqual(self.taken(name)["tokens"], {name: token + 1})
+
+    def test_several_at_once(self):
+        a, b = self.name(), self.name()
+        self.taken(b)
+        self.assertEqual(self.api.take(a, b)[0], 409)
+        self.taken(a)
+
+    def test_renewals(self):
+        name = self.name()
+        lease = self.taken(name)
+        status, renewed = self.api.renew(lease)
+        self.assertEqual(status, 200)
+        self.assertTrue(24_000 <= renewed["act_for_ms"] <= 25_500, renewed)
+        self.assertEqual(self.api.renew(lease, {name: lease["tokens"][name] + 1})[0], 410)
+        self.assertEqual(self.api.renew({"id": secrets.token_hex(16), "tokens": lease["tokens"]})[0], 410)
+        self.assertEqual(self.api.release(lease, {name: lease["tokens"][name] + 1}), (204, None))
+        self.assertEqual(self.api.renew(lease)[0], 200)
+        self.assertEqual(self.api.release(lease), (204, None))
+        self.assertEqual(self.api.renew(lease)[0], 410)
+
+    def test_another_client_with_the_same_tokens_renews_nothing(self):
+        """However their requests fall together."""
+        name = self.name()
+        lease = self.taken(name)
+        answers = []
+        guesser = {"id": secrets.token_hex(16), "tokens": lease["tokens"]}
+        clients = [threading.Thread(target=lambda one=one: answers.append((one["id"], self.api.renew(one)[0])))
+                   for one in [lease, guesser] * 20]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        self.assertEqual(set(answers), {(lease["id"], 200), (guesser["id"], 410)})
+
+    def test_the_same_wish_again(self):
+        name, mine = self.name(), secrets.token_hex(16)
+        lease = self.taken(name, id=mine)
+        self.assertEqual(lease["id"], mine)
+        self.assertEqual(self.taken(name, id=mine)["tokens"], lease["tokens"])
+        self.assertEqual(self.api.take(self.name(), id=mine)[0], 422)
+        self.api.release(lease)
+        self.assertEqual(self.api.take(name, id=mine)[0], 410)
+
+    def test_who_waits_is_next(self):
+        name = self.name()
+        lease, told = self.taken(name), []
+        waiters = [threading.Thread(target=lambda: told.append(self.api.take(name, wait="15s"))) for _ in range(4)]
+        for waiter in waiters:
+            waiter.start()
+        eventually(lambda: sum("tokens" not in one and one["resources"] == [name] for one in self.api.all()) == 4)
+        for so_many in range(1, 5):
+            self.assertEqual(self.api.release(lease)[0], 204)
+            eventually(lambda: len(told) == so_many)
+            status, lease = told[-1]
+            self.assertEqual(status, 201, lease)
+        for waiter in waiters:
+            waiter.join()
+        tokens = [lease["tokens"][name] for _, lease in told]
+        self.assertEqual(tokens, sorted(set(tokens)))
+        self.assertGreaterEqual(self.sidecar.figure("fencegate_handover_seconds_count"), 1)
+
+    def test_who_leaves_gets_nothing(self):
+        name = self.name()
+        lease = self.taken(name)
+        with self.api.connected() as client:
+            body = json.dumps({"resources": [name], "wait": "1h"}).encode()
+            client.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 2)
+        eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 1)
+        self.api.release(lease)
+        self.assertEqual(self.taken(name)["tokens"], {name: lease["tokens"][name] + 1})
+
+    def test_no_id_is_told_to_others(self):
+        lease = self.taken(self.name())
+        self.assertNotIn(lease["id"], json.dumps(self.api.all()))
+
+    def test_a_sidecar_that_was_started_anew_goes_on_with_it(self):
+        name = self.name()
+        lease = self.taken(name, ttl="20s")
+        self.sidecar.child.send_signal(signal.SIGKILL)
+        self.sidecar.child.wait()
+        self.sidecar.start()
+        status, renewed = self.api.renew(lease)
+        self.assertEqual(status, 200, renewed)
+        self.assertTrue(13_000 < renewed["act_for_ms"] <= 20_000, renewed)  # of the TTL of its grant
+        self.assertEqual(self.api.take(name)[0], 409)
+        self.assertEqual(self.api.release(lease)[0], 204)
+        self.assertEqual(self.api.take(name)[0], 201)
+
+    def test_a_locked_row_ends_no_other_lease(self):
+        names = [self.name() for _ in range(8)]
+        leases = [self.taken(name) for name in names]
+        answers = {}
+        with self.database.connect(database="app") as locker:
+            run_sql(locker, "BEGIN")
+            run_sql(locker, "SELECT FROM fencegate.leases WHERE resource = %s FOR UPDATE", names[0])
+            clients = [threading.Thread(target=lambda one=one: answers.update({one["tag"]: self.api.renew(one)[0]}))
+                       for one in leases]
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.join()
+            run_sql(locker, "ROLLBACK")
+        self.assertEqual([answers[one["tag"]] for one in leases], [503] + 7 * [200])
+        self.assertEqual(self.api.renew(leases[0])[0], 200)
+
+
+class Ends(ApiTest):
+    """With a short TTL."""
+
+    def events(self, lease):
+        """Names of events, as they come."""
+        client = socket.socket(socket.AF_UNIX)
+        self.addCleanup(client.close)
+        client.settimeout(PATIENCE)
+        client.connect(self.api.path)
+        client.sendall(f"GET /v1/leases/{lease['id']}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        stream = client.makefile("r")
+        self.addCleanup(stream.close)
+        for line in stream:
+            if line.startswith("event: "):
+                yield line.split()[1]
+
+    def test_the_lease_of_a_client_that_is_gone_ends(self):
+        name = self.name()
+        lease = self.taken(name)
+        before = self.sidecar.figure('fencegate_lease_lost_total{reason="expired"}')
+        self.assertEqual(list(self.events(lease)), ["granted", "expiring", "lost"])
+        self.assertEqual(self.sidecar.figure('fencegate_lease_lost_total{reason="expired"}'), before + 1)
+        self.assertEqual(self.taken(name, wait="10s")["tokens"], {name: lease["tokens"][name] + 1})
+        self.assertEqual(self.api.renew(lease)[0], 410)
+
+    def test_it_revives_while_nobody_has_taken_it(self):
+        name = self.name()
+        lease = self.taken(name)
+        list(self.events(lease))
+        self.assertEqual(self.api.renew(lease)[0], 200)
+        self.assertEqual(self.api.take(name)[0], 409)
+
+    def test_events_of_a_lease_that_is_renewed_and_then_anothers(self):
+        name = self.name()
+        lease = self.taken(name)
+        seen = []
+        reader = threading.Thread(target=lambda: seen.extend(self.events(lease)))
+        reader.start()
+        eventually(lambda: "granted" in seen)
+        self.assertEqual(self.api.renew(lease)[0], 200)
+        self.sql("UPDATE fencegate.leases SET token = token + 1 WHERE resource = %s", name)
+        self.assertEqual(self.api.renew(lease)[0], 410)
+        reader.join(PATIENCE)
+        self.assertEqual(seen, ["granted", "renewed", "lost"])
+
+    def test_a_database_that_stands_still(self):
+        name = self.name()
+        lease = self.taken(name)
+        frozen = [self.database.pid, *self.database.backends()]
+        for pid in frozen:
+            self.database.freeze(pid)
+        try:
+            began = time.monotonic()
+            status, told = self.api.renew(lease)
+            self.assertEqual((status, told["type"]), (503, "urn:fencegate:unavailable"), time.monotonic() - began)
+        finally:
+            for pid in frozen:
+                self.database.thaw(pid)
+        eventually(lambda: self.api.renew(lease)[0] == 200)
+
+    def test_a_frozen_sidecar_promises_nothing_that_is_over(self):
+        """What it answers when it goes on counts from when the request was sent."""
+        name = self.name()
+        lease = self.taken(name)
+        with self.api.connected() as client:
+            os.kill(self.sidecar.child.pid, signal.SIGSTOP)
+            sent = time.monotonic()
+            body = json.dumps({"tokens": lease["tokens"]}).encode()
+            client.sendall(b"PUT /v1/leases/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+                           b"%d\r\n\r\n" % (lease["id"].encode(), len(body)) + body)
+            eventually(lambda: time.monotonic() - sent > 2 * TTL)
+            self.assertEqual(self.sql("SELECT count(*) FROM fencegate.leases WHERE resource = %s AND expires_at > now()", name), [(0,)])
+            os.kill(self.sidecar.child.pid, signal.SIGCONT)
+            status = client.recv(12)[-3:]
+            self.assertIn(status, (b"200", b"410"))
+        if status == b"200":  # revived: its row says for how long
+            self.assertEqual(self.sql("SELECT count(*) FROM fencegate.leases WHERE resource = %s AND expires_at > now()", name), [(1,)])
+
+    def test_many(self):
+        """More than go into one statement; none is lost while they are renewed."""
+        names = [self.name() for _ in range(600)]
+        leases = [self.taken(*names[i:i + 20], ttl="30s", stop_grace="5s") for i in range(0, 600, 20)]
+        answers = []
+        clients = [threading.Thread(target=lambda one=one: answers.append(self.api.renew(one)[0])) for one in leases]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        self.assertEqual(answers, 30 * [200])
+        for lease in leases:
+            self.assertEqual(self.api.release(lease)[0], 204)
+
+
+if __name__ == "__main__":
+    support.main()

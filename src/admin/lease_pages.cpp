@@ -55,7 +55,7 @@ void add_problem(json_object& to, const problem_terms& terms, std::string_view d
   to.add("detail", detail.substr(0, fence::detail_bytes_max));
 }
 
-lease_answer not_allowed(std::string_view allow) {
+lease_answer wrong_method(std::string_view allow) {
   auto out = lease_problem(405, "allowed here: " + std::string(allow));
   out.allow = allow;
   return out;
@@ -68,7 +68,7 @@ bool is_json_type(std::string_view content_type) {
 }
 
 using question = lease_question_result;
-using kind = lease_question::kind;
+using question_kind = lease_question::kind;
 
 question without_body(const lease_request& request, lease_question asked) {
   if (!request.body.empty()) return lease_problem(400, "GET takes no body");
@@ -78,13 +78,13 @@ question without_body(const lease_request& request, lease_question asked) {
 question read_wish(const lease_request& request) {
   auto wish = read_lease_wish(request.body);
   if (!wish) return lease_problem(400, wish.error().message);
-  return lease_question{kind::acquire, std::move(*wish)};
+  return lease_question{question_kind::acquire, std::move(*wish)};
 }
 
 question read_tokens(const lease_request& request, std::string_view id) {
   auto tokens = read_lease_tokens(request.body);
   if (!tokens) return lease_problem(400, tokens.error().message);
-  const auto what = request.head.method == "PUT" ? kind::renew : kind::release;
+  const auto what = request.head.method == "PUT" ? question_kind::renew : question_kind::release;
   return lease_question{what, {}, std::string(id), std::move(*tokens)};
 }
 
@@ -148,8 +148,8 @@ question read_lease_request(const lease_request& request, const settings::addres
   if (path.find('?') != std::string_view::npos) return lease_problem(400, "this API takes no query");
   path.remove_prefix(leases_path.size());
   if (path.empty()) {
-    if (head.method == "GET") return without_body(request, {kind::list});
-    if (head.method != "POST") return not_allowed("GET, POST");
+    if (head.method == "GET") return without_body(request, {question_kind::list});
+    if (head.method != "POST") return wrong_method("GET, POST");
     if (auto wrong = refuse_type(request)) return std::move(*wrong);
     return read_wish(request);
   }
@@ -160,9 +160,9 @@ question read_lease_request(const lease_request& request, const settings::addres
   if (id.find('/') != std::string_view::npos || id.empty())
     return lease_problem(404, "there are /v1/leases, /v1/leases/{id} and /v1/leases/{id}/events");
   if (watches ? head.method != "GET" : head.method != "PUT" && head.method != "DELETE")
-    return not_allowed(watches ? "GET" : "PUT, DELETE");
+    return wrong_method(watches ? "GET" : "PUT, DELETE");
   if (!is_grant_id(id)) return lease_problem(400, "the id in the path must have 32 hexadecimal digits, in lower case");
-  if (watches) return without_body(request, {kind::watch, {}, std::string(id)});
+  if (watches) return without_body(request, {question_kind::watch, {}, std::string(id)});
   if (auto wrong = refuse_type(request)) return std::move(*wrong);
   return read_tokens(request, id);
 }

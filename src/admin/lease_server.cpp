@@ -3,12 +3,10 @@
 #include "admin/lease_pages.hpp"
 #include "admin/peer_listener.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -32,7 +30,6 @@ using lease::clock_reading;
 using request_parser = http::request_parser<http::string_body>;
 using stream = boost::beast::basic_stream<any_stream>;
 
-constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t first_read_bytes = 512;
 
 struct answer_form {
@@ -311,6 +308,9 @@ class lease_server::state : public std::enable_shared_from_this<state> {
         form.head_only = parser.get().method() == http::verb::head;
         auto asked = judge(parser.get(), at.stream().socket(), listen);
         if (self->desk_ == nullptr) co_return;
+        // It may have to wait for hours.
+        std::string().swap(parser.get().body());
+        in.buffer.shrink_to_fit();
         const bool watches = asked && asked->what == lease_question::kind::watch;
         if (asked) {
           self->ask(x, std::move(*asked), arrived);

@@ -2,11 +2,9 @@
 
 #include "base/log.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
 #include <sys/socket.h>
 
@@ -107,7 +105,6 @@ void peer_listener::close() {
 }
 
 asio::awaitable<void> peer_listener::accept_all(std::shared_ptr<peer_listener> self) {
-  constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
   while (self->acceptor_.is_open()) {
     auto [failed, socket] = co_await self->acceptor_.async_accept(no_throw);
     if (failed == asio::error::operation_aborted || !self->serve_) co_return;

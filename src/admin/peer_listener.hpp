@@ -12,11 +12,13 @@
 #include "base/settings.hpp"
 #include "base/spare_descriptor.hpp"
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/system/error_code.hpp>
 #include <sys/types.h>
@@ -31,6 +33,7 @@
 
 namespace fencegate::admin {
 
+inline constexpr auto no_throw = boost::asio::as_tuple(boost::asio::use_awaitable);
 using any_stream = boost::asio::generic::stream_protocol;  // TCP or a unix socket
 
 // Of this machine: on loopback, or on a unix socket, whose file says who may.

@@ -134,7 +134,7 @@ inline constexpr std::size_t lease_pipelined_bytes_max = 64 * 1024;
 inline constexpr std::chrono::seconds lease_timeout{5}, lease_idle_timeout{120};
 // A client that reads its events more slowly is dropped once more than this many bytes of them wait. When nothing happens, it
 // hears something this often, so that both sides find out when the other is gone.
-inline constexpr std::size_t lease_events_bytes_max = 16 * 1024;
+inline constexpr std::size_t lease_events_bytes_max = 64 * 1024;
 inline constexpr std::chrono::seconds lease_heartbeat{15};
 // One value in a log line; the rest is cut off. Peers choose some of these bytes.
 inline constexpr std::size_t log_value_bytes_max = 1024;

@@ -3,19 +3,17 @@
 #include "admin/admin_server.hpp"
 
 #include "base/limits.hpp"
+#include "unit/admin/blocking_client.hpp"
 
-#include <arpa/inet.h>
 #include <boost/asio/post.hpp>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,81 +21,6 @@ namespace fencegate::admin {
 namespace {
 
 using namespace std::chrono_literals;
-
-// A blocking client that gives up after 10 s, so that a server that never answers is a failure and not a hang.
-class client {
- public:
-  explicit client(std::uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
-  }
-  client(client&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_), unread_(std::move(other.unread_)) {}
-  client(const client&) = delete;
-  client& operator=(const client&) = delete;
-  client& operator=(client&&) = delete;
-  ~client() {
-    if (fd_ >= 0) close(fd_);
-  }
-
-  [[nodiscard]] bool connected() const { return connected_; }
-
-  void send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const auto n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return;  // the test sees it when it reads
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    }
-  }
-
-  // One response: head, and as many bytes of body as Content-Length says. "" when the peer closed first.
-  std::string response(bool head_only = false) {
-    while (unread_.find("\r\n\r\n") == std::string::npos) {
-      if (!more()) return "";
-    }
-    const auto head_bytes = unread_.find("\r\n\r\n") + 4;
-    std::size_t body_bytes = 0;
-    const auto at = unread_.find("Content-Length: ");
-    if (at < head_bytes && !head_only) body_bytes = std::stoul(unread_.substr(at + 16));
-    while (unread_.size() < head_bytes + body_bytes) {
-      if (!more()) return "";
-    }
-    std::string one = unread_.substr(0, head_bytes + body_bytes);
-    unread_.erase(0, one.size());
-    return one;
-  }
-
-  std::string get(const std::string& path) {
-    send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    return response();
-  }
-
-  // True when the peer closes and no byte is left.
-  bool at_end() { return unread_.empty() && !more() && ended_; }
-
- private:
-  bool more() {
-    pollfd wait{fd_, POLLIN, 0};
-    if (poll(&wait, 1, 10'000) != 1) return false;
-    char bytes[4096];
-    const auto n = recv(fd_, bytes, sizeof bytes, 0);
-    ended_ = n <= 0;
-    if (n > 0) unread_.append(bytes, static_cast<std::size_t>(n));
-    return n > 0;
-  }
-
-  int fd_;
-  bool connected_ = false;
-  bool ended_ = false;
-  std::string unread_;
-};
-
-unsigned status_of(const std::string& response) {
-  return response.rfind("HTTP/1.1 ", 0) == 0 ? static_cast<unsigned>(std::stoul(response.substr(9, 3))) : 0;
-}
 
 class AdminServer : public testing::Test {
  protected:
@@ -117,7 +40,7 @@ class AdminServer : public testing::Test {
     stop();
     server.reset();
   }
-  client connect() { return client(server->port()); }
+  blocking_client connect() { return blocking_client(server->port()); }
 
   metrics::process process;
   boost::asio::io_context io;
@@ -129,7 +52,7 @@ class AdminServer : public testing::Test {
 
 TEST_F(AdminServer, AnswersOverOneConnectionKeptAlive) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   EXPECT_EQ(status_of(c.get("/livez")), 200u);
   EXPECT_EQ(status_of(c.get("/readyz")), 503u);
   process.ready = true;
@@ -140,7 +63,7 @@ TEST_F(AdminServer, AnswersOverOneConnectionKeptAlive) {
 
 TEST_F(AdminServer, AnswersPipelinedRequestsInOrder) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   const std::string tail = " HTTP/1.1\r\nHost: localhost\r\n\r\n";
   c.send("GET /livez" + tail + "GET /no" + tail + "GET /readyz" + tail);
   EXPECT_EQ(status_of(c.response()), 200u);
@@ -150,7 +73,7 @@ TEST_F(AdminServer, AnswersPipelinedRequestsInOrder) {
 
 TEST_F(AdminServer, HeadHasTheLengthButNoBody) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   c.send("HEAD /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string head = c.response(true);
   EXPECT_EQ(status_of(head), 200u);
@@ -162,11 +85,11 @@ TEST_F(AdminServer, HeadHasTheLengthButNoBody) {
 
 TEST_F(AdminServer, ClosesWhenAskedTo) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   c.send("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(status_of(c.response()), 200u);
   EXPECT_TRUE(c.at_end());
-  client old = connect();
+  blocking_client old = connect();
   old.send("GET /livez HTTP/1.0\r\n\r\n");
   EXPECT_NE(old.response().find("200 OK"), std::string::npos) << "1.0 needs no Host";
   EXPECT_TRUE(old.at_end());
@@ -174,7 +97,7 @@ TEST_F(AdminServer, ClosesWhenAskedTo) {
 
 TEST_F(AdminServer, SaysWhichMethodsAreAllowed) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   c.send("DELETE /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string answer = c.response();
   EXPECT_EQ(status_of(answer), 405u);
@@ -183,7 +106,7 @@ TEST_F(AdminServer, SaysWhichMethodsAreAllowed) {
 
 TEST_F(AdminServer, QuitCallsBackAfterItsAnswer) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   c.send("POST /quit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
   EXPECT_EQ(status_of(c.response()), 200u);
   EXPECT_TRUE(c.at_end());
@@ -195,7 +118,7 @@ TEST_F(AdminServer, QuitIsRefusedToForgedRequests) {
   start();
   for (const char* fields : {"Host: evil.example\r\n", "Host: localhost\r\nOrigin: http://evil.example\r\n",
                              "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n"}) {
-    client c = connect();
+    blocking_client c = connect();
     c.send("POST /quit HTTP/1.1\r\n" + std::string(fields) + "\r\n");
     EXPECT_EQ(status_of(c.response()), 403u) << fields;
   }
@@ -216,7 +139,7 @@ TEST_F(AdminServer, AsksTheServiceOfMarksAndSendsItsAnswer) {
     done(std::move(a));
   };
   start();
-  client c = connect();
+  blocking_client c = connect();
   c.send("PUT /.fencegate/marks/a?b HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nfencing_token: 2\r\n\r\n");
   const std::string answer = c.response();
   EXPECT_EQ(status_of(answer), 412u);
@@ -237,14 +160,14 @@ TEST_F(AdminServer, ServesOthersWhileMarksWaitForTheirStore) {
     asked.notify_one();
   };
   start();
-  std::vector<client> asking;
+  std::vector<blocking_client> asking;
   for (std::size_t i = 0; i < limits::admin_marks_max; ++i) {
     asking.push_back(connect());
     asking.back().send(get_mark);
   }
   // Once all of those were read, the next is refused.
   for (std::size_t read = asked; read < limits::admin_marks_max; read = asked) asked.wait(read);
-  client next = connect();
+  blocking_client next = connect();
   next.send(get_mark);
   const std::string refused = next.response();
   EXPECT_EQ(status_of(refused), 503u);
@@ -266,7 +189,7 @@ TEST_F(AdminServer, MarksThatAreAnsweredAfterItsEndHarmNobody) {
     asked.notify_one();
   };
   start();
-  client c = connect();
+  blocking_client c = connect();
   c.send(get_mark);
   asked.wait(0);
   stop();
@@ -278,7 +201,7 @@ TEST_F(AdminServer, MarksThatAreAnsweredAfterItsEndHarmNobody) {
 TEST_F(AdminServer, NeedsExactlyOneHost) {
   start();
   for (const char* fields : {"", "Host: localhost\r\nHost: evil.example\r\n"}) {
-    client c = connect();
+    blocking_client c = connect();
     c.send("POST /quit HTTP/1.1\r\n" + std::string(fields) + "\r\n");
     EXPECT_EQ(status_of(c.response()), 400u) << fields;
     EXPECT_TRUE(c.at_end());
@@ -295,7 +218,7 @@ TEST_F(AdminServer, KnowsLoopbackBehindADualStackSocket) {
   if (v6 >= 0) close(v6);
   if (!has_v6) GTEST_SKIP() << "no IPv6 here";
   start(limits::admin_timeout, "::");
-  client c = connect();  // seen as ::ffff:127.0.0.1
+  blocking_client c = connect();  // seen as ::ffff:127.0.0.1
   c.send("POST /quit HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
   EXPECT_EQ(status_of(c.response()), 200u);
 }
@@ -306,7 +229,7 @@ TEST_F(AdminServer, AnswersMalformedRequestsWith400AndCloses) {
        {"garbage\r\n\r\n", "GET /livez HTTP/1.1\r\nHo st: x\r\n\r\n", "GET  /livez HTTP/1.1\r\n\r\n",
         "POST /quit HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
         "POST /quit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n"}) {
-    client c = connect();
+    blocking_client c = connect();
     c.send(bytes);
     EXPECT_EQ(status_of(c.response()), 400u) << bytes;
     EXPECT_TRUE(c.at_end()) << bytes;
@@ -316,20 +239,20 @@ TEST_F(AdminServer, AnswersMalformedRequestsWith400AndCloses) {
 TEST_F(AdminServer, RefusesAHeadOverItsLimit) {
   start();
   const std::string start_line = "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ";
-  client fits = connect();
+  blocking_client fits = connect();
   fits.send(start_line + std::string(limits::admin_head_bytes_max - start_line.size() - 4, 'x') + "\r\n\r\n");
   EXPECT_EQ(status_of(fits.response()), 200u);
-  client c = connect();
+  blocking_client c = connect();
   c.send(start_line + std::string(limits::admin_head_bytes_max, 'x') + "\r\n\r\n");
   EXPECT_EQ(status_of(c.response()), 431u);
 }
 
 TEST_F(AdminServer, RefusesABody) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   c.send("POST /quit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
   EXPECT_EQ(status_of(c.response()), 413u);
-  client chunked = connect();
+  blocking_client chunked = connect();
   chunked.send("POST /quit HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
   EXPECT_EQ(status_of(chunked.response()), 413u);
   stop();
@@ -338,25 +261,25 @@ TEST_F(AdminServer, RefusesABody) {
 
 TEST_F(AdminServer, CutsASlowHeadAndAnIdleConnection) {
   start(50ms);
-  client silent = connect();
+  blocking_client silent = connect();
   EXPECT_TRUE(silent.at_end());
-  client slow = connect();
+  blocking_client slow = connect();
   slow.send("GET /livez HTT");
   EXPECT_TRUE(slow.at_end());
-  client idle = connect();
+  blocking_client idle = connect();
   EXPECT_EQ(status_of(idle.get("/livez")), 200u);
   EXPECT_TRUE(idle.at_end());
 }
 
 TEST_F(AdminServer, TheOneThatWaitsLongestGivesWayWhenAllPlacesAreTaken) {
   start(1h);
-  std::vector<client> all;
+  std::vector<blocking_client> all;
   for (std::size_t i = 0; i < limits::admin_connections_max; ++i) {
     all.push_back(connect());
     ASSERT_EQ(status_of(all.back().get("/livez")), 200u);
   }
   ASSERT_EQ(status_of(all[0].get("/livez")), 200u);  // so that the second is now the one that waits longest
-  client probe = connect();
+  blocking_client probe = connect();
   EXPECT_EQ(status_of(probe.get("/livez")), 200u);
   EXPECT_TRUE(all[1].at_end());
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -385,13 +308,13 @@ TEST_F(AdminServer, ListensOnAName) {
 
 TEST_F(AdminServer, EndsWithItsConnectionsOpen) {
   start();
-  client c = connect();
+  blocking_client c = connect();
   ASSERT_EQ(status_of(c.get("/livez")), 200u);
   stop();
   const auto port = server->port();
   server.reset();
   EXPECT_TRUE(c.at_end());
-  EXPECT_FALSE(client(port).connected());
+  EXPECT_FALSE(blocking_client(port).connected());
 }
 
 TEST_F(AdminServer, MayBeDestroyedByItsOwnCallback) {
@@ -402,12 +325,12 @@ TEST_F(AdminServer, MayBeDestroyedByItsOwnCallback) {
   ASSERT_TRUE(server->start());
   const auto port = server->port();
   thread = std::thread([this] { io.run(); });
-  client c(port);
+  blocking_client c(port);
   c.send("POST /quit HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(status_of(c.response()), 200u);
   thread.join();  // nothing is left to do
   EXPECT_EQ(quits, 1);
-  EXPECT_FALSE(client(port).connected());
+  EXPECT_FALSE(blocking_client(port).connected());
 }
 
 }  // namespace

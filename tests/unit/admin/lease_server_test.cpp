@@ -2,15 +2,13 @@
 
 #include "admin/lease_server.hpp"
 
-#include <arpa/inet.h>
+#include "unit/admin/blocking_client.hpp"
+
 #include <boost/asio/post.hpp>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,90 +27,21 @@ namespace {
 using namespace std::chrono_literals;
 using lease::lease_refusal;
 
-const std::string id = "00112233445566778899aabbccddeeff";
-const lease::lease_given granted_orders{id, {{"orders", fence::token(35)}}, 24s, 5s};
+const std::string orders_id = "00112233445566778899aabbccddeeff";
+const lease::lease_given granted_orders{orders_id, {{"orders", fence::token(35)}}, 24s, 5s};
 
-// Blocks, and gives up after 10 s, so that a server that never answers is a failure and not a hang.
-class lease_client {
+class lease_client : public blocking_client {
  public:
-  explicit lease_client(std::uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
-  }
-  explicit lease_client(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_un to{};
-    to.sun_family = AF_UNIX;
-    path.copy(to.sun_path, sizeof to.sun_path - 1);
-    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
-  }
-  lease_client(const lease_client&) = delete;
-  lease_client& operator=(const lease_client&) = delete;
-  ~lease_client() { close(fd_); }
+  using blocking_client::blocking_client;
 
-  [[nodiscard]] bool connected() const { return connected_; }
-  [[nodiscard]] int descriptor() const { return fd_; }
-
-  void send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const auto n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return;  // the test sees it when it reads
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    }
-  }
   void ask(const std::string& method, const std::string& target, const std::string& body = "",
            const std::string& fields = "") {
-    std::string type = body.empty() ? "" : "Content-Type: application/json\r\n";
+    const std::string type = body.empty() ? "" : "Content-Type: application/json\r\n";
     send(method + " " + target + " HTTP/1.1\r\nHost: localhost\r\n" + type + fields +
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
   }
   void acquire() { ask("POST", "/v1/leases", R"({"resources":["orders"],"wait":"10s"})"); }
-
-  // Up to and with `end`; "" when the peer closes before that.
-  std::string until(const std::string& end) {
-    while (unread_.find(end) == std::string::npos) {
-      if (!more()) return "";
-    }
-    return take(unread_.find(end) + end.size());
-  }
-  // One answer: its head, and as many bytes of body as Content-Length says.
-  std::string answer() {
-    std::string head = until("\r\n\r\n");
-    const auto at = head.find("Content-Length: ");
-    const std::size_t bytes = at == std::string::npos ? 0 : std::stoul(head.substr(at + 16));
-    while (unread_.size() < bytes) {
-      if (!more()) return "";
-    }
-    return head + take(bytes);
-  }
-  unsigned status() {
-    const auto all = answer();
-    return all.starts_with("HTTP/1.1 ") ? static_cast<unsigned>(std::stoul(all.substr(9, 3))) : 0;
-  }
-  // True when the peer closes and no byte is left.
-  bool at_end() { return unread_.empty() && !more() && ended_; }
-
- private:
-  std::string take(std::size_t bytes) {
-    std::string out = unread_.substr(0, bytes);
-    unread_.erase(0, bytes);
-    return out;
-  }
-  bool more() {
-    pollfd wait{fd_, POLLIN, 0};
-    if (poll(&wait, 1, 10'000) != 1) return false;
-    char bytes[4096];
-    const auto n = recv(fd_, bytes, sizeof bytes, 0);
-    ended_ = n <= 0;
-    if (n > 0) unread_.append(bytes, static_cast<std::size_t>(n));
-    return n > 0;
-  }
-
-  int fd_;
-  bool connected_ = false, ended_ = false;
-  std::string unread_;
+  unsigned status() { return status_of(response()); }
 };
 
 // Notes what it is asked, and answers when the test says so. Its state is the test's and the server's threads'.
@@ -138,7 +67,7 @@ class scripted_desk final : public lease::desk {
   std::vector<lease::lease_seen> list() const override { return {{{"orders"}, {}, "host-a", 0s}}; }
   call watch(const std::string& of, std::function<void(const lease::lease_event&)> tell) override {
     note("watch");
-    if (of != id) return nullptr;
+    if (of != orders_id) return nullptr;
     const std::lock_guard lock(mutex_);
     tell_ = std::move(tell);
     return until_dropped("unwatched");
@@ -235,7 +164,7 @@ TEST_F(LeaseServer, GrantsRenewsAndReleasesOverOneConnection) {
   c.acquire();
   EXPECT_EQ(desk.heard(), "acquire");
   desk.answer_next(granted_orders);
-  const auto granted = c.answer();
+  const auto granted = c.response();
   EXPECT_TRUE(granted.starts_with("HTTP/1.1 201 ")) << granted;
   EXPECT_NE(granted.find("Content-Type: application/json\r\n"), std::string::npos) << granted;
   EXPECT_NE(granted.find("Cache-Control: no-store\r\n"), std::string::npos) << granted;
@@ -243,20 +172,20 @@ TEST_F(LeaseServer, GrantsRenewsAndReleasesOverOneConnection) {
   EXPECT_EQ(desk.heard(), "dropped");
   EXPECT_EQ(desk.last_wish.wait, 10s);
 
-  c.ask("PUT", "/v1/leases/" + id, R"({"tokens":{"orders":35}})");
-  EXPECT_EQ(desk.heard(), "renew " + id + " orders=35");
+  c.ask("PUT", "/v1/leases/" + orders_id, R"({"tokens":{"orders":35}})");
+  EXPECT_EQ(desk.heard(), "renew " + orders_id + " orders=35");
   EXPECT_EQ(desk.heard(), "dropped");
   desk.answer_next(granted_orders);
-  EXPECT_TRUE(c.answer().ends_with(R"({"act_for_ms":24000,"stop_ms":5000})"));
+  EXPECT_TRUE(c.response().ends_with(R"({"act_for_ms":24000,"stop_ms":5000})"));
 
-  c.ask("DELETE", "/v1/leases/" + id, R"({"tokens":{"orders":35}})");
-  const auto released = c.answer();
+  c.ask("DELETE", "/v1/leases/" + orders_id, R"({"tokens":{"orders":35}})");
+  const auto released = c.response();
   EXPECT_TRUE(released.starts_with("HTTP/1.1 204 ")) << released;
   EXPECT_EQ(released.find("Content-Length"), std::string::npos) << released;
-  EXPECT_EQ(desk.heard(), "release " + id + " orders=35");
+  EXPECT_EQ(desk.heard(), "release " + orders_id + " orders=35");
 
   c.ask("GET", "/v1/leases");
-  EXPECT_TRUE(c.answer().ends_with(R"({"leases":[{"resources":["orders"],"holder":"host-a","state":"waiting"}]})"));
+  EXPECT_TRUE(c.response().ends_with(R"({"leases":[{"resources":["orders"],"holder":"host-a","state":"waiting"}]})"));
 }
 
 TEST_F(LeaseServer, SaysWhyNot) {
@@ -265,7 +194,7 @@ TEST_F(LeaseServer, SaysWhyNot) {
   c.acquire();
   EXPECT_EQ(desk.heard(), "acquire");
   desk.answer_next(lease_refusal{lease_refusal::kind::unreachable, "the issuer does not answer"});
-  const auto answer = c.answer();
+  const auto answer = c.response();
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 ")) << answer;
   EXPECT_NE(answer.find("Retry-After: 1\r\n"), std::string::npos) << answer;
   EXPECT_NE(answer.find("Content-Type: application/problem+json\r\n"), std::string::npos) << answer;
@@ -284,7 +213,7 @@ TEST_F(LeaseServer, AnErrorOfTheRequestDoesNotEndTheConnection) {
   c.ask("GET", "/v1/nothing");
   EXPECT_EQ(c.status(), 404u);
   c.ask("PUT", "/v1/leases", "{}");
-  const auto answer = c.answer();
+  const auto answer = c.response();
   EXPECT_NE(answer.find("Allow: GET, POST\r\n"), std::string::npos) << answer;
   c.send("POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}");
   EXPECT_EQ(c.status(), 415u);
@@ -389,7 +318,7 @@ TEST_F(LeaseServer, AGrantWhoseAnswerCannotBeWrittenIsReleased) {
   });
   std::vector<std::string> heard{desk.heard(), desk.heard()};
   std::sort(heard.begin(), heard.end());
-  EXPECT_EQ(heard, (std::vector<std::string>{"dropped", "release " + id + " orders=35"}));
+  EXPECT_EQ(heard, (std::vector<std::string>{"dropped", "release " + orders_id + " orders=35"}));
 }
 
 TEST_F(LeaseServer, ARequestCountsFromWhenItCameAndNotFromBefore) {
@@ -409,7 +338,7 @@ TEST_F(LeaseServer, StreamsWhatHappensUntilTheLeaseIsLost) {
   using kind = lease::lease_event::kind;
   start();
   lease_client c(port);
-  c.ask("GET", "/v1/leases/" + id + "/events");
+  c.ask("GET", "/v1/leases/" + orders_id + "/events");
   const auto head = c.until("\r\n\r\n");
   EXPECT_TRUE(head.starts_with("HTTP/1.1 200 ")) << head;
   EXPECT_NE(head.find("Content-Type: text/event-stream\r\n"), std::string::npos) << head;
@@ -438,7 +367,7 @@ TEST_F(LeaseServer, WritesAHeartbeatAndSeesThatAWatcherIsGone) {
   start(times);
   {
     lease_client c(port);
-    c.ask("GET", "/v1/leases/" + id + "/events");
+    c.ask("GET", "/v1/leases/" + orders_id + "/events");
     c.until("\r\n\r\n");
     EXPECT_EQ(c.until("\n\n"), ":\n\n");
     EXPECT_EQ(c.until("\n\n"), ":\n\n");
@@ -450,10 +379,10 @@ TEST_F(LeaseServer, WritesAHeartbeatAndSeesThatAWatcherIsGone) {
 TEST_F(LeaseServer, DropsAWatcherThatDoesNotRead) {
   start();
   lease_client slow(port), other(port);
-  slow.ask("GET", "/v1/leases/" + id + "/events");
+  slow.ask("GET", "/v1/leases/" + orders_id + "/events");
   EXPECT_EQ(desk.heard(), "watch");
   lease::lease_event event{lease::lease_event::kind::renewed, granted_orders};
-  event.why = std::string(limits::lease_events_bytes_max / 2, 'w');
+  event.why = std::string(limits::lease_events_bytes_max / 8, 'w');
   // More than the kernel takes for the client: some MB.
   for (int i = 0; i < 2000; ++i) desk.tell(event);
   EXPECT_EQ(desk.heard(), "unwatched");
@@ -508,7 +437,7 @@ TEST_F(LeaseServer, EndsWithClientsThatWaitAndWatch) {
   lease_client waiting(port), watching(port), idle(port);
   waiting.acquire();
   EXPECT_EQ(desk.heard(), "acquire");
-  watching.ask("GET", "/v1/leases/" + id + "/events");
+  watching.ask("GET", "/v1/leases/" + orders_id + "/events");
   EXPECT_EQ(desk.heard(), "watch");
   watching.until("\r\n\r\n");
   end_server();
@@ -524,8 +453,8 @@ TEST_F(LeaseServer, EndsWithClientsThatWaitAndWatch) {
 TEST_F(LeaseServer, AnswersThatComeAfterItsEndHarmNobody) {
   start();
   lease_client c(port);
-  c.ask("PUT", "/v1/leases/" + id, R"({"tokens":{"orders":35}})");
-  EXPECT_EQ(desk.heard(), "renew " + id + " orders=35");
+  c.ask("PUT", "/v1/leases/" + orders_id, R"({"tokens":{"orders":35}})");
+  EXPECT_EQ(desk.heard(), "renew " + orders_id + " orders=35");
   end_server();
   EXPECT_TRUE(c.at_end());
   desk.answer_next(granted_orders);

@@ -14,6 +14,7 @@ that to the thread that started it: start servers from a thread that lives as lo
 
 import contextlib
 import ctypes
+import functools
 import http.client
 import json
 import multiprocessing
@@ -768,6 +769,12 @@ def _each(suite):
         yield from _each(one) if isinstance(one, unittest.TestSuite) else (one,)
 
 
+def _take_no_more(taken, count, *_):
+    """The test at hand is broken off, which cleans up behind it, and is the last."""
+    taken.value = count
+    sys.exit(143)
+
+
 def _run_side_by_side(count):
     """The exit status: 0 when each process has passed all that it took."""
     tests = list(_each(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])))
@@ -776,6 +783,7 @@ def _run_side_by_side(count):
     for _ in range(count):
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGTERM, functools.partial(_take_no_more, taken, len(tests)))
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             result = unittest.TextTestRunner(verbosity=2, resultclass=_WholeLines).run(_Share(tests, taken))
             sys.exit(not result.wasSuccessful())

@@ -33,7 +33,7 @@ local replication = redis.call('INFO', 'replication')
 if string.match(replication, '\nrole:(%S+)') ~= 'master' then return redis.error_reply('FENCEGATEMARK it is a replica') end
 local me = string.match(redis.call('INFO', 'server'), '\nrun_id:(%S+)') .. ':'
            .. string.match(replication, '\nmaster_replid:(%S+)') .. ':' .. ARGV[1]
-local issuer, born = string.match(redis.call('GET', KEYS[2]) or '', '^(%x+) ?(%S*)$')
+local issuer, born = string.match(redis.call('GET', KEYS[2]) or '', '^(%x+) ?(.*)$')
 )lua";
 
 // Answers the issuer's id. ARGV[2]: a new one, for a server that has none yet.

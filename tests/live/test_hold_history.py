@@ -26,7 +26,7 @@ JOB = f"for i in 1 2 3 4 5 6; do {WRITE}; sleep 0.0$((i % 3 * 3)); done"
 
 
 class HoldHistory(LiveTest):
-    issuer, seconds = "ledger", SECONDS
+    issuer, seconds, holders = "ledger", SECONDS, HOLDERS
 
     def setUp(self):
         self.seed = int(os.environ.get("FENCEGATE_SEED") or random.randrange(1 << 30))
@@ -88,7 +88,7 @@ class HoldHistory(LiveTest):
                     self.disturb_server(pause)
 
     def run_for(self, seconds, environment=()):
-        threads = [threading.Thread(target=self.work, args=(number, dict(environment)), daemon=True) for number in range(HOLDERS)]
+        threads = [threading.Thread(target=self.work, args=(number, dict(environment)), daemon=True) for number in range(self.holders)]
         for one in threads:
             one.start()
         end = time.monotonic() + seconds
@@ -155,7 +155,7 @@ class HoldHistory(LiveTest):
 class RedisHistory(HoldHistory):
     """With leases of the Redis, which is killed, too, and forgets nothing of what it had answered."""
 
-    issuer, seconds = "cache", SECONDS / 2
+    issuer, seconds, holders = "cache", SECONDS / 3, HOLDERS // 2
     test_without_the_gates_it_would_notice = None  # of the judge, which is the same
 
     def disturb_server(self, pause):

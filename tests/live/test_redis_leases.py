@@ -298,6 +298,14 @@ class Grants(LiveTest):
         self.assertEqual(self.leases.token("three"), 35 + STRIDE)
         self.assertEqual(self.leases.token("one", resources="new"), STRIDE)  # it may have been forgotten
 
+    def test_an_epoch_of_an_operator_may_be_any_text(self):
+        self.redis.cli.call("SET", "fencegate:epoch", "looked at\n by 100% of us")
+        self.redis.cli.call("DEL", "fencegate:issuer")
+        self.leases.epoch = "looked at\n by 100% of us"
+        self.leases.run("name_issuer", [], ISSUER, front=("lease_lead",), issuer=())
+        self.assertEqual(self.leases.token("one"), 34)
+        self.assertEqual(self.leases.token("one"), 34)
+
     def test_an_issuer_has_its_id_for_life(self):
         named = self.leases.run("name_issuer", [], "2" * 32, front=("lease_lead",), issuer=())
         self.assertEqual(named, ISSUER.encode())

@@ -45,9 +45,11 @@ return ARGV[2]
 )lua";
 
 // In front of the scripts about leases: `row` reads one; `mark_at` a mark; `free_at` is when a lease can be granted to
-// another, unless it is renewed. A row that is not there may have been forgotten by a later incarnation than the issuer's first.
+// another, unless it is renewed. A row that is not there may have been forgotten by a later incarnation than the issuer's first;
+// one of another issuer is of another incarnation, too.
 inline const std::string lease_rows = lease_lead + R"lua(
 if ARGV[2] ~= '' and issuer ~= ARGV[2] then return redis.error_reply('FENCEGATELOST the issuer is another one') end
+me = (issuer or '') .. ':' .. me
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local function digits(text)
@@ -59,7 +61,7 @@ local function row(key)
   local v = redis.call('HMGET', key, 'token', 'grant', 'until', 'not_before', 'ttl', 'at_least', 'delay', 'past', 'stores',
                        'server', 'holder', 'granted')
   local l = {token = digits(v[1] or '0')}
-  if l.token == '0' then v = {'0', '', '0', '0', '0', '0', '0', '', '', born or '', '', '0'} end
+  if l.token == '0' then v = {'0', '', '0', '0', '0', '0', '0', '', '', (issuer or '') .. ':' .. (born or ''), '', '0'} end
   l.grant, l.till, l.not_before, l.ttl, l.at_least, l.delay = v[2], v[3] + 0, v[4] + 0, v[5] + 0, v[6] + 0, v[7] + 0
   l.past, l.stores, l.server, l.holder, l.granted = v[8], v[9], v[10], v[11], v[12] + 0
   return l

@@ -1,11 +1,12 @@
 """`fencegate hold` with leases of a Redis: what test_hold.py asks of an issuer, and what only a Redis does."""
 
+import contextlib
 import os
 import subprocess
 
 import documents
 import test_hold
-from postgres import PostgresServer
+from postgres import PostgresServer, run_sql
 from support import LiveTest, RedisServer, eventually, main
 from test_hold import Gates, Hold
 
@@ -147,6 +148,11 @@ class Servers(LiveTest):
         new = self.hold("echo never", resource="lost")
         self.assertEqual((new.ended(), new.told), (125, ""))
         self.assertIn("belongs to leases of another issuer", new.said)
+        admin = self.start(contextlib.closing(self.database.connect(database="app")))
+        ((issuer, mark),) = run_sql(admin, "SELECT issuer::text, mark FROM fencegate.marks WHERE resource = 'lost'")
+        self.redis.cli.call("SET", "fencegate:issuer", issuer.replace("-", ""))
+        self.redis.cli.call("DEL", "fencegate:grant:{lost}")
+        self.assertGreater(self.token("lost"), mark + STRIDE)
 
     def test_one_without_the_rights(self):
         self.gated()

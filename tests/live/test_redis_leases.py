@@ -384,6 +384,14 @@ def a_row_that_was_forgotten(leases):
     return leases.token("one") <= 34
 
 
+def a_row_of_another_issuer(leases):
+    before = released(leases)
+    of_then = leases.redis.cli.call("GET", "fencegate:issuer").decode()
+    leases.issuer = "2" * 32
+    leases.redis.cli.call("SET", "fencegate:issuer", of_then.replace(ISSUER, leases.issuer))
+    return leases.token("two") <= before + 1
+
+
 def the_same_id_behind_a_restart(leases):
     before = leases.token("one")
     leases.field("server", "another")
@@ -536,7 +544,8 @@ class Mutations(LiveTest):
         (a_restart, "string.match(redis.call('INFO', 'server'), '\\nrun_id:(%S+)') .. ':'\n           .. ", ""),
         (a_promotion, "string.match(replication, '\\nmaster_replid:(%S+)') .. ':' .. ", ""),
         (a_new_epoch, ".. ':' .. ARGV[1]\n", "\n"),
-        (a_row_that_was_forgotten, "born or ''", "me"),
+        (a_row_that_was_forgotten, "(issuer or '') .. ':' .. (born or '')", "me"),
+        (a_row_of_another_issuer, "me = (issuer or '') .. ':' .. me\n", "me = ':' .. me\n"),
         (the_same_id_behind_a_restart, "l.server == me and below(", "below("),
         (a_repeated_request_behind_its_release, "has(l.past, grant) or ", ""),
         (a_repeated_request_behind_its_end, " or l.grant == grant and l.till <= now", ""),

@@ -140,6 +140,18 @@ void read_leases(report& to, const YAML::Node& node, std::vector<listener>& list
   leases_reader(to, listeners, out).read(node);
 }
 
+result<settings::address> read_api(const std::string& text) {
+  constexpr std::string_view http = "http://";
+  std::string_view at = text.empty() ? "unix:/run/fencegate/lease.sock" : std::string_view(text);
+  const bool is_url = at.starts_with(http);
+  if (is_url) at.remove_prefix(http.size());
+  if (is_url && at.ends_with('/')) at.remove_suffix(1);
+  auto parsed = parse_address(at);
+  if (!parsed || (parsed->is_unix() ? is_url : !is_url || parsed->port == 0))
+    return error{"--api: " + quoted(text) + " is neither unix:/path nor http://host:port"};
+  return parsed;
+}
+
 lease::timing timing_of(const settings::leases& all, milliseconds ttl) {
   auto times = lease::timing::of(ttl);
   times.skew = all.skew.value_or(times.skew);

@@ -2,11 +2,13 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_leases.hpp"
+#include "cli/config_values.hpp"
 #include "cli/lease_places.hpp"
 #include "fence/tag.hpp"
 #include "hold/environment.hpp"
 #include "hold/exit_status.hpp"
 #include "hold/guard.hpp"
+#include "lease/api_issuer.hpp"
 #include "lease/keeper.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -43,13 +45,22 @@ std::vector<std::string> inherited_environment() {
   return out;
 }
 
+// Who grants the lease, and where it is sealed.
+using source = std::function<std::pair<std::shared_ptr<lease::issuer>, std::vector<std::shared_ptr<lease::seal_place>>>(
+    asio::io_context&)>;
+
+struct hold_plan {
+  source from;
+  lease::keeper_request wanted;
+};
+
 // One run of `hold`, from the wait for the lease to its release.
 class run {
  public:
   run(const hold_request& request, hold::guarded_job job, std::ostream& err)
       : request_(request), job_(std::move(job)), err_(err), ended_(io_), signals_(io_), max_run_(io_) {}
 
-  hold::ending of(const settings::process& config, const lease_plan& plan, const lease::keeper_request& wanted) {
+  hold::ending of(const source& from, const lease::keeper_request& wanted) {
     lease::keeper_owner owner;
     owner.acquired = [this](const lease::term& held) { acquired(held); };
     owner.not_acquired = [this](const lease::keeper_failure& why) { not_acquired(why); };
@@ -57,8 +68,8 @@ class run {
     owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
     owner.lost = [this](const lease::keeper_loss& why) { lost(why.message); };
     stop_grace_ = wanted.times.stop_grace;
-    keeper_ = std::make_shared<lease::keeper>(io_, make_issuer(io_, config, plan, wanted.times),
-                                              make_places(io_, config, plan), wanted, std::move(owner));
+    auto [issuer, places] = from(io_);
+    keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
     watch_signals();
     ended_.assign(dup(job_.descriptor()));
     wait_for_end();
@@ -226,38 +237,71 @@ class run {
   hold::ending ending_ = hold::ending_of(outcome::error);
 };
 
-result<hold::ending> hold_by(const settings::process& config, const hold_request& request, std::ostream& err) {
-  const auto resources = read_resources(request.resources);
-  if (!resources) return resources.error();
-  const auto plan = plan_lease(config, *resources, request.issuer);
+// REQUIRES: `config` outlives the plan.
+result<hold_plan> plan_by(const settings::process& config, const hold_request& request,
+                          const std::vector<std::string>& resources) {
+  const auto plan = plan_lease(config, resources, request.issuer);
   if (!plan) return plan.error();
   const auto times = times_of(config.leased, request.ttl, request.stop_grace);
   if (!times) return times.error();
+  auto from = [&config, plan = *plan, times = *times](asio::io_context& io) {
+    return std::pair(make_issuer(io, config, plan, times), make_places(io, config, plan));
+  };
+  return hold_plan{std::move(from), keeper_request_of(config, *plan, resources, *times)};
+}
+
+// By a sidecar, which knows the rest.
+result<hold_plan> plan_by(const settings::address& api, const hold_request& request,
+                          const std::vector<std::string>& resources) {
+  if (!request.issuer.empty()) return error{"--issuer is for a configuration: the sidecar's says who grants"};
+  settings::process defaults;
+  const auto times = times_of(defaults.leased, request.ttl, request.stop_grace);
+  if (!times) return times.error();
+  auto from = [api, times = *times](asio::io_context& io) {
+    const auto patience = std::max(times.retry_after(), milliseconds(500));
+    const auto by = std::make_shared<lease::api_issuer>(io, api, patience, times.stop_grace);
+    return std::pair(std::shared_ptr<lease::issuer>(by), std::vector<std::shared_ptr<lease::seal_place>>());
+  };
+  return hold_plan{std::move(from), keeper_request_of(defaults, {}, resources, *times)};
+}
+
+result<hold::ending> hold_by(result<hold_plan> plan, const hold_request& request, std::ostream& err) {
+  if (!plan) return plan.error();
   if (request.at_least > lease_time_most) return error{"--at-least is 24h at most"};
-  auto wanted = keeper_request_of(config, *plan, *resources, *times);
+  auto& wanted = plan->wanted;
   wanted.wait = request.wait;
   wanted.at_least = request.at_least;
   // What is wrong with the environment should not wait for the lease.
   fence::claims_list any_tokens;
-  for (const auto& name : *resources) any_tokens.push_back({name, fence::token(1)});
+  for (const auto& name : wanted.resources) any_tokens.push_back({name, fence::token(1)});
   const auto fits = hold::environment_of({any_tokens, fence::write_tag(any_tokens), "any"}, inherited_environment());
   if (!fits) return fits.error();
   std::signal(SIGPIPE, SIG_IGN);  // nobody may read what is said; the command gets it back
   auto job = hold::guarded_job::prepare();
   if (!job) return job.error();
-  return run(request, std::move(*job), err).of(config, *plan, wanted);
+  return run(request, std::move(*job), err).of(plan->from, wanted);
 }
 
 }  // namespace
 
 int hold(const hold_request& request, const environment& from, std::ostream& err) {
   auto end = hold::ending_of(outcome::error);
-  if (const auto config = load_config(request.path, from); !config)
+  const auto conclude = [&](const result<hold::ending>& held) {
+    if (held)
+      end = *held;
+    else
+      err << "fencegate hold: " << held.error().message << '\n';
+  };
+  if (const auto resources = read_resources(request.resources); !resources) {
+    conclude(resources.error());
+  } else if (request.path.empty()) {
+    const auto api = read_api(request.api);
+    conclude(api ? hold_by(plan_by(*api, request, *resources), request, err) : result<hold::ending>(api.error()));
+  } else if (const auto config = load_config(request.path, from); !config) {
     print_errors(config.error(), err);
-  else if (const auto held = hold_by(*config, request, err); held)
-    end = *held;
-  else
-    err << "fencegate hold: " << held.error().message << '\n';
+  } else {
+    conclude(hold_by(plan_by(*config, request, *resources), request, err));
+  }
   if (request.result_file.empty()) return end.status;
   std::ofstream file(request.result_file, std::ios::binary | std::ios::trunc);
   if (!(file << hold::result_text(end) << std::flush))

@@ -12,7 +12,8 @@
 namespace fencegate::cli {
 
 struct hold_request {
-  std::string path;       // of the configuration
+  std::string path;       // of the configuration; "": a sidecar is asked
+  std::string api;        // where it answers: "unix:/path", "http://127.0.0.1:9181"; "": its default socket
   std::string resources;  // "orders" or "orders,payments"
   std::string issuer;     // "" = as the configuration says
   std::optional<std::chrono::milliseconds> ttl{};

@@ -66,7 +66,11 @@ CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
   auto* hold = app.add_subcommand("hold", "Run an unchanged command under a lease, its token in the environment");
   hold->add_option("RESOURCES", to.resources, "What it works on: orders, or orders,payments")->required();
   hold->add_option("COMMAND", to.command, "Behind --: the command and its arguments")->required();
-  hold->add_option("-c,--config", to.path, "The configuration file, with a section leases")->required();
+  auto* config = hold->add_option("-c,--config", to.path, "The configuration file, with a section leases");
+  hold->add_option("--api", to.api,
+                   "The sidecar's API, instead of a configuration: unix:/path or http://127.0.0.1:9181; default: "
+                   "unix:/run/fencegate/lease.sock")
+      ->excludes(config);
   hold->add_option("--issuer", to.issuer, "Who grants the lease; default: as the configuration says");
   add_duration(*hold, "--ttl", to.ttl, "Of the lease; default: as the configuration says, or 30s");
   auto* wait = add_duration(*hold, "--wait", to.wait, "For another holder to end; default: for ever");

@@ -26,7 +26,8 @@ struct grant_request {
   std::int64_t stride = 1 << 20;     // added to a token where the issuer may have forgotten some
   std::chrono::milliseconds at_least{0};
   std::chrono::milliseconds lock_delay{0};
-  bool by_force = false;  // an operator takes it from its holder
+  bool by_force = false;              // an operator takes it from its holder
+  std::chrono::milliseconds wait{0};  // so long the issuer may wait for others to release it
 };
 
 // A lease as it is, or was.
@@ -53,6 +54,8 @@ struct grant_answer {
   std::string by{};
   std::chrono::milliseconds left{0};
   std::string detail{};
+  std::string id{};                                    // of the grant, where it is not the one that was asked for
+  std::optional<std::chrono::milliseconds> act_for{};  // as in renewal
 };
 
 // One term: what a grant gave.
@@ -65,6 +68,8 @@ struct term {
 struct renewal {
   fence::claims_list claims;         // whatever is missing was lost
   std::chrono::milliseconds ttl{0};  // as it was granted; the shortest of them
+  // How long the holder may act from when it sent its request, where the issuer says so itself.
+  std::optional<std::chrono::milliseconds> act_for{};
 };
 
 class issuer {
@@ -77,6 +82,8 @@ class issuer {
   // Its random id, for life.
   virtual void identify(std::function<void(const result<std::string>&)> done) = 0;
   virtual void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) = 0;
+  // Nobody wants what is asked for at this moment: it is answered soon.
+  virtual void give_up() {}
   // An error: it is not known.
   virtual void renew(const term& held, std::function<void(const result<renewal>&)> done) = 0;
   // `unused`: nobody acted on it, so that nobody has to wait for its at_least.

@@ -19,6 +19,9 @@ constexpr milliseconds back_off{500};
 // Granted tokens end there.
 constexpr std::int64_t token_max = std::int64_t{1} << 62U;
 
+// What an issuer may wait itself.
+constexpr std::chrono::hours wait_at_issuer{1};
+
 // A seal below or at another's mark: the lease is had again, above it.
 bool is_outrun(const fence::rejection& r) { return r.why == fence::reason::stale || r.why == fence::reason::equal; }
 
@@ -67,6 +70,14 @@ void keeper::stop(milliseconds patience, std::function<void(const result<void>&)
   });
   if (holder_) return let_go_then(finish);
   answered_late_ = finish;
+  issuer_->give_up();
+}
+
+// An issuer that says itself how long the holder may act: as if the request had been sent when this leaves just so long.
+clock_reading keeper::counted(clock_reading sent, std::optional<milliseconds> act_for) const {
+  if (!act_for) return sent;
+  const auto later = *act_for - wanted_.times.act_for();
+  return {sent.boot + later, sent.wall + later};
 }
 
 // ── who everybody is, and where the marks stand ─────────────────────────────────────────────────────────────────────
@@ -90,6 +101,7 @@ void keeper::identify() {
 }
 
 void keeper::look() {
+  if (places_.empty()) return acquire();
   unanswered_ = places_.size();
   std::fill(floors_.begin(), floors_.end(), 0);
   problem_.reset();
@@ -127,6 +139,9 @@ void keeper::acquire() {
   first_ = false;
   grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl,  floors_,
                         place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay, wanted_.by_force};
+  if (wait_until_ > clock::now())
+    request.wait =
+        std::chrono::ceil<milliseconds>(std::min<clock::duration>(wait_until_ - clock::now(), wait_at_issuer));
   const auto sent = clock_reading::now();
   asking_ = true;
   issuer_->acquire(request, [self = shared_from_this(), sent](const grant_answer& a) { self->on_grant(sent, a); });
@@ -137,12 +152,13 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
   if (stopped_) {  // it came too late for whoever wanted it
     const auto done = std::exchange(answered_late_, nullptr);
     if (!done || answer.what != grant_answer::kind::granted) return done ? done({}) : void();
-    return issuer_->release({answer.claims, term_.grant}, true, done);
+    return issuer_->release({answer.claims, answer.id.empty() ? term_.grant : answer.id}, true, done);
   }
   switch (answer.what) {
     case grant_answer::kind::granted:
       term_.claims = answer.claims;
-      holder_.emplace(wanted_.times, sent);
+      if (!answer.id.empty()) term_.grant = answer.id;
+      holder_.emplace(wanted_.times, counted(sent, answer.act_for));
       renew_in_time();
       return seal();
     case grant_answer::kind::held: return wait_until_free(answer);
@@ -165,6 +181,7 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
 
 void keeper::wait_until_free(const grant_answer& held) {
   const auto what = held.resource + " is held by " + held.by;
+  reached_ = true;
   const auto left = wait_until_ - clock::now();
   if (left <= clock::duration::zero())
     return fail({keeper_failure::kind::busy, what, held.resource, held.by, held.left});
@@ -189,6 +206,10 @@ void keeper::on_release(const std::string& resource) {
 // ── the seals ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void keeper::seal() {
+  if (places_.empty()) {  // its issuer has sealed it
+    not_sealed_.reset();
+    return all_answered();
+  }
   unanswered_ = places_.size();
   not_sealed_.reset();
   ++round_;
@@ -277,7 +298,7 @@ bool keeper::on_renewed(clock_reading sent, const renewal& confirmed) {
     lose({keeper_loss::kind::superseded, "it was granted to another, or a mark has risen above its token"});
     return false;
   }
-  holder_->renewed(sent);
+  holder_->renewed(counted(sent, confirmed.act_for));
   not_renewed_.clear();
   told_expiring_ = false;
   if (acquired_ && owner_.times_moved) owner_.times_moved();

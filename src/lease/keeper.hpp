@@ -71,7 +71,7 @@ inline constexpr std::chrono::milliseconds release_patience{5'000};
 
 class keeper : public std::enable_shared_from_this<keeper> {
  public:
-  // REQUIRES: places are not empty; `owner` may be called until stop() or its own end.
+  // `places`: none where the issuer seals by itself. REQUIRES: `owner` may be called until stop() or its own end.
   keeper(boost::asio::io_context& context, std::shared_ptr<issuer> by, std::vector<std::shared_ptr<seal_place>> places,
          keeper_request wanted, keeper_owner owner);
 
@@ -108,6 +108,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   bool on_renewed(clock_reading sent, const renewal& confirmed);
   void lose(keeper_loss why);
   void wait_until_free(const grant_answer& held);
+  [[nodiscard]] clock_reading counted(clock_reading sent, std::optional<std::chrono::milliseconds> act_for) const;
   void on_release(const std::string& resource);
   void try_again(std::chrono::milliseconds pause, step from);
   void let_go_then(std::function<void(const result<void>&)> done);

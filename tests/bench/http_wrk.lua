@@ -2,13 +2,15 @@
 -- Arguments behind `--`: method, path up to the id, ids, token ("" = none), bytes of the body (0 = none).
 local requests, turn = {}, 0
 
+function add(request) requests[#requests + 1] = request end
+
 function init(args)
   local method, path, ids, token, body = args[1], args[2], tonumber(args[3]), args[4], tonumber(args[5])
   local headers = {}
   if token ~= "" then headers["Fencing-Token"] = token end
   if body > 0 then headers["Content-Length"] = tostring(body) end
   for id = 1, ids do
-    requests[id] = wrk.format(method, path .. id, headers, body > 0 and string.rep("x", body) or nil)
+    add(wrk.format(method, path .. id, headers, body > 0 and string.rep("x", body) or nil))
   end
 end
 

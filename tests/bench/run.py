@@ -3,15 +3,16 @@
 without a proxy. All ways run in one sitting on the same server, one after the other within each round, and every figure
 is a median over the rounds of a ratio to the same round's direct run: on a shared machine only ratios mean something.
 
-    ./dev bench [redis] [postgres] [http] [--quick] [--only ROW]... [--rounds N] [--seconds S] [--durable]
+    ./dev bench [redis] [postgres] [http] [leases] [--quick] [--only ROW]... [--rounds N] [--seconds S] [--durable]
                 [--fencegate PATH] [--load PATH]
 
-Without redis, postgres or http all are measured. Rows of redis: 50x1, 50x16, 1x1, 1x64 (connections x pipeline),
+Without redis, postgres, http or leases all are measured. Rows of redis: 50x1, 50x16, 1x1, 1x64 (connections x pipeline),
 footprint (memory and start-up). Rows of postgres: durable-1, durable-8, async-1, async-8 (INSERT with
 synchronous_commit on and off, by 1 and 8 clients), select-1, select-8 (`SELECT 1`), connect (a new connection per
 transaction), copy, takeover, memory, simple-1 to prepared-8 (guard: transaction by protocol: simple, extended, prepared, by
 1 and 8 clients). Rows of http: read-1, read-64, write-1, write-64 (GET and PUT by 1 and 64
-connections), hot-64 (PUT to one resource), http-memory, corpus (who lets which hostile requests and responses through).
+connections), hot-64 (PUT to one resource), http-memory, corpus (who lets which hostile requests and responses through). Rows of
+leases: lease-renew, lease-handover, lease-expiry, lease-memory.
 
 --quick: one short round, to see that it runs. --rounds: default 7, http 5. --seconds: the length of one run, default 2.
 --durable: Redis with an append-only file, synced every second; PostgreSQL behind HTTP synced, too. --fencegate, --load:
@@ -23,18 +24,19 @@ import os
 import sys
 
 import http_bench
+import leases_bench
 import postgres_bench
 import redis_bench
 from contenders import REPOSITORY
 from measure import allow_many_files
 from report import machine
 
-BENCHMARKS = {"redis": redis_bench, "postgres": postgres_bench, "http": http_bench}
+BENCHMARKS = {"redis": redis_bench, "postgres": postgres_bench, "http": http_bench, "leases": leases_bench}
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("servers", nargs="*", metavar="SERVER", help="redis, postgres, http; all without it")
+    parser.add_argument("servers", nargs="*", metavar="SERVER", help="redis, postgres, http, leases; all without it")
     parser.add_argument("--quick", action="store_true", help="one short round: does it run at all")
     parser.add_argument("--only", action="append", metavar="ROW", help="these rows only",
                         choices=[row for benchmark in BENCHMARKS.values() for row in benchmark.ALL_ROWS])

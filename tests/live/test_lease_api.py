@@ -1,80 +1,20 @@
 """The API of leases (`leases.listen`): clients of a sidecar that take, renew and release leases, with real servers that grant
 them and are sealed."""
 
-import contextlib
-import http.client
 import json
 import os
 import secrets
 import signal
 import socket
+import subprocess
 import threading
 import time
 
 import support
+from lease_sidecar import PATIENCE, Api, Sidecar
 from postgres import PostgresServer, run_sql
-from support import LOOPBACK, LiveTest, RedisServer, eventually
-from test_hold import LEASES, TTL, Gates
-
-PATIENCE = 20
-
-
-class Api:
-    """One client's connection to the API, at a unix socket."""
-
-    def __init__(self, path):
-        self.path = path
-
-    @contextlib.contextmanager
-    def connected(self):
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(PATIENCE)
-            client.connect(self.path)
-            yield client
-
-    def ask(self, method, target, body=None, client=None):
-        """(status, what it says)"""
-        with contextlib.ExitStack() as stack:
-            talk = http.client.HTTPConnection("localhost")
-            talk.sock = client or stack.enter_context(self.connected())
-            talk.request(method, target, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
-            answer = talk.getresponse()
-            text = answer.read()
-            return answer.status, json.loads(text) if text else None
-
-    def take(self, *resources, **wish):
-        return self.ask("POST", "/v1/leases", {"resources": resources or ("orders",)} | wish)
-
-    def renew(self, lease, tokens=None):
-        return self.ask("PUT", f"/v1/leases/{lease['id']}", {"tokens": tokens or lease["tokens"]})
-
-    def release(self, lease, tokens=None):
-        return self.ask("DELETE", f"/v1/leases/{lease['id']}", {"tokens": tokens or lease["tokens"]})
-
-    def all(self):
-        return self.ask("GET", "/v1/leases")[1]["leases"]
-
-
-class Sidecar(Gates):
-    def prepare(self):
-        super().prepare()
-        self.socket = os.path.join(self.folder, "lease.sock")
-        self.admin = support.free_port()
-        self.configuration["leases"]["listen"] = f"unix:{self.socket}"
-        self.configuration["admin"] = {"listen": f"{LOOPBACK}:{self.admin}"}
-        self.path = self.write(self.configuration)
-
-    def up(self):
-        with contextlib.suppress(OSError), Api(self.socket).connected():
-            return super().up()
-        return False
-
-    def figure(self, name):
-        talk = http.client.HTTPConnection(LOOPBACK, self.admin, timeout=PATIENCE)
-        talk.request("GET", "/metrics")
-        lines = talk.getresponse().read().decode().splitlines()
-        talk.close()
-        return next(float(line.split()[-1]) for line in lines if line.startswith(name))
+from support import LiveTest, RedisServer, die_with_parent, eventually
+from test_hold import LEASES, TTL
 
 
 class ApiTest(LiveTest):
@@ -324,6 +264,69 @@ class Ends(ApiTest):
         self.assertEqual(answers, 30 * [200])
         for lease in leases:
             self.assertEqual(self.api.release(lease)[0], 204)
+
+
+class Held(ApiTest):
+    """`fencegate hold --api`: a job that knows no server but the sidecar."""
+    times = LEASES | {"ttl": "30s", "stop_grace": "5s"}
+
+    def hold(self, script, *words, resource=None):
+        job = subprocess.Popen([os.environ["FENCEGATE"], "hold", resource or self.name(), "--api", f"unix:{self.sidecar.socket}",
+                                "--ttl", "6s", "--stop-grace", "200ms", *words, "--", "sh", "-c", script], text=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent)
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        return job
+
+    def test_a_job(self):
+        name = self.name()
+        job = self.hold('echo "$FENCE_TAG $FENCING_TOKEN"; exit 7', resource=name)
+        self.assertEqual((job.communicate(timeout=PATIENCE)[0], job.returncode), (f"{name}=1 1\n", 7))
+        self.assertEqual(self.marks(name), (1, 1))
+        self.assertEqual(self.taken(name)["tokens"], {name: 2})
+
+    def test_another_holds_it(self):
+        name = self.name()
+        lease = self.taken(name, holder="them")
+        job = self.hold(":", "--no-wait", resource=name)
+        self.assertIn(f"{name} is held by them", job.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(job.returncode, 75)
+        waits = self.hold("echo up", resource=name)
+        eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 2)
+        self.api.release(lease)
+        self.assertEqual((waits.communicate(timeout=PATIENCE)[0], waits.returncode), ("up\n", 0))
+
+    def test_who_is_told_to_end_while_waiting_leaves_nothing(self):
+        name = self.name()
+        self.taken(name)
+        job = self.hold(":", resource=name)
+        eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 2)
+        job.terminate()
+        self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGTERM)
+        eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 1)
+
+    def test_it_is_renewed_also_by_a_sidecar_that_was_started_anew(self):
+        name = self.name()
+        job = self.hold("echo up; sleep 8; echo done", resource=name)
+        self.assertEqual(job.stdout.readline(), "up\n")
+        self.sidecar.kill()
+        self.sidecar.start()
+        self.assertEqual((job.communicate(timeout=PATIENCE)[0], job.returncode), ("done\n", 0))
+        self.assertEqual(self.taken(name)["tokens"], {name: 2})
+
+    def test_it_is_anothers(self):
+        name = self.name()
+        job = self.hold("echo up; sleep 100", resource=name)
+        self.assertEqual(job.stdout.readline(), "up\n")
+        self.sql("UPDATE fencegate.leases SET token = token + 1 WHERE resource = %s", name)
+        self.assertIn("the lease was lost", job.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(job.returncode, 79)
+
+    def test_no_sidecar(self):
+        job = subprocess.run([os.environ["FENCEGATE"], "hold", "orders", "--api", f"unix:{self.sidecar.socket}.not", "--", "true"],
+                             text=True, capture_output=True)
+        self.assertEqual(job.returncode, 69)
+        self.assertIn(f"unix:{self.sidecar.socket}.not: No such file", job.stderr)
 
 
 if __name__ == "__main__":

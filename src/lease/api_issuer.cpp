@@ -1,0 +1,240 @@
+#include "lease/api_issuer.hpp"
+
+#include "base/json_text.hpp"
+#include "base/limits.hpp"
+#include "wire/strict_json.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/basic_stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace fencegate::lease {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+namespace json = boost::json;
+using any_stream = asio::generic::stream_protocol;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
+// The longest that the sidecar is asked to wait at a time: a connection that is dead shows so.
+constexpr milliseconds wait_most{10'000};
+
+std::string text_of(milliseconds time) { return std::to_string(time.count()) + "ms"; }
+
+std::string tokens_body(const fence::claims_list& claims) {
+  std::string out;
+  json_object body(out);
+  body.name("tokens");
+  json_object tokens(out);
+  for (const auto& one : claims) tokens.add(one.resource, one.presented.value());
+  tokens.end();
+  body.end();
+  return out;
+}
+
+std::optional<std::int64_t> number_in(const json::object& of, std::string_view name) {
+  const auto* value = of.if_contains({name.data(), name.size()});
+  return value != nullptr && value->is_int64() ? std::optional(value->get_int64()) : std::nullopt;
+}
+
+std::string text_in(const json::object& of, std::string_view name) {
+  const auto* value = of.if_contains({name.data(), name.size()});
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+}
+
+error unexpected() { return {"the sidecar answered something unexpected"}; }
+
+std::string target_of(const term& held) { return "/v1/leases/" + held.grant; }
+
+}  // namespace
+
+struct api_issuer::reply {
+  unsigned status = 0;
+  json::object body;
+
+  [[nodiscard]] error trouble() const {
+    const auto detail = text_in(body, "detail");
+    return {detail.empty() ? "the sidecar answered with status " + std::to_string(status) : detail};
+  }
+  // nullopt: it has none.
+  [[nodiscard]] std::optional<milliseconds> act_for() const {
+    const auto ms = number_in(body, "act_for_ms");
+    return ms && *ms >= 0 ? std::optional(milliseconds(*ms)) : std::nullopt;
+  }
+};
+
+// One request, over a connection of its own.
+struct api_issuer::exchange {
+  explicit exchange(asio::io_context& context) : stream(context) {}
+
+  asio::awaitable<error_code> connect(const settings::address& to) {
+    if (to.is_unix()) {
+      const auto [failed] = co_await stream.async_connect(asio::local::stream_protocol::endpoint(to.path), no_throw);
+      co_return failed;
+    }
+    asio::ip::tcp::resolver resolver(stream.get_executor());
+    const auto [unknown, found] = co_await resolver.async_resolve(to.host, std::to_string(to.port), no_throw);
+    if (unknown) co_return unknown;
+    error_code failed = asio::error::host_not_found;
+    for (const auto& one : found) {
+      std::tie(failed) = co_await stream.async_connect(any_stream::endpoint(one.endpoint()), no_throw);
+      if (!failed) break;
+    }
+    co_return failed;
+  }
+
+  asio::awaitable<result<reply>> run(const settings::address& to) {
+    if (const auto failed = co_await connect(to)) co_return error{to_string(to) + ": " + failed.message()};
+    request.set(http::field::host, "localhost");
+    request.set(http::field::content_type, "application/json");
+    request.set(http::field::connection, "close");
+    request.prepare_payload();
+    const auto [unsent, sent] = co_await http::async_write(stream, request, no_throw);
+    if (unsent) co_return error{to_string(to) + ": " + unsent.message()};
+    boost::beast::flat_buffer buffer;
+    http::response_parser<http::string_body> answer;
+    answer.body_limit(limits::lease_body_bytes_max);
+    const auto [unread, size] = co_await http::async_read(stream, buffer, answer, no_throw);
+    if (unread) co_return error{to_string(to) + ": " + unread.message()};
+    reply out{answer.get().result_int(), {}};
+    if (answer.get().body().empty()) co_return out;
+    auto body = wire::parse_strict_json(answer.get().body(), limits::lease_body_depth_max);
+    if (!body || !body->is_object()) co_return unexpected();
+    out.body = std::move(body->get_object());
+    co_return out;
+  }
+
+  boost::beast::basic_stream<any_stream> stream;
+  http::request<http::string_body> request;
+};
+
+api_issuer::api_issuer(asio::io_context& context, settings::address at, milliseconds patience, milliseconds stop_grace)
+    : context_(context), at_(std::move(at)), patience_(patience), stop_grace_(stop_grace) {}
+
+std::shared_ptr<api_issuer::exchange> api_issuer::ask(const char* method, const std::string& target, std::string body,
+                                                      milliseconds patience, reply_callback done) {
+  auto one = std::make_shared<exchange>(context_);
+  one->request = {http::string_to_verb(method), target, 11, std::move(body)};
+  one->stream.expires_after(patience);
+  auto run = [](std::shared_ptr<exchange> it, settings::address to, reply_callback tell) -> asio::awaitable<void> {
+    const auto outcome = co_await it->run(to);
+    tell(outcome);
+  };
+  asio::co_spawn(context_, run(one, at_, std::move(done)), asio::detached);
+  return one;
+}
+
+void api_issuer::identify(std::function<void(const result<std::string>&)> done) {
+  done({boost::system::in_place_value, std::string()});
+}
+
+void api_issuer::acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) {
+  const auto wait = std::min(wanted.wait, wait_most);
+  std::string body;
+  json_object wish(body);
+  wish.add("id", wanted.id);
+  wish.name("resources");
+  for (std::size_t i = 0; i < wanted.resources.size(); ++i) {
+    body += i == 0 ? '[' : ',';
+    append_json_string(body, wanted.resources[i]);
+  }
+  body += ']';
+  wish.add("ttl", text_of(wanted.ttl));
+  wish.add("stop_grace", text_of(stop_grace_));
+  wish.add("at_least", text_of(wanted.at_least));
+  wish.add("wait", text_of(wait));
+  wish.add("holder", wanted.holder);
+  wish.end();
+  auto answered = [wanted, done = std::move(done)](const result<reply>& came) {
+    using kind = grant_answer::kind;
+    grant_answer out;
+    if (!came) {
+      out.detail = came.error().message;
+      return done(out);
+    }
+    out.detail = came->trouble().message;
+    switch (came->status) {
+      case 409:
+        out.what = kind::held;
+        out.resource = text_in(came->body, "resource");
+        out.by = text_in(came->body, "holder");
+        out.left = milliseconds(number_in(came->body, "left_ms").value_or(0));
+        return done(out);
+      case 410: out.what = kind::over; return done(out);
+      case 201: break;
+      default:
+        // What the sidecar itself cannot do at this moment, it may later.
+        if (came->status < 500) out.what = kind::refused;
+        return done(out);
+    }
+    const auto* tokens = came->body.if_contains("tokens");
+    out.id = text_in(came->body, "id");
+    out.act_for = came->act_for();
+    for (const auto& name : wanted.resources) {
+      const auto token =
+          tokens != nullptr && tokens->is_object() ? number_in(tokens->get_object(), name) : std::nullopt;
+      // Success must enable: each resource has its token.
+      if (!token || *token < 1 || out.id.empty() || !out.act_for) {
+        out.detail = unexpected().message;
+        return done(out);
+      }
+      out.claims.push_back({name, fence::token(*token)});
+    }
+    out.what = kind::granted;
+    done(out);
+  };
+  acquiring_ = ask("POST", "/v1/leases", std::move(body), wait + patience_, std::move(answered));
+}
+
+void api_issuer::give_up() {
+  if (const auto one = acquiring_.lock()) one->stream.close();
+}
+
+void api_issuer::renew(const term& held, std::function<void(const result<renewal>&)> done) {
+  auto answered = [held, done = std::move(done)](const result<reply>& came) {
+    if (!came) return done(came.error());
+    if (came->status == 410) return done(renewal{});
+    const auto act_for = came->act_for();
+    if (came->status != 200 || !act_for) return done(came->trouble());
+    done(renewal{held.claims, {}, act_for});
+  };
+  ask("PUT", target_of(held), tokens_body(held.claims), patience_, std::move(answered));
+}
+
+void api_issuer::release(const term& held, bool /*unused*/, std::function<void(const result<void>&)> done) {
+  auto answered = [done = std::move(done)](const result<reply>& came) {
+    if (!came) return done(came.error());
+    done(came->status == 204 ? result<void>() : result<void>(came->trouble()));
+  };
+  ask("DELETE", target_of(held), tokens_body(held.claims), patience_, std::move(answered));
+}
+
+void api_issuer::forget_store(const std::string& /*resource*/, const std::string& /*store*/,
+                              std::function<void(const result<bool>&)> done) {
+  done(error{"the API of a sidecar forgets no store: name a configuration"});
+}
+
+void api_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)> done) {
+  done(error{"the API of a sidecar tells its own leases only: name a configuration"});
+}
+
+}  // namespace fencegate::lease

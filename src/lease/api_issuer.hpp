@@ -1,0 +1,51 @@
+// Leases that a sidecar takes, through its API (admin/lease_pages.hpp). It seals them in all places, so that whoever asks
+// here has none to seal.
+//
+// All of it runs on its context's thread.
+#pragma once
+
+#include "base/settings.hpp"
+#include "lease/issuer.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::lease {
+
+class api_issuer final : public issuer {
+ public:
+  // `patience`: for each answer, beside what the sidecar is asked to wait. `stop_grace`: of the leases that are asked for.
+  api_issuer(boost::asio::io_context& context, settings::address at, std::chrono::milliseconds patience,
+             std::chrono::milliseconds stop_grace);
+
+  // "": its leases are sealed already.
+  void identify(std::function<void(const result<std::string>&)> done) override;
+  void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
+  void give_up() override;
+  void renew(const term& held, std::function<void(const result<renewal>&)> done) override;
+  void release(const term& held, bool unused, std::function<void(const result<void>&)> done) override;
+  // These two are for who asks the issuer itself.
+  void forget_store(const std::string& resource, const std::string& store,
+                    std::function<void(const result<bool>&)> done) override;
+  void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
+
+ private:
+  struct exchange;
+  struct reply;
+  using reply_callback = std::function<void(const result<reply>&)>;
+
+  std::shared_ptr<exchange> ask(const char* method, const std::string& target, std::string body,
+                                std::chrono::milliseconds patience, reply_callback done);
+
+  boost::asio::io_context& context_;
+  const settings::address at_;
+  const std::chrono::milliseconds patience_, stop_grace_;
+  std::weak_ptr<exchange> acquiring_;
+};
+
+}  // namespace fencegate::lease

@@ -28,15 +28,19 @@ class Gates(Process):
 
     def prepare(self):
         self.pg_port, self.redis_port = free_port(), free_port()
+        self.configuration = self.configure()
+        self.path = self.write(self.configuration)
+
+    def configure(self):
         url = self.database.url("gate", "app")
-        self.configuration = {
+        return {
             "stores": {"ledger": {"url": url}} | ({"cache": {"url": self.redis_url()}} if self.issuer == "cache" else {}),
             "leases": {"issuers": {"main": {"store": self.issuer}}} | self.leases,
-            "gates": [
-                {"name": "db", "protocol": "postgres", "listen": f"{LOOPBACK}:{self.pg_port}", "upstream": url},
-                {"name": "cache", "protocol": "redis", "listen": f"{LOOPBACK}:{self.redis_port}",
-                 "upstream": self.redis_url()}]}
-        self.path = self.write(self.configuration)
+            "gates": [{"name": "db", "protocol": "postgres", "listen": f"{LOOPBACK}:{self.pg_port}", "upstream": url},
+                      self.redis_gate()]}
+
+    def redis_gate(self):
+        return {"name": "cache", "protocol": "redis", "listen": f"{LOOPBACK}:{self.redis_port}", "upstream": self.redis_url()}
 
     def redis_url(self):
         return f"redis://{self.redis_user}{LOOPBACK}:{self.redis.port}"

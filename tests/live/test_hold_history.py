@@ -155,7 +155,7 @@ class HoldHistory(LiveTest):
 class RedisHistory(HoldHistory):
     """With leases of the Redis, which is killed, too, and forgets nothing of what it had answered."""
 
-    issuer, seconds, holders = "cache", SECONDS / 3, HOLDERS // 2
+    issuer, seconds, holders = "cache", SECONDS / 4, HOLDERS // 2
     test_without_the_gates_it_would_notice = None  # of the judge, which is the same
 
     def disturb_server(self, pause):

@@ -113,7 +113,7 @@ grant_answer granted(const grant_request& wanted, const result<words>& answered)
   if (!answered)
     return ended(is_for_good(answered.error()) ? kind::refused : kind::failed, told(answered.error()).message);
   const auto& said = *answered;
-  const auto wrong = ended(kind::failed, unexpected().message);
+  auto wrong = ended(kind::failed, unexpected().message);
   if (said.empty()) return wrong;
   if (said[0] == "granted") {
     if (said.size() != 1 + wanted.resources.size()) return wrong;

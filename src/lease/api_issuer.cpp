@@ -75,10 +75,11 @@ struct api_issuer::reply {
     const auto detail = text_in(body, "detail");
     return {detail.empty() ? "the sidecar answered with status " + std::to_string(status) : detail};
   }
-  // nullopt: it has none.
-  [[nodiscard]] std::optional<milliseconds> act_for() const {
-    const auto ms = number_in(body, "act_for_ms");
-    return ms && *ms >= 0 ? std::optional(milliseconds(*ms)) : std::nullopt;
+  // For a holder who needs so long to stop; nullopt: it does not say.
+  [[nodiscard]] std::optional<milliseconds> act_for(milliseconds stop_grace) const {
+    const auto act = number_in(body, "act_for_ms"), stop = number_in(body, "stop_ms");
+    if (!act || !stop || *act < 0 || *stop < 0) return std::nullopt;
+    return milliseconds(std::max<std::int64_t>(std::min(*act, *act + *stop - stop_grace.count()), 0));
   }
 };
 
@@ -164,7 +165,7 @@ void api_issuer::acquire(const grant_request& wanted, std::function<void(const g
   wish.add("wait", text_of(wait));
   wish.add("holder", wanted.holder);
   wish.end();
-  auto answered = [wanted, done = std::move(done)](const result<reply>& came) {
+  auto answered = [wanted, stop_grace = stop_grace_, done = std::move(done)](const result<reply>& came) {
     using kind = grant_answer::kind;
     grant_answer out;
     if (!came) {
@@ -188,7 +189,7 @@ void api_issuer::acquire(const grant_request& wanted, std::function<void(const g
     }
     const auto* tokens = came->body.if_contains("tokens");
     out.id = text_in(came->body, "id");
-    out.act_for = came->act_for();
+    out.act_for = came->act_for(stop_grace);
     for (const auto& name : wanted.resources) {
       const auto token =
           tokens != nullptr && tokens->is_object() ? number_in(tokens->get_object(), name) : std::nullopt;
@@ -210,10 +211,10 @@ void api_issuer::give_up() {
 }
 
 void api_issuer::renew(const term& held, std::function<void(const result<renewal>&)> done) {
-  auto answered = [held, done = std::move(done)](const result<reply>& came) {
+  auto answered = [held, stop_grace = stop_grace_, done = std::move(done)](const result<reply>& came) {
     if (!came) return done(came.error());
     if (came->status == 410) return done(renewal{});
-    const auto act_for = came->act_for();
+    const auto act_for = came->act_for(stop_grace);
     if (came->status != 200 || !act_for) return done(came->trouble());
     done(renewal{held.claims, {}, act_for});
   };

@@ -336,8 +336,9 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
 
   void take_over(const term& held, milliseconds ttl, clock_reading sent, clock_reading arrived, const answer& done) {
     if (find(held.grant)) return done(unreachable("it is asked for twice at the same time"));
-    // With the TTL of its grant, which the client may have chosen.
+    // With the TTL of its grant, which the client may have chosen, and a stop_grace that fits it: the client's is not known.
     auto source = sources_(names_of(held.claims), ttl, {});
+    if (!source) source = sources_(names_of(held.claims), ttl, timing::of(ttl).stop_grace);
     if (!source) return done(refused(source.error().message));
     source->request.id = held.grant;
     const auto made = make(*source);

@@ -23,8 +23,8 @@ ROUNDS = 3
 LEASES = 1000
 WAITERS = 4
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "leases_wrk.lua")
-RENEW = ("\\set i random(1, {leases})\nSELECT * FROM fencegate.lease_renew(ARRAY['bench-' || :i], ARRAY[1::bigint], "
-         "ARRAY[lpad(to_hex(:i), 32, '0')]);\n")
+RENEW = ("\\set i random(1, {leases})\nSELECT * FROM fencegate.lease_renew(ARRAY['bench-' || :i::int], ARRAY[1::bigint], "
+         "ARRAY[lpad(to_hex(:i::int), 32, '0')]);\n")
 
 
 class BenchSidecar(Sidecar):

@@ -147,7 +147,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
       gone = true;
       asked.reset();
       if (const auto given = std::exchange(untold, std::nullopt); given && owner->desk_ != nullptr)
-        owner->desk_->release(given->id, given->claims, [](const auto& /*failed*/) {});
+        owner->desk_->not_told(given->id, given->claims);
       happened.cancel();
     }
     void take(lease_answer given) {
@@ -328,7 +328,8 @@ class lease_server::state : public std::enable_shared_from_this<state> {
       at.stream().expires_after(self->times_.request);
       const auto [unsent, sent] = co_await http::async_write(at.stream(), out, no_throw);
       if (unsent) co_return;
-      x->untold.reset();
+      if (const auto given = std::exchange(x->untold, std::nullopt); given && self->desk_ != nullptr)
+        self->desk_->told(given->id);
       if (unread) co_return co_await swallow_rest(at.stream(), in.buffer);
     }
     error_code ignored;

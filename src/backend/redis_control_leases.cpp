@@ -56,7 +56,7 @@ void redis_control::identify(time_point deadline, std::function<void(const resul
   if (!up_) return done(error{problem_});
   const std::string fresh = random_id();
   send(
-      {"EVAL", name_store, "1", store_key, fresh},
+      {"EVAL", name_store, "2", store_key, epoch_key, fresh, state_->look().epoch},
       [done = std::move(done)](const wire::reply_value* reply) {
         if (is_error(reply) || reply->type != '$' || reply->null) return done(error{words_of(reply)});
         const auto is_hexadecimal = [](unsigned char c) { return std::isxdigit(c) != 0; };

@@ -102,11 +102,13 @@ end
 return out
 )lua";
 
-// Who this Redis is, for those who seal in it: KEYS: store_key. ARGV: a new id, for one that has none yet.
+// Who this Redis is, for those who seal in it: KEYS: store_key, epoch. ARGV: a new id, for one that has none yet, and the
+// epoch. In another epoch it is given none: a Redis that lost its data is empty until its marks are back.
 inline constexpr std::string_view store_key = "fencegate:store";
 inline constexpr std::string_view name_store = R"lua(
 local is = redis.call('GET', KEYS[1])
 if is then return is end
+if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] then return redis.error_reply('FENCEGATEMARK another epoch') end
 redis.call('SET', KEYS[1], ARGV[1])
 return ARGV[1]
 )lua";

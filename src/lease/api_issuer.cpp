@@ -176,6 +176,7 @@ void api_issuer::acquire(const grant_request& wanted, std::function<void(const g
     switch (came->status) {
       case 409:
         out.what = kind::held;
+        out.waited = wanted.wait > milliseconds(0);
         out.resource = text_in(came->body, "resource");
         out.by = text_in(came->body, "holder");
         out.left = milliseconds(number_in(came->body, "left_ms").value_or(0));

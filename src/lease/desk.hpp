@@ -82,6 +82,12 @@ class desk {
   // `arrived`: when the request came. The id of the answer counts, which may be another than the one wished for. The same
   // wish again, by its id, answers the same lease.
   [[nodiscard]] virtual call acquire(const lease_wish& wanted, clock_reading arrived, answer done) = 0;
+  // Of each lease that `acquire` has answered, one of the two is called: the client was told, or has left without knowing. It
+  // is released when nobody was told.
+  virtual void told(const std::string& /*id*/) {}
+  virtual void not_told(const std::string& id, const fence::claims_list& tokens) {
+    release(id, tokens, [](const std::optional<lease_refusal>&) {});
+  }
   virtual void renew(const std::string& id, const fence::claims_list& tokens, clock_reading arrived, answer done) = 0;
   // nullopt: it is released. A lease that is over already is.
   virtual void release(const std::string& id, const fence::claims_list& tokens,

@@ -56,6 +56,7 @@ struct grant_answer {
   std::string detail{};
   std::string id{};                                    // of the grant, where it is not the one that was asked for
   std::optional<std::chrono::milliseconds> act_for{};  // as in renewal
+  bool waited = false;  // held: the issuer has waited itself, and may be asked again at once
 };
 
 // One term: what a grant gave.

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Between two questions whether it is free.
-constexpr milliseconds ask_again{200};
+constexpr milliseconds ask_again{200}, ask_again_most{5'000};
 // Behind seals that were refused, and servers that were not reached.
 constexpr milliseconds back_off{500};
 // Granted tokens end there.
@@ -150,9 +150,10 @@ void keeper::acquire() {
 void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
   asking_ = false;
   if (stopped_) {  // it came too late for whoever wanted it
-    const auto done = std::exchange(answered_late_, nullptr);
-    if (!done || answer.what != grant_answer::kind::granted) return done ? done({}) : void();
-    return issuer_->release({answer.claims, answer.id.empty() ? term_.grant : answer.id}, true, done);
+    auto done = std::exchange(answered_late_, nullptr);
+    if (!done) done = [](const result<void>&) {};
+    if (answer.what != grant_answer::kind::granted) return done({});
+    return issuer_->release({answer.claims, answer.id.empty() ? term_.grant : answer.id}, true, std::move(done));
   }
   switch (answer.what) {
     case grant_answer::kind::granted:
@@ -160,8 +161,12 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
       if (!answer.id.empty()) term_.grant = answer.id;
       holder_.emplace(wanted_.times, counted(sent, answer.act_for));
       renew_in_time();
-      return seal();
-    case grant_answer::kind::held: return wait_until_free(answer);
+      if (holder_) seal();  // else its time was over when the answer came
+      return;
+    case grant_answer::kind::held: {
+      const auto took = std::chrono::ceil<milliseconds>(clock_reading::now().boot - sent.boot);
+      return wait_until_free(answer, took);
+    }
     case grant_answer::kind::over:
       if (term_.grant == wanted_.id)
         return fail({keeper_failure::kind::over, "the time of this id has passed: it is granted once only"});
@@ -179,7 +184,7 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
   }
 }
 
-void keeper::wait_until_free(const grant_answer& held) {
+void keeper::wait_until_free(const grant_answer& held, milliseconds took) {
   const auto what = held.resource + " is held by " + held.by;
   reached_ = true;
   const auto left = wait_until_ - clock::now();
@@ -190,7 +195,9 @@ void keeper::wait_until_free(const grant_answer& held) {
     releases_ = issuer_->on_release([weak = weak_from_this()](const std::string& resource) {
       if (const auto self = weak.lock()) self->on_release(resource);
     });
-  const auto pause = std::min({ask_again, held.left, std::chrono::ceil<milliseconds>(left)});
+  // Many who wait do not keep an issuer busy: the longer it takes to answer, the more seldom it is asked.
+  const auto seldom = held.waited ? milliseconds(50) : std::clamp(10 * took, ask_again, ask_again_most);
+  const auto pause = std::min({seldom, held.left, std::chrono::ceil<milliseconds>(left)});
   try_again(std::max(pause, milliseconds(1)), &keeper::acquire);
   pausing_ = true;
 }
@@ -238,7 +245,8 @@ void keeper::all_answered() {
     acquired_ = true;
     releases_ = nullptr;
     if (heard_) handover_ = clock::now() - *heard_;
-    return owner_.acquired(term_);
+    const auto tell = owner_.acquired;  // which may stop this keeper
+    return tell(term_);
   }
   const auto why = *not_sealed_;
   auto next = [self = shared_from_this(), why](const result<void>&) {
@@ -346,7 +354,7 @@ void keeper::wait_for(const std::string& what) {
 }
 
 void keeper::fail(keeper_failure why) {
-  if (owner_.not_acquired) owner_.not_acquired(why);
+  if (const auto tell = owner_.not_acquired) tell(why);  // which may stop this keeper
 }
 
 }  // namespace fencegate::lease

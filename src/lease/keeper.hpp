@@ -107,7 +107,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void send_renewal(std::function<void(const result<bool>&)> done);
   bool on_renewed(clock_reading sent, const renewal& confirmed);
   void lose(keeper_loss why);
-  void wait_until_free(const grant_answer& held);
+  void wait_until_free(const grant_answer& held, std::chrono::milliseconds took);
   [[nodiscard]] clock_reading counted(clock_reading sent, std::optional<std::chrono::milliseconds> act_for) const;
   void on_release(const std::string& resource);
   void try_again(std::chrono::milliseconds pause, step from);

@@ -35,6 +35,10 @@ void pg_caller::call(backend::pg_statement one, std::chrono::milliseconds patien
   if (link_ == nullptr) connect();
 }
 
+void pg_caller::warm() {
+  if (link_ == nullptr) connect();
+}
+
 void pg_caller::listen(std::string channel, std::function<void(const std::string&)> tell) {
   channel_ = std::move(channel);
   heard_ = std::move(tell);

@@ -29,6 +29,8 @@ class pg_caller : public std::enable_shared_from_this<pg_caller> {
   void call(backend::pg_statement one, answer done);
   // The same with a patience of its own.
   void call(backend::pg_statement one, std::chrono::milliseconds patience, answer done);
+  // Connects, where it is not connected, so that the next call need not wait for that.
+  void warm();
   // Whether nothing that was called waits for its answer.
   [[nodiscard]] bool idle() const { return unanswered_ == 0; }
   // Tells what the connection hears on that channel, as long as there is one. REQUIRES: called once; a plain name.
@@ -70,7 +72,7 @@ class pg_callers {
   // One that is idle, if there can be one.
   [[nodiscard]] pg_caller& any();
   // It comes first where several are idle.
-  [[nodiscard]] pg_caller& first() { return *all_.front(); }
+  [[nodiscard]] const std::shared_ptr<pg_caller>& first() const { return all_.front(); }
 
  private:
   boost::asio::io_context& context_;

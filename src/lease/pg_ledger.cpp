@@ -114,14 +114,14 @@ bool proves(const backend::pg_rows& rows, const fence::claims_list& claims) {
 pg_issuer::pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience,
                      std::size_t connections)
     : callers_(context, at, patience, connections),
-      renewing_(std::make_shared<pg_caller>(context, at, patience)),
+      renewing_(connections == 1 ? callers_.first() : std::make_shared<pg_caller>(context, at, patience)),
       renewals_(std::make_shared<pg_renewals>(context, renewing_)) {}
 
 pg_issuer::~pg_issuer() { renewing_->close(); }
 
 std::shared_ptr<void> pg_issuer::on_release(std::function<void(const std::string&)> tell) {
   if (!std::exchange(hears_, true))
-    callers_.first().listen("fencegate_released", [this](const std::string& resource) {
+    callers_.first()->listen("fencegate_released", [this](const std::string& resource) {
       for (const auto& one : std::vector(listeners_))
         if (const auto there = one.lock()) (*there)(resource);
     });
@@ -145,6 +145,7 @@ void pg_issuer::acquire(const grant_request& wanted, std::function<void(const gr
        std::to_string(wanted.at_least.count()), std::to_string(wanted.lock_delay.count()),
        wanted.by_force ? "true" : "false"});
   auto answered = [wanted, done = std::move(done)](const pg_result& rows) { done(granted(wanted, rows)); };
+  renewing_->warm();
   callers_.any().call(std::move(statement), grant_patience, std::move(answered));
 }
 

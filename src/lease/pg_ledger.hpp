@@ -18,7 +18,8 @@ namespace fencegate::lease {
 
 class pg_issuer final : public issuer {
  public:
-  // `patience`: for connecting, and for the answer to a renewal. `connections`: for all but renewals, at most.
+  // `patience`: for connecting, and for the answer to a renewal. `connections`: for all but
+  // renewals, at most; 1: these, too, go over it.
   pg_issuer(boost::asio::io_context& context, const backend::pg_target& at, std::chrono::milliseconds patience,
             std::size_t connections = 1);
   ~pg_issuer() override;

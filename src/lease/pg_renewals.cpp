@@ -15,6 +15,11 @@ namespace {
 
 constexpr std::size_t rows_max = 500;
 
+bool is_about_locks(std::string_view sqlstate) {
+  constexpr std::string_view lock_not_available = "55P03", deadlock_detected = "40P01", query_canceled = "57014";
+  return sqlstate == lock_not_available || sqlstate == deadlock_detected || sqlstate == query_canceled;
+}
+
 // Of one column for each resource, as the function's arrays want it.
 struct columns {
   fence::claims_list claims;
@@ -94,7 +99,7 @@ void pg_renewals::send_next() {
 
 void pg_renewals::on_answer(batch asked, const backend::pg_result& rows) {
   // One row that somebody has locked must not end all the others' leases.
-  const bool is_split = rows.has_error() && !rows.error().sqlstate.empty() && asked.size() > 1;
+  const bool is_split = rows.has_error() && is_about_locks(rows.error().sqlstate) && asked.size() > 1;
   if (is_split) {
     const auto middle = asked.begin() + static_cast<std::ptrdiff_t>(asked.size() / 2);
     halves_.emplace_front(std::make_move_iterator(middle), std::make_move_iterator(asked.end()));

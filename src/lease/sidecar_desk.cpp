@@ -3,11 +3,12 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "base/random_id.hpp"
+#include "lease/desk_entry.hpp"
+#include "lease/let_go_ids.hpp"
 
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
-#include <cassert>
 #include <utility>
 
 namespace fencegate::lease {
@@ -50,41 +51,6 @@ std::string list_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
-// ── one lease ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-struct sidecar_desk::entry {
-  struct caller {
-    clock_reading arrived;
-    answer done;
-  };
-
-  std::vector<std::string> ids;  // that it is known by: the one wished for, and that of the grant
-  std::vector<std::string> resources;
-  std::string holder;
-  std::shared_ptr<lease::keeper> keeper;
-  std::vector<std::shared_ptr<caller>> callers;  // who wait for it
-  std::vector<std::weak_ptr<std::function<void(const lease_event&)>>> watchers;
-  bool held = false;
-
-  [[nodiscard]] lease_given given(clock_reading since) const {
-    const auto& holding = keeper->holding();
-    lease_given out{keeper->held().grant, keeper->held().claims};
-    const auto now = clock_reading::now();
-    const auto act_for = std::chrono::floor<milliseconds>(holding.stop_at() - since.boot);
-    out.act_for = holding.may_begin(now) ? std::max(act_for, milliseconds(0)) : milliseconds(0);
-    out.stop = std::chrono::floor<milliseconds>(holding.deadline() - std::min(holding.stop_at(), holding.deadline()));
-    return out;
-  }
-
-  void tell(lease_event::kind what, std::string why = {}) {
-    std::erase_if(watchers, [](const auto& one) { return one.expired(); });
-    if (watchers.empty()) return;
-    const lease_event event{what, given(clock_reading::now()), std::move(why)};
-    for (const auto& one : std::vector(watchers))
-      if (const auto there = one.lock()) (*there)(event);
-  }
-};
-
 // ── all of them ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 class sidecar_desk::state : public std::enable_shared_from_this<state> {
@@ -97,7 +63,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
   }
 
   call acquire(const lease_wish& wanted, clock_reading arrived, answer done) {
-    const auto asked = std::make_shared<entry::caller>(entry::caller{arrived, std::move(done)});
+    const auto asked = std::make_shared<desk_entry::caller>(desk_entry::caller{arrived, std::move(done)});
     const auto known = find(wanted.id);
     if (known && !is_same(known->resources, wanted.resources))
       return refuse(asked, refused("this id is of a lease of " + list_of(known->resources)));
@@ -106,6 +72,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
         const auto there = weak.lock();
         if (!there) return;
         if (!known->held) return there->done(lost("it has just ended"));
+        ++known->untold;
         there->done(known->given(there->arrived));
       });
       return asked;
@@ -114,9 +81,11 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
       known->callers.push_back(asked);
       return leave_with(known, asked);
     }
+    if (let_go_.contains(wanted.id))
+      return refuse(asked, lost("whoever asked under this id has left, or released it: ask under another id"));
     if (entries_.size() >= limits::leases_max)
-      return refuse(asked,
-                    refused("this sidecar has " + std::to_string(limits::leases_max) + " leases, which is its most"));
+      return refuse(
+          asked, unreachable("this sidecar has " + std::to_string(limits::leases_max) + " leases, which is its most"));
     auto source = sources_(wanted.resources, wanted.ttl, wanted.stop_grace);
     if (!source) return refuse(asked, refused(source.error().message));
     source->request.wait = wanted.wait;
@@ -128,6 +97,20 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     count(lease_state::waiting, 1);
     made->keeper->start();
     return leave_with(made, asked);
+  }
+
+  void told(const std::string& id) {
+    const auto known = find(id);
+    if (!known) return;
+    known->told = true;
+    if (known->untold > 0) --known->untold;
+  }
+
+  void not_told(const std::string& id, const fence::claims_list& tokens) {
+    const auto known = find(id);
+    if (!known) return;
+    if (known->untold > 0) --known->untold;
+    if (known->untold == 0 && !known->told) release(id, tokens, [](const std::optional<lease_refusal>&) {});
   }
 
   void renew(const std::string& id, const fence::claims_list& tokens, clock_reading arrived, answer done) {
@@ -142,6 +125,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
       if (!*holds) return done(lost("it was granted to another, or a mark has risen above its token"));
       if (!known->held) return self->renew_unknown(id, tokens, arrived, done);  // it ended here meanwhile
       self->figures_.renewals_total.add();
+      known->told = true;
       known->tell(lease_event::kind::renewed);
       done(known->given(arrived));
     };
@@ -156,12 +140,14 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     if (const auto known = find(id)) {
       if (known->held && !is_same(known->keeper->held().claims, tokens))
         return boost::asio::post(context_, [done] { done(std::nullopt); });
-      if (known->held) known->tell(lease_event::kind::lost, "it was released");
-      drop(known);
+      known->tell(lease_event::kind::lost, "it was released");
+      let_go(known);
+      for (const auto& one : std::exchange(known->callers, {})) later(one->done, lost("it was released meanwhile"));
       return known->keeper->stop(release_patience, answered);
     }
     const auto source = sources_(names_of(tokens), {}, {});
     if (!source) return boost::asio::post(context_, [done, why = source.error().message] { done(refused(why)); });
+    let_go_.note(id);
     const auto by = source->by;
     by->identify([answered, by, asked = term{tokens, id}](const result<std::string>& known) {
       if (!known) return answered(known.error());
@@ -197,7 +183,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
   }
 
  private:
-  using entry_ref = std::shared_ptr<entry>;
+  using entry_ref = std::shared_ptr<desk_entry>;
 
   [[nodiscard]] entry_ref find(const std::string& id) const {
     const auto at = entries_.find(id);
@@ -208,7 +194,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     boost::asio::post(context_, [done = std::move(done), why = std::move(why)] { done(why); });
   }
 
-  call refuse(const std::shared_ptr<entry::caller>& asked, lease_refusal why) {
+  call refuse(const std::shared_ptr<desk_entry::caller>& asked, lease_refusal why) {
     figures_.grants(metrics::grant_outcome::refused).add();
     boost::asio::post(context_, [weak = std::weak_ptr(asked), why = std::move(why)] {
       if (const auto there = weak.lock()) there->done(why);
@@ -218,11 +204,11 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
 
   // The entry under its first id, with a keeper that tells what becomes of it.
   entry_ref make(const lease_source& from) {
-    auto made = std::make_shared<entry>();
+    auto made = std::make_shared<desk_entry>();
     made->ids = {from.request.id};
     made->resources = from.request.resources;
     made->holder = from.request.holder;
-    const std::weak_ptr<entry> weak = made;
+    const std::weak_ptr<desk_entry> weak = made;
     const auto with_it = [self = weak_from_this(), weak](auto&& call) {
       const auto desk = self.lock();
       const auto it = weak.lock();
@@ -247,12 +233,12 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
   }
 
   // The last who leaves before it was granted takes the wish along.
-  call leave_with(const entry_ref& it, const std::shared_ptr<entry::caller>& asked) {
+  call leave_with(const entry_ref& it, const std::shared_ptr<desk_entry::caller>& asked) {
     auto leave = [self = weak_from_this(), it, asked](void*) {
       const auto desk = self.lock();
       if (!desk || std::erase(it->callers, asked) == 0 || !it->callers.empty()) return;
       desk->figures_.grants(metrics::grant_outcome::abandoned).add();
-      desk->drop(it);
+      desk->let_go(it);
       it->keeper->stop(release_patience, [it](const result<void>&) {});
     };
     return call(asked.get(), std::move(leave));
@@ -269,13 +255,16 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     figures_.grants(metrics::grant_outcome::granted).add();
     if (const auto took = it->keeper->handover()) figures_.handover_seconds.observe(*took);
     log::write(log::level::info, "lease granted", {{"tag", fence::write_tag(held.claims)}, {"holder", it->holder}});
-    for (const auto& one : std::exchange(it->callers, {})) one->done(it->given(one->arrived));
+    const auto callers = std::exchange(it->callers, {});
+    it->untold += callers.size();
+    for (const auto& one : callers) one->done(it->given(one->arrived));
     it->tell(lease_event::kind::granted);
   }
 
   void on_failure(const entry_ref& it, const keeper_failure& why) {
     using kind = keeper_failure::kind;
     using metrics::grant_outcome;
+    it->tell(lease_event::kind::lost, why.message);
     drop(it);
     lease_refusal out = refused(why.message);
     auto counted = grant_outcome::refused;
@@ -309,6 +298,12 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     count(std::exchange(it->held, false) ? lease_state::held : lease_state::waiting, -1);
   }
 
+  // Its id names no other grant as long as the release may be under way: that would end the other, too.
+  void let_go(const entry_ref& it) {
+    for (const auto& id : it->ids) let_go_.note(id);
+    drop(it);
+  }
+
   void count(lease_state in, std::int64_t n) { figures_.in(in).add(n); }
 
   // Granted by a sidecar that was started before this one; or over, and nobody has taken it since.
@@ -336,13 +331,14 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
 
   void take_over(const term& held, milliseconds ttl, clock_reading sent, clock_reading arrived, const answer& done) {
     if (find(held.grant)) return done(unreachable("it is asked for twice at the same time"));
+    if (let_go_.contains(held.grant)) return done(lost("it was released"));
     // With the TTL of its grant, which the client may have chosen, and a stop_grace that fits it: the client's is not known.
     auto source = sources_(names_of(held.claims), ttl, {});
     if (!source) source = sources_(names_of(held.claims), ttl, timing::of(ttl).stop_grace);
     if (!source) return done(refused(source.error().message));
     source->request.id = held.grant;
     const auto made = make(*source);
-    made->held = true;
+    made->held = made->told = true;
     count(lease_state::held, 1);
     figures_.renewals_total.add();
     made->keeper->adopt(held, sent);
@@ -353,6 +349,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
   const lease_sources sources_;
   metrics::leases& figures_;
   std::map<std::string, entry_ref> entries_;  // by each of its ids
+  let_go_ids let_go_;
 };
 
 sidecar_desk::sidecar_desk(boost::asio::io_context& context, lease_sources sources, metrics::leases& figures)
@@ -363,6 +360,10 @@ sidecar_desk::~sidecar_desk() { state_->close(); }
 desk::call sidecar_desk::acquire(const lease_wish& wanted, clock_reading arrived, answer done) {
   return state_->acquire(wanted, arrived, std::move(done));
 }
+
+void sidecar_desk::told(const std::string& id) { state_->told(id); }
+
+void sidecar_desk::not_told(const std::string& id, const fence::claims_list& tokens) { state_->not_told(id, tokens); }
 
 void sidecar_desk::renew(const std::string& id, const fence::claims_list& tokens, clock_reading arrived, answer done) {
   state_->renew(id, tokens, arrived, std::move(done));

@@ -37,6 +37,8 @@ class sidecar_desk final : public desk {
   ~sidecar_desk() override;  // what is held ends by itself: its clients may go on with it
 
   [[nodiscard]] call acquire(const lease_wish& wanted, clock_reading arrived, answer done) override;
+  void told(const std::string& id) override;
+  void not_told(const std::string& id, const fence::claims_list& tokens) override;
   void renew(const std::string& id, const fence::claims_list& tokens, clock_reading arrived, answer done) override;
   void release(const std::string& id, const fence::claims_list& tokens,
                std::function<void(const std::optional<lease_refusal>&)> done) override;
@@ -44,7 +46,6 @@ class sidecar_desk final : public desk {
   [[nodiscard]] call watch(const std::string& id, std::function<void(const lease_event&)> tell) override;
 
  private:
-  struct entry;
   class state;
   std::shared_ptr<state> state_;
 };

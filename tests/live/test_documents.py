@@ -139,7 +139,8 @@ class Pages(unittest.TestCase):
 class Metrics(LiveTest):
     def test_the_page_has_every_metric_with_its_labels(self):
         redis = self.start(RedisServer())
-        gate = self.start(Gate(redis))
+        leases = {"listen": f"{LOOPBACK}:{free_port()}", "issuers": {"main": {"store": "ledger"}}}
+        gate = self.start(Gate(redis, process={"stores": {"ledger": {"url": f"redis://{LOOPBACK}:{redis.port}"}}, "leases": leases}))
         self.start(Resp(gate.port, name="fence:orders=34")).call("SET", "k", "v")
         scrape = gate.http("/metrics")[1]
         served = dict(re.findall(r"^# TYPE (\w+) (\w+)$", scrape, re.M))

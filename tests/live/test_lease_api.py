@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 
+import documents
 import support
 from lease_sidecar import PATIENCE, Api, Sidecar
 from postgres import PostgresServer, run_sql
@@ -130,13 +131,52 @@ class Leases(ApiTest):
         name = self.name()
         lease = self.taken(name)
         with self.api.connected() as client:
-            body = json.dumps({"resources": [name], "wait": "1h"}).encode()
-            client.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            self.send(client, {"resources": [name], "wait": "1h"})
             eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 2)
         eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 1)
         self.api.release(lease)
         self.assertEqual(self.taken(name)["tokens"], {name: lease["tokens"][name] + 1})
+
+    def test_a_wish_can_be_taken_back_by_another_connection(self):
+        name, mine = self.name(), secrets.token_hex(16)
+        lease, told = self.taken(name), []
+        waiter = threading.Thread(target=lambda: told.append(self.api.take(name, id=mine, wait="1h")))
+        waiter.start()
+        eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 2)
+        self.assertEqual(self.api.release({"id": mine}, lease["tokens"]), (204, None))
+        waiter.join(PATIENCE)
+        self.assertEqual(told[0][0], 410)
+
+    def test_an_id_whose_client_has_left_names_no_other_lease(self):
+        """The release of what that client was granted, in the end, would end the other, too."""
+        name, mine = self.name(), secrets.token_hex(16)
+        self.api.release(self.taken(name))
+        with self.database.connect(database="app") as locker:
+            run_sql(locker, "BEGIN")
+            run_sql(locker, "SELECT FROM fencegate.leases WHERE resource = %s FOR UPDATE", name)
+            with self.api.connected() as client:
+                self.send(client, {"resources": [name], "id": mine})
+                eventually(lambda: [one for one in self.api.all() if one["resources"] == [name]])
+            eventually(lambda: not [one for one in self.api.all() if one["resources"] == [name]])
+            self.assertEqual(self.api.take(name, id=mine)[0], 410)
+            run_sql(locker, "ROLLBACK")
+        self.taken(name, wait="10s")
+        self.assertEqual(self.api.take(name)[0], 409)
+
+    def test_a_client_that_was_told_keeps_it_when_another_answer_cannot_be_written(self):
+        name, mine = self.name(), secrets.token_hex(16)
+        lease = self.taken(name, id=mine)
+        for _ in range(40):
+            with self.api.connected() as client:
+                self.send(client, {"resources": [name], "id": mine})
+        self.assertEqual(self.api.take(name)[0], 409)
+        self.assertEqual(self.api.renew(lease)[0], 200)
+
+    @staticmethod
+    def send(client, wish):
+        body = json.dumps(wish).encode()
+        client.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                       % len(body) + body)
 
     def test_no_id_is_told_to_others(self):
         lease = self.taken(self.name())
@@ -327,6 +367,35 @@ class Held(ApiTest):
                              text=True, capture_output=True)
         self.assertEqual(job.returncode, 69)
         self.assertIn(f"unix:{self.sidecar.socket}.not: No such file", job.stderr)
+
+
+class Documented(ApiTest):
+    """The commands of docs/leases.md, as they stand there."""
+    page = "docs/leases.md"
+
+    def line(self, start, lease=None):
+        line = documents.command(self.page, start)
+        if lease:
+            line = line.replace("5f…", lease["id"]).replace('"orders":35', f'"orders":{lease["tokens"]["orders"]}')
+        socket = documents.command(self.page, "api() {").replace("/run/fencegate/lease.sock", self.sidecar.socket)
+        return f"{socket}\n{line}"
+
+    def run_here(self, *command):
+        return documents.run_shell(self.line(*command), self.sidecar.folder)
+
+    def test_a_lease_from_its_grant_to_its_release(self):
+        lease = json.loads(self.run_here("api http://localhost/v1/leases -d"))
+        watch = self.line("api -N http://localhost/v1/leases/5f…/events", lease)
+        events = subprocess.Popen(["bash", "-c", watch], text=True, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+        self.addCleanup(events.communicate)
+        self.addCleanup(events.kill)
+        self.assertEqual(events.stdout.readline(), "event: granted\n")
+        self.assertGreater(json.loads(self.run_here("api http://localhost/v1/leases/5f… -X PUT", lease))["act_for_ms"], 20_000)
+        self.assertEqual(self.run_here("api http://localhost/v1/leases/5f… -X DELETE", lease), "")
+        told = events.communicate(timeout=PATIENCE)[0]
+        self.assertEqual([line for line in told.splitlines() if line.startswith("event: ")], ["event: renewed", "event: lost"])
+        self.assertIn('"act_for_ms":0,"stop_ms":0', told.splitlines()[-2])
+        self.assertEqual(self.api.all(), [])
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Both:
         return (rows[0][1], True), (answer[0], (name, by) in [(row[0], row[3]) for row in rows])
 
     def renew(self, resource, grant, token):
-        return len(self.postgres.renew(grant, token, resource)), int(self.redis.renew(grant, token, resource)[0])
+        return len(self.postgres.renew(grant, token, resource)), int(int(self.redis.renew(grant, token, resource)[0]) > 0)
 
     def release(self, resource, grant, token):
         unused = self.random.random() < 0.5

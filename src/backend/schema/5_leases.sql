@@ -66,10 +66,23 @@ DECLARE
   hash constant bytea := fencegate.grant_hash($2);
   me constant text := fencegate.incarnation();
   token_max constant bigint := 4611686018427387904;  -- 2^62
+  looked constant timestamptz := clock_timestamp();
   at timestamptz; r text; highest bigint;
 BEGIN
   PERFORM fencegate.check_claims($1, $5);
   PERFORM fencegate.begin_lease();
+  PERFORM set_config('lock_timeout', '1s', true);  -- it may have locked others' rows already
+  -- Those who wait ask again and again: while it is held, a look costs no lock and no commit. It grants nothing; what may be
+  -- more than that is found out behind the locks.
+  IF by_force IS NOT TRUE AND NOT EXISTS (SELECT FROM fencegate.leases l WHERE l.resource = ANY ($1)
+                                            AND (l.grant_hash = hash OR hash = ANY (l.past_grants))) THEN
+    RETURN QUERY SELECT l.resource, 'held', l.token, l.holder,
+                        ceil(extract(epoch FROM fencegate.free_at(l) - looked) * 1000)::bigint
+      FROM fencegate.leases l WHERE l.resource = ANY ($1) AND fencegate.free_at(l) > looked
+       AND l.expires_at <= looked + l.ttl_ms * interval '1 ms' AND l.not_before <= looked + l.at_least_ms * interval '1 ms';
+    IF FOUND THEN RETURN; END IF;
+  END IF;
+
   INSERT INTO fencegate.leases AS l (resource, incarnation)
     SELECT q.r, s.incarnation FROM unnest($1) q(r), fencegate.settings s ORDER BY q.r COLLATE "C" ON CONFLICT DO NOTHING;
   PERFORM FROM fencegate.leases l WHERE l.resource = ANY ($1) ORDER BY l.resource FOR NO KEY UPDATE;
@@ -122,7 +135,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM fencegate.begin_lease();
-  PERFORM set_config('lock_timeout', '1s', true);  -- others' renewals wait in the same call
+  PERFORM set_config('lock_timeout', '200ms', true);  -- others' renewals wait in the same call
   RETURN QUERY
   WITH asked AS MATERIALIZED (SELECT q.r, q.t, fencegate.grant_hash(q.g) AS hash FROM unnest($1, $2, $3) q(r, t, g)),
   locked AS MATERIALIZED (

@@ -65,6 +65,12 @@ struct term {
   std::string grant;
 };
 
+[[nodiscard]] inline std::vector<std::string> names_of(const fence::claims_list& claims) {
+  std::vector<std::string> out;
+  for (const auto& claim : claims) out.push_back(claim.resource);
+  return out;
+}
+
 // What an issuer has renewed of a term.
 struct renewal {
   fence::claims_list claims;         // whatever is missing was lost

@@ -153,7 +153,9 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
     auto done = std::exchange(answered_late_, nullptr);
     if (!done) done = [](const result<void>&) {};
     if (answer.what != grant_answer::kind::granted) return done({});
-    return issuer_->release({answer.claims, answer.id.empty() ? term_.grant : answer.id}, true, std::move(done));
+    // This object lives until that is answered.
+    auto released = [self = shared_from_this(), done = std::move(done)](const result<void>& outcome) { done(outcome); };
+    return issuer_->release({answer.claims, answer.id.empty() ? term_.grant : answer.id}, true, std::move(released));
   }
   switch (answer.what) {
     case grant_answer::kind::granted:
@@ -260,15 +262,13 @@ void keeper::all_answered() {
 
 // ── renewals ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void keeper::renew(std::function<void(const result<bool>&)> done) { send_renewal(std::move(done)); }
-
 void keeper::renew_in_time() {
   if (stopped_ || !holder_) return;
   const auto now = clock_reading::now();
   const auto due = holder_->due(now);
   if (due == holder::duty::end)
     return lose({keeper_loss::kind::expired, "no renewal was confirmed in time" + not_renewed_});
-  if (due == holder::duty::renew && (wanted_.renews || !acquired_)) send_renewal(nullptr);
+  if (due == holder::duty::renew && (wanted_.renews || !acquired_)) renew(nullptr);
   if (!holder_) return;
   if (acquired_ && owner_.expiring && !told_expiring_ && !holder_->may_begin(now)) {
     told_expiring_ = true;
@@ -282,7 +282,7 @@ void keeper::renew_in_time() {
   });
 }
 
-void keeper::send_renewal(std::function<void(const result<bool>&)> done) {
+void keeper::renew(std::function<void(const result<bool>&)> done) {
   const auto sent = clock_reading::now();
   holder_->renewal_sent(sent);
   auto answered = [self = shared_from_this(), sent, grant = term_.grant,

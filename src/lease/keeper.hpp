@@ -78,7 +78,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void start();
   // Instead of start(): it was granted and sealed before, and the issuer has just confirmed it, asked at `sent`.
   void adopt(term held, clock_reading sent);
-  // REQUIRES: acquired, or adopted. An error: the issuer did not answer. False: it is lost.
+  // REQUIRES: acquired, or adopted. An error: the issuer did not answer. False: it is lost. `done`: nullptr, or called once.
   void renew(std::function<void(const result<bool>&)> done);
   // Releases what is held, as far as the issuer answers within `patience`; then `done`, with why it is not known to be
   // released. Nobody else is called any more.
@@ -104,7 +104,6 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void on_sealed(std::uint64_t round, const seal_place& place, const backend::store_result<void>& outcome);
   void all_answered();
   void renew_in_time();
-  void send_renewal(std::function<void(const result<bool>&)> done);
   bool on_renewed(clock_reading sent, const renewal& confirmed);
   void lose(keeper_loss why);
   void wait_until_free(const grant_answer& held, std::chrono::milliseconds took);

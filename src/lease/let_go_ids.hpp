@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <deque>
+#include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -11,29 +13,35 @@ namespace fencegate::lease {
 
 class let_go_ids {
  public:
-  void note(const std::string& id) {
-    forget_old();
-    if (until_.insert_or_assign(id, clock::now() + kept_for).second) in_order_.push_back(id);
+  using clock = std::chrono::steady_clock;
+
+  // `work`: lives as long as an answer about this grant may come. However long this process stands still meanwhile, the id is
+  // kept until then, and for a minute from when that was seen: for a server that has lost its client, and not noticed yet.
+  void note(const std::string& id, std::weak_ptr<const void> work, clock::time_point now = clock::now()) {
+    while (!in_order_.empty() && !contains(in_order_.front(), now)) {
+      noted_.erase(in_order_.front());
+      in_order_.pop_front();
+    }
+    if (noted_.insert_or_assign(id, noted{std::move(work), std::nullopt}).second) in_order_.push_back(id);
   }
-  [[nodiscard]] bool contains(const std::string& id) const {
-    const auto at = until_.find(id);
-    return at != until_.end() && at->second > clock::now();
+  [[nodiscard]] bool contains(const std::string& id, clock::time_point now = clock::now()) {
+    const auto at = noted_.find(id);
+    if (at == noted_.end()) return false;
+    auto& [work, until] = at->second;
+    if (!work.expired()) return true;
+    if (!until) until = now + kept_for;
+    return *until > now;
   }
 
  private:
-  using clock = std::chrono::steady_clock;
-  // Longer than any answer of an issuer is waited for.
   static constexpr std::chrono::minutes kept_for{1};
 
-  void forget_old() {
-    for (; !in_order_.empty(); in_order_.pop_front()) {
-      const auto at = until_.find(in_order_.front());
-      if (at->second > clock::now()) return;
-      until_.erase(at);
-    }
-  }
+  struct noted {
+    std::weak_ptr<const void> work;
+    std::optional<clock::time_point> until;  // set when the work was seen to be over
+  };
 
-  std::unordered_map<std::string, clock::time_point> until_;
+  std::unordered_map<std::string, noted> noted_;
   std::deque<std::string> in_order_;  // each once
 };
 

@@ -39,10 +39,6 @@ words each(const All& all, Text text) {
   return out;
 }
 
-words names_of(const fence::claims_list& claims) {
-  return each(claims, [](const auto& one) { return one.resource; });
-}
-
 void append(words& to, const words& more) { to.insert(to.end(), more.begin(), more.end()); }
 
 std::optional<std::int64_t> number_of(std::string_view digits) {

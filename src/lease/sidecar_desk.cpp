@@ -37,12 +37,6 @@ bool is_same(std::vector<std::string> a, std::vector<std::string> b) {
   return a == b;
 }
 
-std::vector<std::string> names_of(const fence::claims_list& claims) {
-  std::vector<std::string> out;
-  for (const auto& claim : claims) out.push_back(claim.resource);
-  return out;
-}
-
 std::string list_of(const std::vector<std::string>& names) {
   std::string out;
   for (const auto& name : names) out += (out.empty() ? "" : ",") + name;
@@ -147,11 +141,12 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     }
     const auto source = sources_(names_of(tokens), {}, {});
     if (!source) return boost::asio::post(context_, [done, why = source.error().message] { done(refused(why)); });
-    let_go_.note(id);
     const auto by = source->by;
-    by->identify([answered, by, asked = term{tokens, id}](const result<std::string>& known) {
+    const auto work = std::make_shared<int>();
+    let_go_.note(id, work);
+    by->identify([answered, by, work, asked = term{tokens, id}](const result<std::string>& known) {
       if (!known) return answered(known.error());
-      by->release(asked, false, [answered, by](const result<void>& o) { answered(o); });
+      by->release(asked, false, [answered, by, work](const result<void>& o) { answered(o); });
     });
   }
 
@@ -300,7 +295,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
 
   // Its id names no other grant as long as the release may be under way: that would end the other, too.
   void let_go(const entry_ref& it) {
-    for (const auto& id : it->ids) let_go_.note(id);
+    for (const auto& id : it->ids) let_go_.note(id, it->keeper);
     drop(it);
   }
 

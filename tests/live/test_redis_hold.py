@@ -5,7 +5,7 @@ import subprocess
 
 import documents
 import test_hold
-from support import LOOPBACK, LiveTest, RedisServer, eventually, main
+from support import LOOPBACK, LiveTest, RedisServer, eventually, free_port, main
 from test_hold import Gates, Hold
 
 STRIDE = 1 << 20
@@ -176,7 +176,7 @@ class Servers(LiveTest):
     def test_one_that_is_not_there_or_no_primary_or_a_cluster(self):
         self.gated()
         for conf, why in (({}, "Connection refused"), ({"replicaof": f"127.0.0.1 {self.redis.port}"}, "is a replica"),
-                          ({"cluster_enabled": "yes"}, "Redis Cluster is not supported")):
+                          ({"cluster_enabled": "yes", "cluster_port": free_port()}, "Redis Cluster is not supported")):
             with self.subTest(why), RedisServer(**conf) as other:
                 if not conf:
                     other.kill()

@@ -119,6 +119,12 @@ class Psycopg3:
 
     def copy(self, table, lines, pause):
         """Sleeps `pause` seconds in the middle of the data."""
+        try:
+            self._copy(table, lines, pause)
+        except ValueError as error:  # psycopg expects one answer: not the end of the session behind it
+            raise Failure(f"COPY: {error}", lost=True) from None
+
+    def _copy(self, table, lines, pause):
         with self._failing(), self._connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
             for number, line in enumerate(lines):
                 if number == len(lines) // 2:

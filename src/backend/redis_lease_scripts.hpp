@@ -45,7 +45,7 @@ return ARGV[2]
 )lua";
 
 // In front of the scripts about leases: `row` reads one; `mark_at` a mark; `free_at` is when a lease can be granted to
-// another, unless it is renewed. A row that is not there may have been forgotten by a later incarnation than the issuer's first;
+// another, unless it is renewed: a frozen one in a century. A row that is not there may have been forgotten by a later incarnation than the issuer's first;
 // one of another issuer is of another incarnation, too.
 inline const std::string lease_rows = lease_lead + R"lua(
 if ARGV[2] ~= '' and issuer ~= ARGV[2] then return redis.error_reply('FENCEGATELOST the issuer is another one') end
@@ -59,14 +59,16 @@ end
 local function mark_at(key) return digits(redis.call('GET', key) or '0') end
 local function row(key)
   local v = redis.call('HMGET', key, 'token', 'grant', 'until', 'not_before', 'ttl', 'at_least', 'delay', 'past', 'stores',
-                       'server', 'holder', 'granted')
+                       'server', 'holder', 'granted', 'frozen')
   local l = {token = digits(v[1] or '0')}
   if l.token == '0' then v = {'0', '', '0', '0', '0', '0', '0', '', '', (issuer or '') .. ':' .. (born or ''), '', '0'} end
   l.grant, l.till, l.not_before, l.ttl, l.at_least, l.delay = v[2], v[3] + 0, v[4] + 0, v[5] + 0, v[6] + 0, v[7] + 0
   l.past, l.stores, l.server, l.holder, l.granted = v[8], v[9], v[10], v[11], v[12] + 0
+  l.frozen = v[13] == '1'
   return l
 end
 local function free_at(l)
+  if l.frozen then return now + 3155760000000000 end
   if l.till == 0 then return l.not_before end
   return math.max(l.till + l.delay * 1000, l.not_before)
 end
@@ -77,7 +79,8 @@ local function has(words, word) return string.find(' ' .. words .. ' ', ' ' .. w
 
 // Grants all resources or none. KEYS: leases_key, n leases, n marks. ARGV: the grant's id, its holder, then in ms its ttl,
 // at_least and lock_delay; the stride; the highest token above which none is granted; the ids of all stores that the caller
-// will seal, with blanks between; "force": an operator takes it from its holder; n floors.
+// will seal, with blanks between; "force": an operator takes it from its holder, unless it is frozen; "freeze": and nobody has
+// it until lease_thaw_script; n floors.
 //
 // Answers {"granted", token…}; or, which granted nothing, {"held", i, holder, ms left}; {"over", i}: the time of this grant
 // id has passed, or it was released; {"uncovered", i, store}: a holder sealed a store that is not among those; {"high", i,
@@ -89,7 +92,8 @@ local function has(words, word) return string.find(' ' .. words .. ' ', ' ' .. w
 inline const std::string lease_grant_script = lease_rows + R"lua(
 local n = (#KEYS - 3) / 2
 local grant, holder, ttl, at_least, delay = redis.sha1hex(ARGV[3]), ARGV[4], ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0
-local stride, last, stores, force = ARGV[8], ARGV[9], ARGV[10], ARGV[11] == 'force'
+local stride, last, stores, freeze = ARGV[8], ARGV[9], ARGV[10], ARGV[11] == 'freeze'
+local force = freeze or ARGV[11] == 'force'
 local rows, over, held, uncovered, high = {}, nil, nil, nil, nil
 for i = 1, n do
   local l, floor, mark = row(KEYS[3 + i]), digits(ARGV[11 + i]), mark_at(KEYS[3 + n + i])
@@ -99,7 +103,8 @@ for i = 1, n do
   end
   l.till, l.not_before = till, not_before
   if l.token ~= '0' and (has(l.past, grant) or l.grant == grant and l.till <= now) then over = {'over', shown(i)} end
-  if not force and l.grant ~= grant and free_at(l) > now and (not held or free_at(l) > free_at(rows[held])) then held = i end
+  local taken = l.frozen and not freeze or not force
+  if taken and l.grant ~= grant and free_at(l) > now and (not held or free_at(l) > free_at(rows[held])) then held = i end
   for store in string.gmatch(l.stores, '%S+') do
     if not has(stores, store) then uncovered = {'uncovered', shown(i), store} end
   end
@@ -124,7 +129,8 @@ for i = 1, n do
   if l.token ~= '0' and l.grant ~= grant then l.past = string.sub(l.grant .. ' ' .. l.past, 1, 64 * 41 - 1) end
   redis.call('HSET', KEYS[3 + i], 'token', l.same and l.token or l.highest, 'grant', grant, 'holder', holder, 'ttl', shown(ttl),
              'at_least', shown(at_least), 'delay', shown(delay), 'past', l.past, 'stores', stores, 'server', me,
-             'granted', shown(now), 'until', shown(now + ttl * 1000), 'not_before', shown(now + at_least * 1000))
+             'granted', shown(now), 'until', shown(now + ttl * 1000), 'not_before', shown(now + at_least * 1000),
+             'frozen', freeze and '1' or '0')
   if not l.same then redis.call('HINCRBY', KEYS[3 + i], 'token', l.server == me and '1' or stride) end
   out[i + 1] = redis.call('HMGET', KEYS[3 + i], 'token')[1]
 end
@@ -152,11 +158,19 @@ for i = 1, n do
   local l = row(KEYS[2 + i])
   local is = l.token == ARGV[3 + i] and l.grant == redis.sha1hex(ARGV[3 + n + i]) and l.till > 0
   if is then
-    redis.call('HSET', KEYS[2 + i], 'until', '0', 'not_before', ARGV[3] == 'unused' and '0' or shown(l.not_before))
+    redis.call('HSET', KEYS[2 + i], 'until', '0', 'frozen', '0',
+               'not_before', ARGV[3] == 'unused' and '0' or shown(l.not_before))
   end
   out[i] = is and '1' or '0'
 end
 return out
+)lua";
+
+// Ends what an operator froze. KEYS: the lease. Answers "1"; "0": it is not frozen.
+inline const std::string lease_thaw_script = lease_rows + R"lua(
+if not row(KEYS[3]).frozen then return '0' end
+redis.call('HSET', KEYS[3], 'until', '0', 'not_before', '0', 'frozen', '0')
+return '1'
 )lua";
 
 // A store that former holders of the resource sealed, and that is no more. KEYS: the lease. ARGV: the store's id. Answers "1";
@@ -174,13 +188,14 @@ return '1'
 // The resources of all leases. KEYS: leases_key.
 inline const std::string lease_names_script = lease_rows + "return redis.call('HKEYS', KEYS[3])";
 
-// Leases as they are. KEYS: n leases, n marks. Answers five texts for each: token, mark ("" = none), holder, when it was
-// granted, ms until another may have it.
+// Leases as they are. KEYS: n leases, n marks. Answers six texts for each: token, mark ("" = none), holder, when it was
+// granted, ms until another may have it, "1" where it is frozen.
 inline const std::string lease_list_script = lease_rows + R"lua(
 local n, out = (#KEYS - 2) / 2, {}
 for i = 1, n do
   local l = row(KEYS[2 + i])
-  for _, one in ipairs({l.token, redis.call('GET', KEYS[2 + n + i]) or '', l.holder, shown(l.granted), left(l)}) do
+  for _, one in ipairs({l.token, redis.call('GET', KEYS[2 + n + i]) or '', l.holder, shown(l.granted), left(l),
+                         l.frozen and '1' or '0'}) do
     out[#out + 1] = one
   end
 end

@@ -36,6 +36,8 @@ std::string json_of(const lease::lease_entry& one) {
   json.add("holder", one.holder);
   json.add("since", one.since);
   json.add("left_ms", one.left.count());
+  json.name("frozen");
+  out += one.frozen ? "true" : "false";
   json.end();
   return out;
 }
@@ -44,7 +46,10 @@ void print_table(const std::vector<lease::lease_entry>& all, std::ostream& out) 
   std::vector<std::array<std::string, 6>> rows{{"RESOURCE", "TOKEN", "MARK", "LEFT", "SINCE", "HOLDER"}};
   for (const auto& one : all)
     rows.push_back({one.resource, one.granted.to_string(), one.mark ? one.mark->to_string() : "-",
-                    one.left.count() > 0 ? write_duration(one.left) : "free", one.since, one.holder});
+                    one.frozen             ? "frozen"
+                    : one.left.count() > 0 ? write_duration(one.left)
+                                           : "free",
+                    one.since, one.holder});
   std::array<std::size_t, 6> widths{};
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -108,7 +113,26 @@ int forget_store(const lease_question& about, const environment& from, std::ostr
   return exit_ok;
 }
 
-int break_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+int thaw_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  const auto config = load_config(about.path, from);
+  if (!config) {
+    print_errors(config.error(), err);
+    return exit_bad_configuration;
+  }
+  const auto answer =
+      ask_issuer<bool>(*config, about, [&](auto& issuer, auto done) { issuer.thaw(about.resource, std::move(done)); });
+  if (!answer) return fail(err, answer.error().message);
+  if (!*answer) return fail(err, about.resource + " is not frozen");
+  out << about.resource << ": thawed; its lease is free\n";
+  return exit_ok;
+}
+
+namespace {
+
+// Takes a lease from its holder, and seals it everywhere.
+int take_lease(const lease_question& about, lease::taking how, const environment& from, std::ostream& out,
+               std::ostream& err) {
+  const bool freezes = how == lease::taking::freezing;
   const auto config = load_config(about.path, from);
   if (!config) {
     print_errors(config.error(), err);
@@ -121,21 +145,24 @@ int break_lease(const lease_question& about, const environment& from, std::ostre
   const auto times = timing_of(config->leased, config->leased.ttl);
   boost::asio::io_context io(1);
   auto wanted = keeper_request_of(*config, *plan, *resources, times);
-  wanted.holder = "lease break: " + about.reason;
+  wanted.holder = (freezes ? "lease freeze: " : "lease break: ") + about.reason;
   wanted.holder.resize(std::min<std::size_t>(wanted.holder.size(), 200));
   wanted.wait = milliseconds(0);
-  wanted.by_force = true;
+  wanted.how = how;
   std::shared_ptr<lease::keeper> keeper;
   int outcome = exit_failed;
   lease::keeper_owner owner;
   owner.acquired = [&](const lease::term& held) {
     for (const auto& one : held.claims)
-      out << one.resource << ": broken; its mark is " << one.presented.to_string() << " now, and its lease is free\n";
+      out << one.resource << (freezes ? ": frozen" : ": broken") << "; its mark is " << one.presented.to_string()
+          << " now, and " << (freezes ? "nobody gets its lease until lease thaw\n" : "its lease is free\n");
     outcome = exit_ok;
+    if (freezes) return io.stop();  // and does not release it
     keeper->stop(lease::release_patience, [&](const result<void>&) { io.stop(); });
   };
   owner.not_acquired = [&](const lease::keeper_failure& why) {
-    outcome = fail(err, why.message);
+    const bool frozen = why.what == lease::keeper_failure::kind::busy;  // else it would not have been asked
+    outcome = fail(err, frozen ? why.resource + " is frozen (" + why.by + "): thaw it before" : why.message);
     io.stop();
   };
   keeper = std::make_shared<lease::keeper>(io, make_issuer(io, *config, *plan, times), make_places(io, *config, *plan),
@@ -143,6 +170,16 @@ int break_lease(const lease_question& about, const environment& from, std::ostre
   keeper->start();
   io.run();
   return outcome;
+}
+
+}  // namespace
+
+int break_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  return take_lease(about, lease::taking::by_force, from, out, err);
+}
+
+int freeze_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  return take_lease(about, lease::taking::freezing, from, out, err);
 }
 
 }  // namespace fencegate::cli

@@ -13,7 +13,7 @@ struct lease_question {
   std::string issuer;    // "" = the configuration's
   std::string resource;  // of show: "" = all
   bool json = false;     // show
-  std::string reason;    // break
+  std::string reason;    // break, freeze
   std::string store;     // forget-store: its id
 };
 
@@ -24,6 +24,12 @@ struct lease_question {
 // `lease break`: takes a lease from its holder, seals it everywhere, and releases it: for a holder that hangs and renews.
 [[nodiscard]] int break_lease(const lease_question& about, const environment& from, std::ostream& out,
                               std::ostream& err);
+
+// `lease freeze`: the same, but nobody has it until `lease thaw`.
+[[nodiscard]] int freeze_lease(const lease_question& about, const environment& from, std::ostream& out,
+                               std::ostream& err);
+[[nodiscard]] int thaw_lease(const lease_question& about, const environment& from, std::ostream& out,
+                             std::ostream& err);
 
 // `lease forget-store`: a store that former holders sealed is no more, or has lost its data and its id with them.
 [[nodiscard]] int forget_store(const lease_question& about, const environment& from, std::ostream& out,

@@ -87,32 +87,33 @@ CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
 }
 
 // What runs when one of its subcommands was given.
-CLI::App* add_lease(CLI::App& app, cli::lease_question& to) {
+using lease_word = int (*)(const cli::lease_question&, const cli::environment&, std::ostream&, std::ostream&);
+
+CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word) {
   auto* lease = app.add_subcommand("lease", "Who holds which lease; and take one from a holder that hangs");
   lease->require_subcommand(1);
-  const auto add = [&](const char* name, const char* what) {
+  const auto add = [&](const char* name, lease_word run, const char* what) {
     auto* one = lease->add_subcommand(name, what);
+    one->callback([&word, run] { word = run; });
     one->add_option("-c,--config", to.path, "The configuration file")->required();
     one->add_option("--issuer", to.issuer, "Who grants the leases; default: as the configuration says");
     return one;
   };
-  auto* show = add("show", "Show the leases that were ever granted");
+  auto* show = add("show", cli::show_leases, "Show the leases that were ever granted");
   show->add_option("RESOURCE", to.resource, "Only this one");
   show->add_flag("--json", to.json, "As JSON");
-  auto* end = add("break", "Take a lease from its holder, seal it, and release it");
-  end->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
-  end->add_option("--reason", to.reason, "Why; others see it")->required();
-  auto* forget = add("forget-store", "Do not ask later holders to seal a store that is no more");
+  const auto add_with_reason = [&](const char* name, lease_word run, const char* what) {
+    auto* one = add(name, run, what);
+    one->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
+    one->add_option("--reason", to.reason, "Why; others see it")->required();
+  };
+  add_with_reason("break", cli::break_lease, "Take a lease from its holder, seal it, and release it");
+  add_with_reason("freeze", cli::freeze_lease, "Take a lease from its holder, and let nobody have it until it is thawed");
+  add("thaw", cli::thaw_lease, "End what was frozen")->add_option("RESOURCE", to.resource, "Whose lease")->required();
+  auto* forget = add("forget-store", cli::forget_store, "Do not ask later holders to seal a store that is no more");
   forget->add_option("RESOURCE", to.resource, "Whose lease")->required();
   forget->add_option("STORE", to.store, "Its id, as hold says it")->required();
   return lease;
-}
-
-int lease(const cli::lease_question& asked) {
-  const auto run = !asked.store.empty()   ? cli::forget_store
-                   : asked.reason.empty() ? cli::show_leases
-                                          : cli::break_lease;
-  return run(asked, cli::process_environment(), std::cout, std::cerr);
 }
 
 int run(int argc, char** argv) {
@@ -142,7 +143,8 @@ int run(int argc, char** argv) {
   cli::install_request installing;
   const auto* install = add_install(app, installing);
   cli::lease_question asking;
-  const auto* lease_command = add_lease(app, asking);
+  lease_word lease = nullptr;
+  add_lease(app, asking, lease);
   cli::hold_request holding;
   const auto* hold_command = add_hold(app, holding);
 
@@ -154,7 +156,7 @@ int run(int argc, char** argv) {
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
-  if (lease_command->parsed()) return lease(asking);
+  if (lease != nullptr) return lease(asking, cli::process_environment(), std::cout, std::cerr);
   if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);

@@ -16,6 +16,12 @@
 
 namespace fencegate::lease {
 
+enum class taking : std::uint8_t {
+  when_free,
+  by_force,  // an operator takes it from its holder, unless it is frozen
+  freezing   // by force, and nobody has it until it is thawed
+};
+
 struct grant_request {
   std::vector<std::string> resources;  // all or none
   std::string id;                      // of the grant: random, and a secret; asked again, it answers the same lease
@@ -26,7 +32,7 @@ struct grant_request {
   std::int64_t stride = 1 << 20;     // added to a token where the issuer may have forgotten some
   std::chrono::milliseconds at_least{0};
   std::chrono::milliseconds lock_delay{0};
-  bool by_force = false;              // an operator takes it from its holder
+  taking how = taking::when_free;
   std::chrono::milliseconds wait{0};  // so long the issuer may wait for others to release it
 };
 
@@ -38,6 +44,7 @@ struct lease_entry {
   std::string holder;
   std::string since;                  // of the last grant, by the issuer's clock: "2026-11-25 19:05:17+00"
   std::chrono::milliseconds left{0};  // until another may have it; 0 = it is free
+  bool frozen = false;
 };
 
 struct grant_answer {
@@ -98,6 +105,10 @@ class issuer {
   // A store that is no more need not be sealed by later holders. False: none of them sealed it.
   virtual void forget_store(const std::string& resource, const std::string& store,
                             std::function<void(const result<bool>&)> done) = 0;
+  // Ends what an operator froze. False: it is not frozen.
+  virtual void thaw(const std::string& /*resource*/, std::function<void(const result<bool>&)> done) {
+    done(error{"the API of a sidecar thaws no lease: name a configuration"});
+  }
   // Tells when a resource was released, as far as the issuer hears of it, until what is returned is dropped. Who waits asks
   // now and then in any case. nullptr: it hears of none.
   [[nodiscard]] virtual std::shared_ptr<void> on_release(std::function<void(const std::string& resource)> /*tell*/) {

@@ -138,7 +138,7 @@ void keeper::acquire() {
   if (term_.grant.empty()) term_.grant = wanted_.id.empty() || !first_ ? random_id() : wanted_.id;
   first_ = false;
   grant_request request{wanted_.resources, term_.grant,    wanted_.holder,   wanted_.times.ttl,  floors_,
-                        place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay, wanted_.by_force};
+                        place_ids_,        wanted_.stride, wanted_.at_least, wanted_.lock_delay, wanted_.how};
   if (wait_until_ > clock::now())
     request.wait =
         std::chrono::ceil<milliseconds>(std::min<clock::duration>(wait_until_ - clock::now(), wait_at_issuer));

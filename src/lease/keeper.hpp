@@ -31,7 +31,7 @@ struct keeper_request {
   std::chrono::milliseconds at_least{0};
   std::chrono::milliseconds lock_delay{0};
   std::int64_t stride = 1 << 20;
-  bool by_force = false;  // an operator takes it from its holder
+  taking how = taking::when_free;
   std::string id{};       // of the first grant that is asked for; "": a random one
   bool renews = true;     // by itself, as long as it holds; else renew() is called in time
 };

@@ -30,6 +30,8 @@ std::string array_of(const std::string& text, std::size_t n) {
   return backend::array_of(std::vector<std::string>(n, text));
 }
 
+const char* bool_of(bool is) { return is ? "true" : "false"; }
+
 result<std::string> identity(const pg_result& rows) {
   if (!rows) return told(rows.error());
   if (rows->size() != 1 || rows->front().size() != 1 || !rows->front().front()) return unexpected();
@@ -39,6 +41,15 @@ result<std::string> identity(const pg_result& rows) {
 void identify(pg_caller& by, const char* column, std::function<void(const result<std::string>&)> done) {
   auto answered = [done = std::move(done)](const pg_result& rows) { done(identity(rows)); };
   by.call({std::string("SELECT ") + column + " FROM fencegate.identity()"}, std::move(answered));
+}
+
+// Of a function that answers a boolean.
+std::function<void(const pg_result&)> yes_or_no(std::function<void(const result<bool>&)> done) {
+  return [done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(told(rows.error()));
+    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
+    done(rows->front().front() == "t");
+  };
 }
 
 std::chrono::milliseconds milliseconds_of(const std::string& digits) {
@@ -139,11 +150,11 @@ void pg_issuer::acquire(const grant_request& wanted, std::function<void(const gr
   auto statement = backend::in_text(
       "SELECT resource, outcome, token, held_by, left_ms FROM fencegate.lease_grant($1::pg_catalog.text[], "
       "$2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.int4, $5::pg_catalog.int8[], $6::pg_catalog.text[], "
-      "$7::pg_catalog.int8, $8::pg_catalog.int4, $9::pg_catalog.int4, $10::pg_catalog.bool)",
+      "$7::pg_catalog.int8, $8::pg_catalog.int4, $9::pg_catalog.int4, $10::pg_catalog.bool, $11::pg_catalog.bool)",
       {backend::array_of(wanted.resources), wanted.id, wanted.holder, std::to_string(wanted.ttl.count()),
        array_of(wanted.floors), backend::array_of(wanted.stores), std::to_string(wanted.stride),
        std::to_string(wanted.at_least.count()), std::to_string(wanted.lock_delay.count()),
-       wanted.by_force ? "true" : "false"});
+       bool_of(wanted.how != taking::when_free), bool_of(wanted.how == taking::freezing)});
   auto answered = [wanted, done = std::move(done)](const pg_result& rows) { done(granted(wanted, rows)); };
   renewing_->warm();
   callers_.any().call(std::move(statement), grant_patience, std::move(answered));
@@ -161,20 +172,20 @@ void pg_issuer::release(const term& held, bool unused, std::function<void(const 
       "SELECT * FROM fencegate.lease_release($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.text[], "
       "$4::pg_catalog.bool)",
       {backend::resources_of(held.claims), backend::tokens_of(held.claims), array_of(held.grant, held.claims.size()),
-       unused ? "true" : "false"});
+       bool_of(unused)});
   callers_.any().call(std::move(statement), std::move(answered));
 }
 
 void pg_issuer::forget_store(const std::string& resource, const std::string& store,
                              std::function<void(const result<bool>&)> done) {
-  auto answered = [done = std::move(done)](const pg_result& rows) {
-    if (!rows) return done(told(rows.error()));
-    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
-    done(rows->front().front() == "t");
-  };
   callers_.any().call(backend::in_text("SELECT fencegate.lease_forget_store($1::pg_catalog.text, $2::pg_catalog.text)",
                                        {resource, store}),
-                      std::move(answered));
+                      yes_or_no(std::move(done)));
+}
+
+void pg_issuer::thaw(const std::string& resource, std::function<void(const result<bool>&)> done) {
+  callers_.any().call(backend::in_text("SELECT fencegate.lease_thaw($1::pg_catalog.text)", {resource}),
+                      yes_or_no(std::move(done)));
 }
 
 void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)> done) {
@@ -182,15 +193,15 @@ void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)
     if (!rows) return done(told(rows.error()));
     std::vector<lease_entry> out;
     for (const auto& row : *rows) {
-      const auto token = row.size() == 6 ? backend::token_of(row[1]) : std::nullopt;
+      const auto token = row.size() == 7 ? backend::token_of(row[1]) : std::nullopt;
       if (!token || !row[0] || !row[5]) return done(unexpected());
       out.push_back({*row[0], *token, backend::token_of(row[2]), row[3].value_or(""), row[4].value_or(""),
-                     milliseconds_of(*row[5])});
+                     milliseconds_of(*row[5]), row[6] == "t"});
     }
     done(std::move(out));
   };
   callers_.any().call(
-      {"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms FROM fencegate.lease_list()"},
+      {"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms, frozen FROM fencegate.lease_list()"},
       std::move(answered));
 }
 

@@ -98,6 +98,10 @@ std::optional<std::string> senseless(const grant_request& wanted) {
   return std::nullopt;
 }
 
+std::string force_of(taking how) {
+  return how == taking::freezing ? "freeze" : how == taking::by_force ? "force" : "";
+}
+
 std::string joined(const words& all) {
   std::string out;
   for (const auto& one : all) out += (out.empty() ? "" : " ") + one;
@@ -145,6 +149,15 @@ grant_answer granted(const grant_request& wanted, const result<words>& answered)
     return wrong;
   }
   return out;
+}
+
+// Of a script that answers one word.
+std::function<void(const result<words>&)> yes_or_no(std::function<void(const result<bool>&)> done) {
+  return [done = std::move(done)](const result<words>& said) {
+    if (!said) return done(told(said.error()));
+    if (said->size() != 1) return done(unexpected());
+    done(said->front() == "1");
+  };
 }
 
 // The TTL for each claim, or 0.
@@ -228,7 +241,7 @@ void redis_issuer::acquire(const grant_request& wanted, std::function<void(const
                   std::to_string(stride),
                   std::to_string(granted_most - stride),
                   joined(wanted.stores),
-                  wanted.by_force ? "force" : ""};
+                  force_of(wanted.how)};
   append(arguments, each(wanted.floors, [](auto floor) { return std::to_string(floor); }));
   auto answered = [wanted, done = std::move(done)](const result<words>& said) { done(granted(wanted, said)); };
   run(backend::lease_grant_script, std::move(keys), std::move(arguments), grant_patience_, std::move(answered));
@@ -255,12 +268,11 @@ void redis_issuer::release(const term& held, bool unused, std::function<void(con
 
 void redis_issuer::forget_store(const std::string& resource, const std::string& store,
                                 std::function<void(const result<bool>&)> done) {
-  auto answered = [done = std::move(done)](const result<words>& said) {
-    if (!said) return done(told(said.error()));
-    if (said->size() != 1) return done(unexpected());
-    done(said->front() == "1");
-  };
-  run(backend::lease_forget_script, {lease_key(resource)}, {store}, grant_patience_, std::move(answered));
+  run(backend::lease_forget_script, {lease_key(resource)}, {store}, grant_patience_, yes_or_no(std::move(done)));
+}
+
+void redis_issuer::thaw(const std::string& resource, std::function<void(const result<bool>&)> done) {
+  run(backend::lease_thaw_script, {lease_key(resource)}, {}, grant_patience_, yes_or_no(std::move(done)));
 }
 
 // ── the list ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -272,15 +284,15 @@ struct redis_issuer::listing {
   std::size_t next = 0;  // of the names
 
   [[nodiscard]] bool take(const words& said, std::size_t count) {
-    if (said.size() != 5 * count) return false;
+    if (said.size() != 6 * count) return false;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto* one = &said[5 * i];
+      const auto* one = &said[6 * i];
       const auto token = token_of(one[0]);
       const auto granted = number_of(one[3]), left = number_of(one[4]);
       if (!token || !granted || !left) return false;
       if (token->value() > 0)  // or it was not granted after all
-        found.push_back(
-            {names[next + i], *token, token_of(one[1]), one[2], day_and_time(*granted), milliseconds(*left)});
+        found.push_back({names[next + i], *token, token_of(one[1]), one[2], day_and_time(*granted), milliseconds(*left),
+                         one[5] == "1"});
     }
     next += count;
     return true;

@@ -28,6 +28,7 @@ class redis_issuer final : public issuer {
   void release(const term& held, bool unused, std::function<void(const result<void>&)> done) override;
   void forget_store(const std::string& resource, const std::string& store,
                     std::function<void(const result<bool>&)> done) override;
+  void thaw(const std::string& resource, std::function<void(const result<bool>&)> done) override;
   void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:

@@ -292,6 +292,19 @@ class Documented(HoldTest):
         self.assertEqual(self.mark(), before + 1)
         self.assertRegex(self.run_here(show), r"(?m)^orders .* free .* lease break: hangs since noon$")
 
+    def test_it_is_frozen_and_thawed(self):
+        job = self.shell("echo up; sleep 100")
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        self.run_here(documents.command(self.page, "fencegate lease freeze orders"))
+        self.assertEqual(job.ended(), 79)
+        show = documents.command(self.page, "fencegate lease show")
+        self.assertRegex(self.run_here(show), r"(?m)^orders .* frozen .* lease freeze: restoring a backup$")
+        refused = self.shell("true", "--no-wait")
+        self.assertEqual(refused.ended(), 75)
+        self.assertIn("held by lease freeze: restoring a backup", refused.said)
+        self.run_here(documents.command(self.page, "fencegate lease thaw orders"))
+        self.assertEqual(self.shell("true").ended(), 0)
+
     def test_cron_runs_it_once(self):
         line = documents.block(self.page, "cron").strip()
         self.assertEqual(line.split()[:5], ["*"] * 5)

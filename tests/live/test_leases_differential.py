@@ -26,7 +26,7 @@ class Both:
 
     def step(self):
         """What was asked, and the two answers."""
-        what = self.random.choice(["grant"] * 5 + ["renew", "release", "mark", "forget", "expire", "end_at_least", "restart"])
+        what = self.random.choice(["grant"] * 5 + ["renew", "release", "mark", "forget", "thaw", "expire", "end_at_least", "restart"])
         resource, grant = self.random.choice(RESOURCES), self.random.choice("123456")
         token = int(self.redis.field("token", resource=resource) or 0) - self.random.choice((0, 0, 0, 1))
         return (what, resource, grant, token), *getattr(self, what)(resource, grant, token)
@@ -35,7 +35,9 @@ class Both:
         pick = self.random.choice
         wanted = {"resources": pick(("a", "b", "a,b", "b,a")), "floor": max(pick((0, 0, 40, 100, token)), 0),
                   "stores": pick((("s",), ("s", "t"), ("s", "t", "u"))), "at_least_ms": pick((0, 0, 60_000)),
-                  "lock_delay_ms": pick((0, 0, 60_000)), "by_force": self.random.random() < 0.2, "stride": pick((1, 1000))}
+                  "lock_delay_ms": pick((0, 0, 60_000)), "by_force": self.random.random() < 0.2, "freeze": False, "stride": pick((1, 1000))}
+        if self.random.random() < 0.1:
+            wanted |= {"by_force": True, "freeze": True}
         rows, answer = self.postgres.grant(grant, **wanted), self.redis.grant(grant, **wanted)
         names = wanted["resources"].split(",")
         if answer[0] == "granted":
@@ -64,6 +66,10 @@ class Both:
         store = self.random.choice("stu")
         ((was_there,),) = self.postgres.client.run("SELECT fencegate.lease_forget_store(%s, %s)", resource, store)
         return was_there, self.redis.forget(store, resource) == b"1"
+
+    def thaw(self, resource, *_):
+        ((was_frozen,),) = self.postgres.client.run("SELECT fencegate.lease_thaw(%s)", resource)
+        return was_frozen, self.redis.thaw(resource) == b"1"
 
     # What time and the servers do.
 

@@ -4,7 +4,7 @@ import support
 from pg_fence import FenceTest, Rejected, add_mutations, within
 from support import eventually
 
-GRANT = ("SELECT resource, outcome, token, held_by, left_ms FROM fencegate.lease_grant(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+GRANT = ("SELECT resource, outcome, token, held_by, left_ms FROM fencegate.lease_grant(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
          "ORDER BY resource")
 ISSUER = "11111111-1111-1111-1111-111111111111"
 OTHER_ISSUER = "22222222-2222-2222-2222-222222222222"
@@ -19,10 +19,10 @@ class Leases:
         self.client = base.writer(user)
 
     def grant(self, grant, resources="orders", ttl_ms=30_000, floor=0, stores=("s",), stride=STRIDE, at_least_ms=0,
-              lock_delay_ms=0, by_force=False):
+              lock_delay_ms=0, by_force=False, freeze=False):
         resources = resources.split(",")
         return self.client.run(GRANT, resources, grant, f"holder of {grant}", ttl_ms, [floor] * len(resources), list(stores),
-                               stride, at_least_ms, lock_delay_ms, by_force)
+                               stride, at_least_ms, lock_delay_ms, by_force, freeze)
 
     def token(self, grant, **more):
         rows = self.grant(grant, **more)
@@ -238,6 +238,31 @@ class Grants(FenceTest):
         self.assertEqual(self.leases.token("operator", by_force=True), 35)
         self.assertEqual(self.leases.renew("one", 34), [])
 
+    def test_what_an_operator_froze_nobody_has_until_it_is_thawed(self):
+        self.leases.token("one")
+        thaw = "SELECT fencegate.lease_thaw('orders')"
+        self.assertEqual(self.leases.client.run(thaw), [(False,)])
+        self.assertEqual(self.leases.token("operator", by_force=True, freeze=True, ttl_ms=1), 35)
+        self.assertEqual(self.leases.renew("one", 34), [])
+        time = "UPDATE fencegate.leases SET expires_at = expires_at - interval '1 day', granted_at = granted_at - interval '1 day'"
+        self.fenced.sql(time)
+        for force in (False, True):
+            ((_, outcome, token, by, left),) = self.leases.grant("two", by_force=force)
+            self.assertEqual((outcome, token, by), ("held", 35, "holder of operator"))
+            self.assertGreater(left, 10 ** 12)
+        self.assertEqual(self.leases.client.run("SELECT token, left_ms > 10 ^ 12, frozen FROM fencegate.lease_list()"),
+                         [(35, True, True)])
+        self.assertEqual(self.leases.token("again", by_force=True, freeze=True), 36)
+        self.assertEqual(self.leases.client.run(thaw), [(True,)])
+        self.assertEqual(self.leases.client.run(thaw), [(False,)])
+        self.assertEqual(self.leases.outcome("again"), "over")
+        self.assertEqual(self.leases.token("two"), 37)
+
+    def test_a_release_ends_what_was_frozen(self):
+        self.leases.token("operator", by_force=True, freeze=True)
+        self.leases.release("operator", 34)
+        self.assertEqual(self.leases.token("two"), 35)
+
     def test_names_and_times_that_make_no_sense(self):
         for bad in ({"resources": "a b"}, {"resources": "a,a"}, {"resources": ""}, {"floor": -1}):
             with self.subTest(**bad):
@@ -330,7 +355,7 @@ def grant_to_two_at_once(base):
     Leases(base).release("zero", Leases(base).token("zero"))
     base.sql("SELECT pg_advisory_lock(4242)")
     first, second = Leases(base), Leases(base)
-    asking = [one.client.in_background(GRANT, ["orders"], grant, "", 30_000, [0], ["s"], 1, 0, 0, False)
+    asking = [one.client.in_background(GRANT, ["orders"], grant, "", 30_000, [0], ["s"], 1, 0, 0, False, False)
               for one, grant in ((first, "one"), (second, "two"))]
     assert all(one.wait_until_blocked() for one in asking)
     base.sql("SELECT pg_advisory_unlock(4242)")
@@ -353,6 +378,11 @@ def grant_a_repeated_request_behind_its_release(base):
     leases.token("two")
     leases.release("two", 35)
     return leases.outcome("one") == "granted"
+
+
+def break_what_is_frozen(base):
+    Leases(base).token("one", by_force=True, freeze=True)
+    return Leases(base).outcome("two", by_force=True) == "granted"
 
 
 def renew_below_the_mark(base):
@@ -401,6 +431,7 @@ add_mutations(Mutations, {
         within("lease_grant", "at := clock_timestamp();", "at := now();"), grant_in_a_transaction_that_began_long_ago, {}),
     "leases: grants of the past": (
         within("lease_grant", "hash = ANY (l.past_grants) OR "), grant_a_repeated_request_behind_its_release, {}),
+    "leases: what is frozen": (within("lease_grant", "OR l.frozen AND freezes IS NOT TRUE"), break_what_is_frozen, {}),
     "leases: the mark in a renewal": (
         within("lease_renew", "AND NOT EXISTS (SELECT FROM fencegate.marks m WHERE m.resource = l.resource AND m.mark > l.token)"),
         renew_below_the_mark, {}),

@@ -77,6 +77,25 @@ class Issued(test_hold.Waiting, test_hold.Losses):
         shown = self.run_fencegate("lease", "show").stdout
         self.assertRegex(shown, rf"(?m)^orders +{before + 1} +{before + 1} +free +20\S+ \S+\+00 +lease break: hangs$")
 
+    def test_an_operator_freezes_it(self):
+        job = self.pausing()
+        mark = self.mark() + 1
+        done = self.run_fencegate("lease", "freeze", "orders", "--reason", "being mended")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(job.ended(), 79)
+        self.assertEqual(self.mark(), mark)
+        self.assertRegex(self.run_fencegate("lease", "show").stdout, rf"(?m)^orders +{mark} +{mark} +frozen +20.* lease freeze: being mended$")
+        with Hold(self.gates, "orders", "--no-wait", command=["true"]) as refused:
+            self.assertEqual(refused.ended(), 75, refused.said)
+        self.assertIn("lease freeze: being mended", refused.said)
+        done = self.run_fencegate("lease", "break", "orders", "--reason", "impatient")
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "fencegate lease: orders is frozen (lease freeze: being mended): thaw it before\n"))
+        self.assertEqual(self.run_fencegate("lease", "thaw", "orders").returncode, 0)
+        done = self.run_fencegate("lease", "thaw", "orders")
+        self.assertEqual((done.returncode, done.stderr), (1, "fencegate lease: orders is not frozen\n"))
+        self.assertEqual(self.run_shell(":").status, 0)
+
     def test_places_of_former_holders_must_be_named(self):
         self.assertEqual(self.run_shell(":").status, 0)
         configuration = self.gates.configuration

@@ -46,11 +46,11 @@ class Leases:
         return [f"fencegate:{kind}:{{{name}}}" for name in resources]
 
     def grant(self, grant, resources="orders", ttl_ms=30_000, floor=0, stores=("s",), stride=STRIDE, at_least_ms=0,
-              lock_delay_ms=0, by_force=False):
+              lock_delay_ms=0, by_force=False, freeze=False):
         resources = resources.split(",")
         return self.run("lease_grant_script", ["fencegate:leases", *self.keys("lease", resources), *self.keys("mark", resources)],
                         grant, f"holder of {grant}", ttl_ms, at_least_ms, lock_delay_ms, stride, LAST - stride, " ".join(stores),
-                        "force" if by_force else "", *[floor] * len(resources))
+                        "freeze" if freeze else "force" if by_force else "", *[floor] * len(resources))
 
     def token(self, grant, **more):
         answer = self.grant(grant, **more)
@@ -74,6 +74,9 @@ class Leases:
 
     def forget(self, store, resource="orders"):
         return self.run("lease_forget_script", self.keys("lease", [resource]), store)
+
+    def thaw(self, resource="orders"):
+        return self.run("lease_thaw_script", self.keys("lease", [resource]))
 
     def field(self, name, value=None, resource="orders"):
         key = f"fencegate:lease:{{{resource}}}"
@@ -225,6 +228,26 @@ class Grants(LiveTest):
         self.assertEqual(self.leases.token("operator", by_force=True), 35)
         self.assertEqual(self.leases.renew("one", 34), ["0"])
         self.assertEqual(self.leases.outcome("one"), "over")
+
+    def test_what_an_operator_froze_nobody_has_until_it_is_thawed(self):
+        self.leases.clock = NOON
+        self.leases.token("one")
+        self.assertEqual(self.leases.thaw(), b"0")
+        self.assertEqual(self.leases.token("operator", freeze=True, ttl_ms=1), 35)
+        self.assertEqual(self.leases.renew("one", 34), ["0"])
+        self.leases.clock += 86_400 * SECOND
+        for force in (False, True):
+            self.assertEqual(self.leases.grant("two", by_force=force), ["held", "1", "holder of operator", "3155760000000"])
+        self.assertEqual(self.leases.token("again", freeze=True), 36)
+        self.assertEqual(self.leases.thaw(), b"1")
+        self.assertEqual(self.leases.thaw(), b"0")
+        self.assertEqual(self.leases.outcome("again"), "over")
+        self.assertEqual(self.leases.token("two"), 37)
+
+    def test_a_release_ends_what_was_frozen(self):
+        self.leases.token("operator", freeze=True)
+        self.leases.release("operator", 34)
+        self.assertEqual(self.leases.token("two"), 35)
 
     def test_stores_that_were_sealed_must_be_covered(self):
         self.leases.token("one", stores=("a", "b"))

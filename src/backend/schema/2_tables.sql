@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS fencegate.leases (
   granted_at    timestamptz NOT NULL DEFAULT '-infinity',
   expires_at    timestamptz NOT NULL DEFAULT '-infinity',        -- '-infinity': it was released
   not_before    timestamptz NOT NULL DEFAULT '-infinity',        -- nobody else has it earlier
+  frozen        boolean NOT NULL DEFAULT false,                  -- by an operator, until fencegate.lease_thaw
   incarnation   text NOT NULL,                                   -- of the server that granted
   stores        text[] NOT NULL DEFAULT '{}'                     -- those that its holders sealed
 ) WITH (fillfactor = 50);

@@ -45,7 +45,15 @@ END $$;
 -- When the resource is free for another grant, unless it is renewed.
 CREATE OR REPLACE FUNCTION fencegate.free_at(l fencegate.leases) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT greatest(l.expires_at + l.lock_delay_ms * interval '1 ms', l.not_before)
+  SELECT CASE WHEN l.frozen THEN 'infinity' ELSE greatest(l.expires_at + l.lock_delay_ms * interval '1 ms', l.not_before) END
+$$;
+
+-- How long it is until then: 0 = it is free. A frozen one: a century, which callers can calculate with.
+CREATE OR REPLACE FUNCTION fencegate.left_ms(l fencegate.leases, at timestamptz) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN l.frozen THEN 3155760000000
+              WHEN fencegate.free_at(l) <= at THEN 0
+              ELSE ceil(extract(epoch FROM fencegate.free_at(l) - at) * 1000)::bigint END
 $$;
 
 -- Grants all resources or none, in one order. One row each. `outcome`: "granted", with its token; "held" by `held_by` for
@@ -55,10 +63,11 @@ $$;
 -- The same grant id asked again keeps its token while that is above the floor, and gets another one otherwise. `stores`:
 -- the ids of all stores that the caller will seal. `stride`: what is added to a token where this server may have forgotten
 -- some. `at_least_ms`: the resource stays taken for so long, even when it is released sooner. `lock_delay_ms`: and for so
--- long after it expired. `by_force`: an operator takes it from its holder.
+-- long after it expired. `by_force`: an operator takes it from its holder, unless it is frozen. `freezes`: and nobody has it
+-- until fencegate.lease_thaw.
 CREATE OR REPLACE FUNCTION fencegate.lease_grant(resources text[], grant_id text, holder text, ttl_ms integer,
   floors bigint[], stores text[], stride bigint, at_least_ms integer DEFAULT 0, lock_delay_ms integer DEFAULT 0,
-  by_force boolean DEFAULT false)
+  by_force boolean DEFAULT false, freezes boolean DEFAULT false)
 RETURNS TABLE (resource text, outcome text, token bigint, held_by text, left_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -76,8 +85,7 @@ BEGIN
   -- more than that is found out behind the locks.
   IF by_force IS NOT TRUE AND NOT EXISTS (SELECT FROM fencegate.leases l WHERE l.resource = ANY ($1)
                                             AND (l.grant_hash = hash OR hash = ANY (l.past_grants))) THEN
-    RETURN QUERY SELECT l.resource, 'held', l.token, l.holder,
-                        ceil(extract(epoch FROM fencegate.free_at(l) - looked) * 1000)::bigint
+    RETURN QUERY SELECT l.resource, 'held', l.token, l.holder, fencegate.left_ms(l, looked)
       FROM fencegate.leases l WHERE l.resource = ANY ($1) AND fencegate.free_at(l) > looked
        AND l.expires_at <= looked + l.ttl_ms * interval '1 ms' AND l.not_before <= looked + l.at_least_ms * interval '1 ms';
     IF FOUND THEN RETURN; END IF;
@@ -97,12 +105,10 @@ BEGIN
     WHERE l.resource = ANY ($1) AND l.token > 0
       AND (hash = ANY (l.past_grants) OR l.grant_hash = hash AND l.expires_at <= at);
   IF FOUND THEN RETURN; END IF;
-  IF by_force IS NOT TRUE THEN
-    RETURN QUERY SELECT l.resource, 'held', l.token, l.holder,
-                        ceil(extract(epoch FROM fencegate.free_at(l) - at) * 1000)::bigint
-      FROM fencegate.leases l WHERE l.resource = ANY ($1) AND l.grant_hash <> hash AND fencegate.free_at(l) > at;
-    IF FOUND THEN RETURN; END IF;
-  END IF;
+  RETURN QUERY SELECT l.resource, 'held', l.token, l.holder, fencegate.left_ms(l, at)
+    FROM fencegate.leases l WHERE l.resource = ANY ($1) AND l.grant_hash <> hash AND fencegate.free_at(l) > at
+     AND (by_force IS NOT TRUE OR l.frozen AND freezes IS NOT TRUE);
+  IF FOUND THEN RETURN; END IF;
   RETURN QUERY SELECT l.resource, 'uncovered', l.token, x.store, 0::bigint
     FROM fencegate.leases l, unnest(l.stores) x(store) WHERE l.resource = ANY ($1) AND (x.store = ANY ($6)) IS NOT TRUE;
   IF FOUND THEN RETURN; END IF;
@@ -120,7 +126,8 @@ BEGIN
                       + CASE WHEN l.incarnation = me THEN 1 ELSE greatest($7, 1) END END,
     past_grants = CASE WHEN l.grant_hash = hash OR l.token = 0 THEN l.past_grants ELSE (l.grant_hash || l.past_grants)[1:64] END,
     grant_hash = hash, holder = $3, ttl_ms = $4, at_least_ms = $8, lock_delay_ms = $9, incarnation = me, stores = $6,
-    granted_at = at, expires_at = at + $4 * interval '1 ms', not_before = at + $8 * interval '1 ms'
+    granted_at = at, expires_at = at + $4 * interval '1 ms', not_before = at + $8 * interval '1 ms',
+    frozen = coalesce($11, false)
     FROM unnest($1, $5) q(r, floor) LEFT JOIN fencegate.marks m ON m.resource = q.r
    WHERE l.resource = q.r
   RETURNING l.resource, 'granted', l.token, NULL::text, $4::bigint;
@@ -163,7 +170,7 @@ BEGIN
     locked AS MATERIALIZED (
       SELECT l.resource FROM fencegate.leases l JOIN asked q ON l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
        ORDER BY l.resource FOR NO KEY UPDATE OF l)
-    UPDATE fencegate.leases l SET expires_at = '-infinity',
+    UPDATE fencegate.leases l SET expires_at = '-infinity', frozen = false,
                                   not_before = CASE WHEN $4 THEN '-infinity' ELSE l.not_before END
       FROM locked k, asked q
      WHERE l.resource = k.resource AND l.resource = q.r AND l.token = q.t AND l.grant_hash = q.hash
@@ -172,6 +179,18 @@ BEGIN
     PERFORM pg_notify('fencegate_released', r);
     RETURN NEXT r;
   END LOOP;
+END $$;
+
+-- Ends what an operator froze, and tells those who listen. False: it is not frozen.
+CREATE OR REPLACE FUNCTION fencegate.lease_thaw(resource text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM fencegate.begin_lease();
+  UPDATE fencegate.leases l SET frozen = false, expires_at = '-infinity', not_before = '-infinity'
+   WHERE l.resource = $1 AND l.frozen;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM pg_notify('fencegate_released', $1);
+  RETURN true;
 END $$;
 
 -- A store that former holders of the resource sealed, and that is no more: later holders need not seal it.
@@ -185,11 +204,11 @@ END $$;
 
 -- Leases that exist, or existed. `left_ms`: until another may have it; 0 = it is free.
 CREATE OR REPLACE FUNCTION fencegate.lease_list()
-RETURNS TABLE (resource text, token bigint, mark bigint, holder text, granted_at timestamptz, ttl_ms integer, left_ms bigint)
+RETURNS TABLE (resource text, token bigint, mark bigint, holder text, granted_at timestamptz, ttl_ms integer, left_ms bigint,
+               frozen boolean)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT l.resource, l.token, m.mark, l.holder, l.granted_at, l.ttl_ms,
-         CASE WHEN fencegate.free_at(l) > clock_timestamp()
-              THEN ceil(extract(epoch FROM fencegate.free_at(l) - clock_timestamp()) * 1000)::bigint ELSE 0 END
+         fencegate.left_ms(l, clock_timestamp()), l.frozen
     FROM fencegate.leases l LEFT JOIN fencegate.marks m USING (resource) WHERE l.token > 0 ORDER BY l.resource
 $$;
 

@@ -346,9 +346,9 @@ class Superseded(PgGateTest):
     # Such text is what anybody may type into a form.
     def test_text_of_end_users_moves_no_mark(self):
         nasty = f"O\\' /*fence:{self.resource}=9223372036854775807*/"
-        for comment_tags in ("off", "lead"):
-            gate = self.start(PgGate(self.server, comment_tags=comment_tags))
-            with self.subTest(comment_tags):
+        for kind in ({}, {"comment_tags": "lead"}, {"guard": "transaction", "extra": {"pooled": False}}):
+            gate = self.start(PgGate(self.server, **kind))
+            with self.subTest(**kind):
                 writer = self.connect(34, gate)
                 self.write(writer, nasty)
                 for text in (f"it\\'s; end of story; /*fence:{self.resource}=x*/", nasty.replace("922", "/*fence:")):

@@ -106,7 +106,12 @@ class Protected(FenceTest):
             base.sql(text)
         self.assertIsNone(base.writer().run("INSERT INTO events VALUES (12)"), "not protected")
         texts = ["INSERT INTO events VALUES (2)", "UPDATE events SET note = 'x'", "DELETE FROM events", "TRUNCATE events",
-                 "UPDATE events SET id = 3 WHERE id = 11", "UPDATE parent SET id = 2", "DELETE FROM parent", "TRUNCATE parent"]
+                 "UPDATE events SET id = 3 WHERE id = 11", "COPY events FROM PROGRAM 'printf \"2\\tx\"'",
+                 "UPDATE parent SET id = 2", "DELETE FROM parent", "TRUNCATE parent"]
+        if version() >= 15:
+            texts.append("MERGE INTO events USING (VALUES (2)) v (id) ON false WHEN NOT MATCHED THEN INSERT VALUES (v.id)")
+        base.sql("GRANT pg_execute_server_program TO alice")
+        self.addCleanup(base.sql, "REVOKE pg_execute_server_program FROM alice")
         outcomes = {text: base.writer().run(text) for text in texts}
         if mutate is None:
             for text in texts:

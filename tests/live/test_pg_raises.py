@@ -120,6 +120,21 @@ class Raises(LiveTest):
         with self.connect(self.resource, 34):
             self.assertEqual(self.mark(self.resource), 34)
 
+    def test_behind_16_stuck_resources_others_wait_for_the_first_to_give_up(self):
+        gate = self.start(PgGate(self.server, guard="transaction", user="alice", cut_timeout="4s"))
+        with contextlib.ExitStack() as stuck:
+            names = [f"{self.resource}.{number}" for number in range(16)]
+            for name in names:
+                stuck.enter_context(self.stuck(name))
+            waiting = [self.in_background(name, 34, gate) for name in names]
+            eventually(lambda: self.waiting_raises() == len(names))
+            other = self.in_background(self.resource, 34, gate)
+            eventually(lambda: other)
+            self.assertEqual((other, self.mark(self.resource)), ([[(1,)]], 34))
+            for outcome in waiting:
+                eventually(lambda one=outcome: one)
+        self.assertEqual({re.search("it is locked|$", str(outcome[0])).group() for outcome in waiting}, {"it is locked"})
+
 
 if __name__ == "__main__":
     support.main()

@@ -14,7 +14,7 @@ import psycopg2
 
 from documents import blocks, shell_environment, text
 from http_gate import HttpGate
-from postgres import PgBouncer, PgGate, PostgresServer, run_sql
+from postgres import PgBouncer, PgGate, PostgresServer, run_sql, skip_without_client_tools
 from support import LOOPBACK, LiveTest, RedisServer, free_port, main
 
 PAGE = "docs/applications.md"
@@ -60,6 +60,7 @@ class Postgres(LiveTest):
         return run(PYTHON, "-c", source.replace("6432", str(self.gate.port)).replace("orders=34", f"orders={token}"))
 
     def test_pg_restore(self):
+        skip_without_client_tools()
         self.server.sql("INSERT INTO orders (doc) VALUES ('kept')")
         with tempfile.TemporaryDirectory() as folder:
             dump = os.path.join(folder, "dump")

@@ -29,7 +29,7 @@ class AttacksCanFail(Attacks):
                 continue  # its CALL and DO commit in no implicit transaction
             with self.subTest(part), mock.patch.dict(os.environ, FENCEGATE_BREAK=part):
                 server, gate = self.served(False, binary=binary)
-                self.assertNotEqual([self.stale(gate, server, one) for one in conversations], [[]] * len(conversations))
+                self.assertNotEqual(self.stale(gate, server, conversations), [])
 
 
 if __name__ == "__main__":

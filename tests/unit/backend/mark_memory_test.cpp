@@ -95,6 +95,7 @@ TEST(MarkMemory, ForgetsNamesWithoutAMarkThatNobodyHolds) {
 }
 
 TEST(MarkMemory, WhatIsTooManyIsNotKept) {
+  static_assert(limits::marks_remembered_max >= 10'000'000, "what an operator may count on (docs/operations.md)");
   mark_memory memory(2);
   const auto first = memory.cell("a");
   first->saw(fence::token(1));

@@ -171,7 +171,7 @@ class Sizes(RoutesTest):
         self.assertEqual(self.ask("POST", f"/wide/{MIB}", gate=gate)[0], 200)
         status, answer = self.ask("POST", f"/wide/{10 * MIB}", gate=gate)
         self.assertEqual((status, answer["rows"], answer["truncated"]), (200, [], True))
-        status, problem = self.ask("POST", f"/wide/{200 * MIB}", gate=gate)
+        status, problem = self.ask("POST", f"/wide/{400 * MIB}", gate=gate)
         self.assertEqual((status, problem["applied"]), (502, "unknown"))
         self.assertIn("larger than 16777216 bytes", problem["detail"])
         if "FENCEGATE_SANITIZED" not in os.environ:

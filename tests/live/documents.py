@@ -1,7 +1,8 @@
 """README.md and docs/*.md, as tests read them: their blocks, their commands, their links.
 
-Each line of an `sh` block is run by some test, which takes it from the page by `command(PAGE, START)`; test_documents.py
-finds those that no test takes.
+Each line of an `sh` block is taken from the page by some test, by `command(PAGE, START)`, which runs it; test_documents.py
+finds those that no test takes. Those that need a cluster run in tests/kubernetes only; those that need docker are compared
+with the Dockerfile.
 """
 
 import os

@@ -84,6 +84,16 @@ class Limits(OperationsTest):
         eventually(lambda: gate.metric("connections") == 1)
         self.assertEqual(run_sql(self.client(gate), "SELECT 1"), [(1,)])
 
+    def test_without_a_file_descriptor_clients_are_told(self):
+        gate = PgGate(self.server, policy=ALLOW)
+        gate.files = (64, 64)
+        self.start(gate)
+        for _ in range(64):
+            self.start(Wire(gate.address, user="alice"))
+        eventually(lambda: gate.metric("connections_rejected_total", reason="files") > 0)
+        self.assertIn("no file descriptor is left", self.assert_fatal(self.start(Wire(gate.address)), "53300"))
+        self.assertEqual((gate.http("/readyz")[0], gate.http("/livez")[0]), (503, 200))
+
     def test_every_gauge_returns_to_zero(self):
         gate = self.gate()
         clients = [self.client(gate) for _ in range(10)]

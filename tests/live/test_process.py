@@ -5,7 +5,8 @@ import os
 import signal
 
 import support
-from support import Gate, LiveTest, RedisServer, Resp, RespError, eventually
+from http_gate import HttpGate, Upstream
+from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, RespError, connect, eventually
 
 
 def listening_inodes():
@@ -104,6 +105,17 @@ class FileDescriptors(LiveTest):
             client.close()
         eventually(lambda: gate.http("/readyz")[0] == 200)
         self.assertEqual(self.start(Resp(gate.address, name="fence:orders=34")).call("SET", "k", "v"), b"OK")
+
+    def test_clients_of_an_http_gate_are_told_too(self):
+        routes = [{"match": "PUT /orders/{id}", "resource": "orders"}]
+        gate = self.start(HttpGate(self.start(Upstream()), {"marks": f"redis://{LOOPBACK}:{self.redis.port}"}, routes, files=(64, 64)))
+        for _ in range(64):
+            self.start(contextlib.closing(connect(gate.address)))
+        eventually(lambda: gate.metric("connections_rejected_total", reason="files") > 0)
+        status, headers, body = gate.request("GET", "/orders/7")
+        self.assertEqual((status, headers["Content-Type"]), (503, "application/problem+json"))
+        self.assertIn(b"no file descriptor is left", body)
+        self.assertEqual((gate.http("/readyz")[0], gate.http("/livez")[0]), (503, 200))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 #include "cli/config_gate_parts.hpp"
 #include "cli/config_gates.hpp"
+#include "client/wish.hpp"
 
 #include <algorithm>
 
@@ -10,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds ttl_least{100}, ttl_most = lease_time_most;
+constexpr milliseconds ttl_least{100}, ttl_most = client::lease_time_most;
 constexpr std::int64_t stride_most = std::int64_t{1} << 40U;
 
 class leases_reader {
@@ -138,18 +139,6 @@ class leases_reader {
 
 void read_leases(report& to, const YAML::Node& node, std::vector<listener>& listeners, settings::process& out) {
   leases_reader(to, listeners, out).read(node);
-}
-
-result<settings::address> read_api(const std::string& text) {
-  constexpr std::string_view http = "http://";
-  std::string_view at = text.empty() ? "unix:/run/fencegate/lease.sock" : std::string_view(text);
-  const bool is_url = at.starts_with(http);
-  if (is_url) at.remove_prefix(http.size());
-  if (is_url && at.ends_with('/')) at.remove_suffix(1);
-  auto parsed = parse_address(at);
-  if (!parsed || (parsed->is_unix() ? is_url : !is_url || parsed->port == 0))
-    return error{"--api: " + quoted(text) + " is neither unix:/path nor http://host:port"};
-  return parsed;
 }
 
 lease::timing timing_of(const settings::leases& all, milliseconds ttl) {

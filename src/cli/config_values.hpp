@@ -1,10 +1,11 @@
-// The texts inside a configuration: addresses, variables (durations and counts: base/quantity_text.hpp); and the guess at what a wrong word meant.
+// The texts inside a configuration: variables (addresses: base/address_text.hpp; durations and counts: base/quantity_text.hpp);
+// and the guess at what a wrong word meant.
 // Pure; errors say what is wrong with the text, the caller knows where it stands.
 #pragma once
 
+#include "base/address_text.hpp"
 #include "base/quantity_text.hpp"
 #include "base/result.hpp"
-#include "base/settings.hpp"
 
 #include <functional>
 #include <optional>
@@ -24,17 +25,6 @@ using variable_lookup = std::function<std::optional<std::string>(const std::stri
 // The same for a URL: a variable in its user or password stands for itself and is percent-encoded on the way in, so
 // that a password with "@" or "/" cannot become a part of the host.
 [[nodiscard]] result<std::string> expand_url(std::string_view text, const variable_lookup& variable);
-
-// "127.0.0.1:6380", "[::1]:6380", "localhost:6380", ":6380" (every interface) or "unix:/path".
-[[nodiscard]] result<settings::address> parse_address(std::string_view text);
-
-// An IP address or a DNS name; IPv6 without brackets.
-[[nodiscard]] bool is_host(std::string_view host);
-// An absolute path that fits into sockaddr_un.
-[[nodiscard]] result<std::string> checked_socket_path(std::string_view path);
-
-// True when two listeners on these addresses would get into each other's way, or one is the other.
-[[nodiscard]] bool overlap(const settings::address& a, const settings::address& b);
 
 // ` (did you mean "…"?)` with the word nearest to `wrong`, or "" when none is near.
 [[nodiscard]] std::string suggestion(std::string_view wrong, std::span<const std::string_view> words);

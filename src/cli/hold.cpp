@@ -1,312 +1,35 @@
 #include "cli/hold.hpp"
 
 #include "cli/commands.hpp"
-#include "cli/config_leases.hpp"
-#include "cli/config_values.hpp"
 #include "cli/lease_places.hpp"
-#include "fence/tag.hpp"
-#include "hold/environment.hpp"
-#include "hold/exit_status.hpp"
-#include "hold/guard.hpp"
-#include "lease/api_issuer.hpp"
-#include "lease/keeper.hpp"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <sys/signalfd.h>
-
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <csignal>
-#include <fstream>
-#include <functional>
-#include <memory>
 #include <ostream>
 #include <utility>
 
 namespace fencegate::cli {
-namespace {
-
-namespace asio = boost::asio;
-using hold::outcome;
-using std::chrono::milliseconds;
-
-// What hold does not keep to itself. SIGCHLD tells that there is something to reap.
-constexpr std::array taken_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD};
-
-std::int64_t nanoseconds_of(lease::boot_clock::time_point t) { return t.time_since_epoch().count(); }
-
-std::vector<std::string> inherited_environment() {
-  std::vector<std::string> out;
-  for (char** one = environ; *one != nullptr; ++one) out.emplace_back(*one);
-  return out;
-}
-
-// Who grants the lease, and where it is sealed.
-using source = std::function<std::pair<std::shared_ptr<lease::issuer>, std::vector<std::shared_ptr<lease::seal_place>>>(
-    asio::io_context&)>;
-
-struct hold_plan {
-  source from;
-  lease::keeper_request wanted;
-};
-
-// One run of `hold`, from the wait for the lease to its release.
-class run {
- public:
-  run(const hold_request& request, hold::guarded_job job, std::ostream& err)
-      : request_(request), job_(std::move(job)), err_(err), ended_(io_), signals_(io_), max_run_(io_) {}
-
-  hold::ending of(const source& from, const lease::keeper_request& wanted) {
-    lease::keeper_owner owner;
-    owner.acquired = [this](const lease::term& held) { acquired(held); };
-    owner.not_acquired = [this](const lease::keeper_failure& why) { not_acquired(why); };
-    owner.times_moved = [this] { pass_times(); };
-    owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
-    owner.lost = [this](const lease::keeper_loss& why) { lost(why.message); };
-    stop_grace_ = wanted.times.stop_grace;
-    auto [issuer, places] = from(io_);
-    keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
-    watch_signals();
-    ended_.assign(dup(job_.descriptor()));
-    wait_for_end();
-    keeper_->start();
-    io_.run();
-    return ending_;
-  }
-
- private:
-  void say(const std::string& what) { err_ << "fencegate hold: " << what << std::endl; }
-
-  // ── the lease ──
-
-  void acquired(const lease::term& held) {
-    const auto environment =
-        hold::environment_of({held.claims, fence::write_tag(held.claims), held.grant}, inherited_environment());
-    if (!environment) return fail(environment.error());
-    const auto started = job_.start({request_.command, *environment, stop_grace_}, times());
-    if (!started) return fail(started.error());
-    runs_ = true;
-    if (!request_.max_run) return;
-    max_run_.expires_after(*request_.max_run);
-    max_run_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (cancelled) return;
-      say("the command has run for --max-run, and is ended");
-      end_command(outcome::max_run);
-    });
-  }
-
-  void not_acquired(const lease::keeper_failure& why) {
-    switch (why.what) {
-      case lease::keeper_failure::kind::busy: {
-        auto end = hold::ending_of(outcome::busy);
-        if (!request_.busy_exit) say(why.message);
-        end.status = request_.busy_exit.value_or(end.status);
-        return finish(end);
-      }
-      case lease::keeper_failure::kind::unreachable:
-        say(why.message);
-        return finish(hold::ending_of(outcome::unreachable));
-      case lease::keeper_failure::kind::over:
-      case lease::keeper_failure::kind::refused: return fail({why.message});
-    }
-  }
-
-  [[nodiscard]] hold::job_times times() const {
-    const auto& held = keeper_->holding();
-    return {nanoseconds_of(held.stop_at()), nanoseconds_of(held.deadline())};
-  }
-
-  // Where the command is to end by our own will, no renewal moves that.
-  void pass_times() {
-    if (!runs_ || over_) return;
-    auto next = times();
-    if (ordered_) next = {std::min(next.stop_at, ordered_->stop_at), std::min(next.deadline, ordered_->deadline)};
-    job_.set_times(next);
-  }
-
-  void lost(const std::string& why) {
-    say("the lease was lost: " + why);
-    because_ = outcome::lost;
-  }
-
-  // ── the command ──
-
-  void end_command(outcome because) {
-    if (!because_) because_ = because;
-    if (over_ || ordered_) return;
-    const auto now = lease::boot_clock::now();
-    ordered_ = hold::job_times{nanoseconds_of(now), nanoseconds_of(now + stop_grace_)};
-    pass_times();
-  }
-
-  void wait_for_end() {
-    ended_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& failed) {
-      if (failed) return;
-      if (!look_at_command()) wait_for_end();
-    });
-  }
-
-  // True: it has ended.
-  bool look_at_command() {
-    const auto end = job_.ended();
-    if (!end) return false;
-    if (std::exchange(over_, true)) return true;
-    if (!runs_) return fail({"something killed the guard of the command before that was started"}), true;
-    for (const auto pid : end->not_ended)
-      say("process " + std::to_string(pid) +
-          " lives on: this user may not end it. The fence refuses its writes once the lease is another's");
-    if (!because_ && end->told)
-      lost("no renewal was confirmed in time" + keeper_->not_renewed() + "; the command was told to end");
-    if (end->left_behind > 0) say("ended " + std::to_string(end->left_behind) + " processes that the command had left");
-    finish(ending_of(*end));
-    return true;
-  }
-
-  [[nodiscard]] hold::ending ending_of(const hold::job_end& end) const {
-    if (because_ == outcome::lost || because_ == outcome::max_run) return hold::ending_of(*because_);
-    // By SIGTERM to hold, and it did not end by itself.
-    if (because_ == outcome::signaled && end.what == hold::job_end::kind::overdue)
-      return {outcome::signaled, 128 + SIGKILL};
-    return hold::ending_of(end);
-  }
-
-  // ── signals ──
-
-  void watch_signals() {
-    sigset_t all;
-    sigemptyset(&all);
-    for (const int number : taken_signals) sigaddset(&all, number);
-    sigprocmask(SIG_BLOCK, &all, nullptr);
-    signals_.assign(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
-    wait_for_signal();
-  }
-
-  void wait_for_signal() {
-    signals_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& failed) {
-      if (failed) return;
-      signalfd_siginfo got{};
-      while (read(signals_.native_handle(), &got, sizeof got) == sizeof got) take_signal(got);
-      wait_for_signal();
-    });
-  }
-
-  void take_signal(const signalfd_siginfo& got) {
-    const int number = static_cast<int>(got.ssi_signo);
-    if (number == SIGCHLD) {
-      look_at_command();
-      return;
-    }
-    if (!runs_) {
-      if (number != SIGWINCH && number != SIGUSR1 && number != SIGUSR2) finish({outcome::signaled, 128 + number});
-      return;
-    }
-    if (over_) return;
-    if (number == SIGTERM) return end_command(outcome::signaled);
-    if (job_.passes_on(got.ssi_code)) job_.signal(number);
-  }
-
-  // ── the end ──
-
-  void fail(const error& why) {
-    if (!finished_) say(why.message);
-    finish(hold::ending_of(outcome::error));
-  }
-
-  void finish(hold::ending end) {
-    if (std::exchange(finished_, true)) return;
-    ending_ = end;
-    max_run_.cancel();
-    keeper_->stop(lease::release_patience, [this](const result<void>&) { io_.stop(); });
-  }
-
-  const hold_request& request_;
-  asio::io_context io_{1};
-  hold::guarded_job job_;
-  std::ostream& err_;
-  asio::posix::stream_descriptor ended_, signals_;
-  asio::steady_timer max_run_;
-  std::shared_ptr<lease::keeper> keeper_;
-  milliseconds stop_grace_{0};
-  std::optional<hold::job_times> ordered_{};  // when the command is to end by our own will
-  std::optional<outcome> because_{};          // why it is to end
-  bool runs_ = false, over_ = false, finished_ = false;
-  hold::ending ending_ = hold::ending_of(outcome::error);
-};
-
-// REQUIRES: `config` outlives the plan.
-result<hold_plan> plan_by(const settings::process& config, const hold_request& request,
-                          const std::vector<std::string>& resources) {
-  const auto plan = plan_lease(config, resources, request.issuer);
-  if (!plan) return plan.error();
-  const auto times = times_of(config.leased, request.ttl, request.stop_grace);
-  if (!times) return times.error();
-  auto from = [&config, plan = *plan, times = *times](asio::io_context& io) {
-    return std::pair(make_issuer(io, config, plan, times), make_places(io, config, plan));
-  };
-  return hold_plan{std::move(from), keeper_request_of(config, *plan, resources, *times)};
-}
-
-// By a sidecar, which knows the rest.
-result<hold_plan> plan_by(const settings::address& api, const hold_request& request,
-                          const std::vector<std::string>& resources) {
-  if (!request.issuer.empty()) return error{"--issuer is for a configuration: the sidecar's says who grants"};
-  settings::process defaults;
-  const auto times = times_of(defaults.leased, request.ttl, request.stop_grace);
-  if (!times) return times.error();
-  auto from = [api, times = *times](asio::io_context& io) {
-    const auto patience = std::max(times.retry_after(), milliseconds(500));
-    const auto by = std::make_shared<lease::api_issuer>(io, api, patience, times.stop_grace);
-    return std::pair(std::shared_ptr<lease::issuer>(by), std::vector<std::shared_ptr<lease::seal_place>>());
-  };
-  return hold_plan{std::move(from), keeper_request_of(defaults, {}, resources, *times)};
-}
-
-result<hold::ending> hold_by(result<hold_plan> plan, const hold_request& request, std::ostream& err) {
-  if (!plan) return plan.error();
-  if (request.at_least > lease_time_most) return error{"--at-least is 24h at most"};
-  auto& wanted = plan->wanted;
-  wanted.wait = request.wait;
-  wanted.at_least = request.at_least;
-  // What is wrong with the environment should not wait for the lease.
-  fence::claims_list any_tokens;
-  for (const auto& name : wanted.resources) any_tokens.push_back({name, fence::token(1)});
-  const auto fits = hold::environment_of({any_tokens, fence::write_tag(any_tokens), "any"}, inherited_environment());
-  if (!fits) return fits.error();
-  std::signal(SIGPIPE, SIG_IGN);  // nobody may read what is said; the command gets it back
-  auto job = hold::guarded_job::prepare();
-  if (!job) return job.error();
-  return run(request, std::move(*job), err).of(plan->from, wanted);
-}
-
-}  // namespace
 
 int hold(const hold_request& request, const environment& from, std::ostream& err) {
-  auto end = hold::ending_of(outcome::error);
-  const auto conclude = [&](const result<hold::ending>& held) {
-    if (held)
-      end = *held;
-    else
-      err << "fencegate hold: " << held.error().message << '\n';
+  if (request.path.empty() && request.issuer.empty())
+    return client::hold(request, client::plan_by_sidecar(request), err);
+  std::optional<settings::process> config;
+  const auto plan = [&](const std::vector<std::string>& resources) -> result<client::lease_plan> {
+    if (request.path.empty()) return error{"--issuer is for a configuration: the sidecar's says who grants"};
+    auto read = load_config(request.path, from);
+    if (!read) {
+      print_errors(read.error(), err);
+      return error{"nothing can be held by this configuration"};
+    }
+    config = std::move(*read);
+    const auto by = plan_lease(*config, resources, request.issuer);
+    if (!by) return by.error();
+    const auto times = times_of(config->leased, request.ttl, request.stop_grace);
+    if (!times) return times.error();
+    auto source = [&config = *config, plan = *by, times = *times](boost::asio::io_context& io) {
+      return std::pair(make_issuer(io, config, plan, times), make_places(io, config, plan));
+    };
+    return client::lease_plan{std::move(source), keeper_request_of(*config, *by, resources, *times)};
   };
-  if (const auto resources = read_resources(request.resources); !resources) {
-    conclude(resources.error());
-  } else if (request.path.empty()) {
-    const auto api = read_api(request.api);
-    conclude(api ? hold_by(plan_by(*api, request, *resources), request, err) : result<hold::ending>(api.error()));
-  } else if (const auto config = load_config(request.path, from); !config) {
-    print_errors(config.error(), err);
-  } else {
-    conclude(hold_by(plan_by(*config, request, *resources), request, err));
-  }
-  if (request.result_file.empty()) return end.status;
-  std::ofstream file(request.result_file, std::ios::binary | std::ios::trunc);
-  if (!(file << hold::result_text(end) << std::flush))
-    err << "fencegate hold: cannot write " << request.result_file << '\n';
-  return end.status;
+  return client::hold(request, plan, err);
 }
 
 }  // namespace fencegate::cli

@@ -5,6 +5,7 @@
 #include "cli/config_leases.hpp"
 #include "cli/config_values.hpp"
 #include "cli/lease_places.hpp"
+#include "client/wish.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -138,7 +139,7 @@ int take_lease(const lease_question& about, lease::taking how, const environment
     print_errors(config.error(), err);
     return exit_bad_configuration;
   }
-  const auto resources = read_resources(about.resource);
+  const auto resources = client::read_resources(about.resource);
   if (!resources) return fail(err, resources.error().message, exit_bad_configuration);
   const auto plan = plan_lease(*config, *resources, about.issuer);
   if (!plan) return fail(err, plan.error().message, exit_bad_configuration);

@@ -1,18 +1,14 @@
 #include "cli/lease_places.hpp"
 
-#include "base/limits.hpp"
 #include "cli/config_leases.hpp"
 #include "cli/config_url.hpp"
 #include "cli/config_values.hpp"
+#include "client/wish.hpp"
 #include "lease/pg_ledger.hpp"
 #include "lease/redis_ledger.hpp"
 #include "lease/redis_seal_place.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -78,16 +74,6 @@ settings::mark_store redis_at(const settings::process& config, std::string_view 
   return out;
 }
 
-// "host:4711", for people who ask who holds it.
-std::string name_of_this_process() {
-  std::array<char, 150> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  std::string out(host.data());
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.'; }, '_');
-  return out + ":" + std::to_string(getpid());
-}
-
 std::vector<std::string> all_places(const settings::process& config) {
   std::vector<std::string> out;
   for (const auto& one : config.stores) out.push_back("store:" + one.name);
@@ -109,22 +95,6 @@ bool uses_up_tokens(const settings::redis_gate& gate) {
 }
 
 }  // namespace
-
-result<std::vector<std::string>> read_resources(std::string_view text) {
-  std::vector<std::string> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const auto end = std::min(text.find(',', at), text.size());
-    std::string name(text.substr(at, end - at));
-    if (!fence::is_resource_name(name))
-      return error{quoted(text) + ": a resource is 1 to 200 of the characters A-Z a-z 0-9 _ . : / -"};
-    if (std::find(out.begin(), out.end(), name) != out.end()) return error{"the resource " + name + " stands twice"};
-    out.push_back(std::move(name));
-    at = end + 1;
-  }
-  if (out.size() > limits::tag_resources_max)
-    return error{"more than " + std::to_string(limits::tag_resources_max) + " resources"};
-  return {boost::system::in_place_value, std::move(out)};
-}
 
 result<lease_plan> plan_lease(const settings::process& config, const std::vector<std::string>& resources,
                               const std::string& issuer) {
@@ -156,11 +126,7 @@ result<lease_plan> plan_lease(const settings::process& config, const std::vector
 
 result<lease::timing> times_of(const settings::leases& all, std::optional<milliseconds> ttl,
                                std::optional<milliseconds> stop_grace) {
-  auto times = timing_of(all, ttl.value_or(all.ttl));
-  times.stop_grace = stop_grace.value_or(times.stop_grace);
-  if (const auto wrong = times.violated()) return error{*wrong};
-  if (times.ttl > lease_time_most) return error{"the ttl is 24h at most"};
-  return times;
+  return client::checked_times(timing_of(all, ttl.value_or(all.ttl)), stop_grace);
 }
 
 std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context, const settings::process& config,
@@ -225,10 +191,7 @@ lease::lease_sources make_sources(boost::asio::io_context& context, const settin
 
 lease::keeper_request keeper_request_of(const settings::process& config, const lease_plan& plan,
                                         const std::vector<std::string>& resources, const lease::timing& times) {
-  lease::keeper_request out;
-  out.resources = resources;
-  out.holder = name_of_this_process();
-  out.times = times;
+  auto out = client::keeper_request_of(resources, times);
   out.lock_delay = plan.lock_delay;
   out.stride = config.leased.stride;
   return out;

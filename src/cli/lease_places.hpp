@@ -15,13 +15,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace fencegate::cli {
-
-// "orders" or "orders,payments". Errors: what is no name of a resource, one that stands twice, too many.
-[[nodiscard]] result<std::vector<std::string>> read_resources(std::string_view text);
 
 struct lease_plan {
   settings::lease_issuer issuer;

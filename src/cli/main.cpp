@@ -6,6 +6,7 @@
 #include "cli/install.hpp"
 #include "cli/lease.hpp"
 #include "cli/serve.hpp"
+#include "client/arguments.hpp"
 #include "hold/exit_status.hpp"
 
 #include <CLI/CLI.hpp>
@@ -50,48 +51,22 @@ CLI::App* add_install(CLI::App& app, cli::install_request& to) {
   return install;
 }
 
-// A duration as the configuration has it: "30s".
-template <class Out>
-CLI::Option* add_duration(CLI::App& to, const std::string& name, Out& out, const std::string& what) {
-  auto read = [&out, name](const CLI::results_t& given) {
-    const auto value = parse_duration(given.front());
-    if (!value) throw CLI::ValidationError(name, value.error().message);
-    out = *value;
-    return true;
-  };
-  return to.add_option(name, std::move(read), what)->type_name("DURATION")->expected(1);
-}
-
 CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
-  auto* hold = app.add_subcommand("hold", "Run an unchanged command under a lease, its token in the environment");
-  hold->add_option("RESOURCES", to.resources, "What it works on: orders, or orders,payments")->required();
-  hold->add_option("COMMAND", to.command, "Behind --: the command and its arguments")->required();
-  auto* config = hold->add_option("-c,--config", to.path, "The configuration file, with a section leases");
-  hold->add_option("--api", to.api,
-                   "The sidecar's API, instead of a configuration: unix:/path or http://127.0.0.1:9181; default: "
-                   "unix:/run/fencegate/lease.sock")
-      ->excludes(config);
+  auto* hold = client::add_hold(app, to);
+  auto* config = hold->add_option("-c,--config", to.path, "The configuration file, instead of a sidecar");
+  config->excludes(hold->get_option("--api"));
   hold->add_option("--issuer", to.issuer, "Who grants the lease; default: as the configuration says");
-  add_duration(*hold, "--ttl", to.ttl, "Of the lease; default: as the configuration says, or 30s");
-  auto* wait = add_duration(*hold, "--wait", to.wait, "For another holder to end; default: for ever");
-  hold->add_flag_callback(
-          "--no-wait", [&to] { to.wait = std::chrono::milliseconds(0); }, "Do not wait")
-      ->excludes(wait);
-  hold->add_option("--busy-exit", to.busy_exit, "The exit status when another holds it; default: 75")
-      ->check(CLI::Range(0, 255));
-  add_duration(*hold, "--at-least", to.at_least, "Nobody else gets the lease sooner, however short the command is");
-  add_duration(*hold, "--max-run", to.max_run, "End the command after this, with status 124");
-  add_duration(*hold, "--stop-grace", to.stop_grace, "From SIGTERM to SIGKILL; default: 5s, or a sixth of the TTL");
-  hold->add_option("--result", to.result_file, "Write how it ended to this file, as JSON");
   return hold;
 }
 
 // What runs when one of its subcommands was given.
 using lease_word = int (*)(const cli::lease_question&, const cli::environment&, std::ostream&, std::ostream&);
 
-CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word) {
-  auto* lease = app.add_subcommand("lease", "Who holds which lease; and take one from a holder that hangs");
+CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word, client::lease_words& words) {
+  auto* lease =
+      app.add_subcommand("lease", "Who holds which lease; leases for scripts; what a writer tells its sidecar");
   lease->require_subcommand(1);
+  client::add_lease_words(*lease, words);
   const auto add = [&](const char* name, lease_word run, const char* what) {
     auto* one = lease->add_subcommand(name, what);
     one->callback([&word, run] { word = run; });
@@ -108,7 +83,8 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word) {
     one->add_option("--reason", to.reason, "Why; others see it")->required();
   };
   add_with_reason("break", cli::break_lease, "Take a lease from its holder, seal it, and release it");
-  add_with_reason("freeze", cli::freeze_lease, "Take a lease from its holder, and let nobody have it until it is thawed");
+  add_with_reason("freeze", cli::freeze_lease,
+                  "Take a lease from its holder, and let nobody have it until it is thawed");
   add("thaw", cli::thaw_lease, "End what was frozen")->add_option("RESOURCE", to.resource, "Whose lease")->required();
   auto* forget = add("forget-store", cli::forget_store, "Do not ask later holders to seal a store that is no more");
   forget->add_option("RESOURCE", to.resource, "Whose lease")->required();
@@ -143,8 +119,9 @@ int run(int argc, char** argv) {
   cli::install_request installing;
   const auto* install = add_install(app, installing);
   cli::lease_question asking;
-  lease_word lease = nullptr;
-  add_lease(app, asking, lease);
+  lease_word word = nullptr;
+  client::lease_words words;
+  const auto* lease_command = add_lease(app, asking, word, words);
   cli::hold_request holding;
   const auto* hold_command = add_hold(app, holding);
 
@@ -152,11 +129,13 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (app.exit(e) == 0) return cli::exit_ok;
-    return hold_command->parsed() ? hold::ending_of(hold::outcome::error).status : cli::exit_bad_configuration;
+    const bool as_hold = hold_command->parsed() || client::word_given(words);
+    return as_hold ? hold::ending_of(hold::outcome::error).status : cli::exit_bad_configuration;
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
-  if (lease != nullptr) return lease(asking, cli::process_environment(), std::cout, std::cerr);
+  if (word != nullptr) return word(asking, cli::process_environment(), std::cout, std::cerr);
+  if (lease_command->parsed()) return client::run_lease_word(words).value_or(cli::exit_failed);
   if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);

@@ -4,20 +4,6 @@
 #include "base/limits.hpp"
 #include "wire/strict_json.hpp"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/basic_stream.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
 #include <boost/json/object.hpp>
 
 #include <algorithm>
@@ -27,14 +13,9 @@
 namespace fencegate::lease {
 namespace {
 
-namespace asio = boost::asio;
-namespace http = boost::beast::http;
 namespace json = boost::json;
-using any_stream = asio::generic::stream_protocol;
-using boost::system::error_code;
 using std::chrono::milliseconds;
 
-constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 // The longest that the sidecar is asked to wait at a time: a connection that is dead shows so.
 constexpr milliseconds wait_most{10'000};
 
@@ -83,65 +64,23 @@ struct api_issuer::reply {
   }
 };
 
-// One request, over a connection of its own.
-struct api_issuer::exchange {
-  explicit exchange(asio::io_context& context) : stream(context) {}
-
-  asio::awaitable<error_code> connect(const settings::address& to) {
-    if (to.is_unix()) {
-      const auto [failed] = co_await stream.async_connect(asio::local::stream_protocol::endpoint(to.path), no_throw);
-      co_return failed;
-    }
-    asio::ip::tcp::resolver resolver(stream.get_executor());
-    const auto [unknown, found] = co_await resolver.async_resolve(to.host, std::to_string(to.port), no_throw);
-    if (unknown) co_return unknown;
-    error_code failed = asio::error::host_not_found;
-    for (const auto& one : found) {
-      std::tie(failed) = co_await stream.async_connect(any_stream::endpoint(one.endpoint()), no_throw);
-      if (!failed) break;
-    }
-    co_return failed;
-  }
-
-  asio::awaitable<result<reply>> run(const settings::address& to) {
-    if (const auto failed = co_await connect(to)) co_return error{to_string(to) + ": " + failed.message()};
-    request.set(http::field::host, "localhost");
-    request.set(http::field::content_type, "application/json");
-    request.set(http::field::connection, "close");
-    request.prepare_payload();
-    const auto [unsent, sent] = co_await http::async_write(stream, request, no_throw);
-    if (unsent) co_return error{to_string(to) + ": " + unsent.message()};
-    boost::beast::flat_buffer buffer;
-    http::response_parser<http::string_body> answer;
-    answer.body_limit(limits::lease_body_bytes_max);
-    const auto [unread, size] = co_await http::async_read(stream, buffer, answer, no_throw);
-    if (unread) co_return error{to_string(to) + ": " + unread.message()};
-    reply out{answer.get().result_int(), {}};
-    if (answer.get().body().empty()) co_return out;
-    auto body = wire::parse_strict_json(answer.get().body(), limits::lease_body_depth_max);
-    if (!body || !body->is_object()) co_return unexpected();
-    out.body = std::move(body->get_object());
-    co_return out;
-  }
-
-  boost::beast::basic_stream<any_stream> stream;
-  http::request<http::string_body> request;
-};
-
-api_issuer::api_issuer(asio::io_context& context, settings::address at, milliseconds patience, milliseconds stop_grace)
+api_issuer::api_issuer(boost::asio::io_context& context, settings::address at, milliseconds patience,
+                       milliseconds stop_grace)
     : context_(context), at_(std::move(at)), patience_(patience), stop_grace_(stop_grace) {}
 
-std::shared_ptr<api_issuer::exchange> api_issuer::ask(const char* method, const std::string& target, std::string body,
-                                                      milliseconds patience, reply_callback done) {
-  auto one = std::make_shared<exchange>(context_);
-  one->request = {http::string_to_verb(method), target, 11, std::move(body)};
-  one->stream.expires_after(patience);
-  auto run = [](std::shared_ptr<exchange> it, settings::address to, reply_callback tell) -> asio::awaitable<void> {
-    const auto outcome = co_await it->run(to);
-    tell(outcome);
+std::shared_ptr<local_http> api_issuer::ask(const char* method, const std::string& target, std::string body,
+                                            milliseconds patience, reply_callback done) {
+  auto read = [done = std::move(done)](const result<local_answer>& came) {
+    if (!came) return done(came.error());
+    reply out{came->status, {}};
+    if (came->body.empty()) return done(out);
+    auto parsed = wire::parse_strict_json(came->body, limits::lease_body_depth_max);
+    if (!parsed || !parsed->is_object()) return done(unexpected());
+    out.body = std::move(parsed->get_object());
+    done(out);
   };
-  asio::co_spawn(context_, run(one, at_, std::move(done)), asio::detached);
-  return one;
+  return local_http::ask(context_, at_, {.method = method, .target = target, .body = std::move(body)}, patience,
+                         std::move(read));
 }
 
 void api_issuer::identify(std::function<void(const result<std::string>&)> done) {
@@ -208,7 +147,7 @@ void api_issuer::acquire(const grant_request& wanted, std::function<void(const g
 }
 
 void api_issuer::give_up() {
-  if (const auto one = acquiring_.lock()) one->stream.close();
+  if (const auto one = acquiring_.lock()) one->give_up();
 }
 
 void api_issuer::renew(const term& held, std::function<void(const result<renewal>&)> done) {

@@ -6,6 +6,7 @@
 
 #include "base/settings.hpp"
 #include "lease/issuer.hpp"
+#include "lease/local_http.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -35,17 +36,16 @@ class api_issuer final : public issuer {
   void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:
-  struct exchange;
   struct reply;
   using reply_callback = std::function<void(const result<reply>&)>;
 
-  std::shared_ptr<exchange> ask(const char* method, const std::string& target, std::string body,
-                                std::chrono::milliseconds patience, reply_callback done);
+  std::shared_ptr<local_http> ask(const char* method, const std::string& target, std::string body,
+                                  std::chrono::milliseconds patience, reply_callback done);
 
   boost::asio::io_context& context_;
   const settings::address at_;
   const std::chrono::milliseconds patience_, stop_grace_;
-  std::weak_ptr<exchange> acquiring_;
+  std::weak_ptr<local_http> acquiring_;
 };
 
 }  // namespace fencegate::lease

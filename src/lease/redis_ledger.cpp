@@ -98,9 +98,7 @@ std::optional<std::string> senseless(const grant_request& wanted) {
   return std::nullopt;
 }
 
-std::string force_of(taking how) {
-  return how == taking::freezing ? "freeze" : how == taking::by_force ? "force" : "";
-}
+std::string force_of(taking how) { return how == taking::freezing ? "freeze" : how == taking::by_force ? "force" : ""; }
 
 std::string joined(const words& all) {
   std::string out;

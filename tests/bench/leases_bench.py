@@ -16,7 +16,6 @@ from postgres import binary
 from postgres_contenders import BenchServer
 from postgres_measure import commit_durably
 from report import table
-from support import free_port
 
 ALL_ROWS = ["lease-renew", "lease-handover", "lease-expiry", "lease-memory"]
 ROUNDS = 3
@@ -25,14 +24,6 @@ WAITERS = 4
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "leases_wrk.lua")
 RENEW = ("\\set i random(1, {leases})\nSELECT * FROM fencegate.lease_renew(ARRAY['bench-' || :i::int], ARRAY[1::bigint], "
          "ARRAY[lpad(to_hex(:i::int), 32, '0')]);\n")
-
-
-class BenchSidecar(Sidecar):
-    def prepare(self):
-        super().prepare()
-        self.port = free_port()
-        self.configuration["leases"]["listen"] = [f"unix:{self.socket}", f"{LOOPBACK}:{self.port}"]
-        self.path = self.write(self.configuration)
 
 
 def heading(options):
@@ -50,7 +41,7 @@ def run(options, names):
         server.user("gate")
         server.install("app", gate_users=("gate",))
         commit_durably(server, options.durable)
-        sidecar = stack.enter_context(BenchSidecar(server, redis, {"ttl": "1h", "margin": "1s", "skew": "280ms",
+        sidecar = stack.enter_context(Sidecar(server, redis, {"ttl": "1h", "margin": "1s", "skew": "280ms",
                                                                    "round_trip": "500ms", "stop_grace": "5s"}))
         api = Api(sidecar.socket)
         before = sidecar.rss_bytes()

@@ -166,7 +166,7 @@ class Images:
 
     def _make_fencegate(self):
         try:
-            run(str(ROOT / "dev"), "image", "--binary", os.environ["FENCEGATE"])
+            run(str(ROOT / "dev"), "image", "--programs", os.path.dirname(os.environ["FENCEGATE"]))
         except subprocess.CalledProcessError as error:
             raise AssertionError(f"./dev image: {error.stderr[-3000:]}") from error
         self.made.append(LOCAL)

@@ -58,7 +58,8 @@ class Sidecar(Gates):
         super().prepare()
         self.socket = os.path.join(self.folder, "lease.sock")
         self.admin = support.free_port()
-        self.configuration["leases"]["listen"] = f"unix:{self.socket}"
+        self.port = support.free_port()
+        self.configuration["leases"]["listen"] = [f"unix:{self.socket}", f"{LOOPBACK}:{self.port}"]
         self.configuration["admin"] = {"listen": f"{LOOPBACK}:{self.admin}"}
         self.path = self.write(self.configuration)
 

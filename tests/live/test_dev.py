@@ -63,8 +63,8 @@ class Dev(unittest.TestCase):
             ("format", "src/main.cpp"): "takes no arguments",
             ("setup", "now"): "not 'now'",
             ("image", "now"): "unknown argument now",
-            ("image", "--binary"): "FILE is a program, not ''",
-            ("image", "--binary", "docker"): "not 'docker'",
+            ("image", "--programs"): "DIR has fencegate and fencegate-hold; '' has not",
+            ("image", "--programs", "docker"): "'docker' has not",
         }.items():
             status, _, errors = run(*arguments)
             self.assertEqual(status, 2, arguments)
@@ -170,7 +170,7 @@ class Image(unittest.TestCase):
                     [ "$1" = info ] && exit
                     echo "$@" > {folder}/said
                     for last; do :; done
-                    cp "$last/Dockerfile" "$last/build/release/fencegate" {folder} 2>/dev/null
+                    cp "$last/Dockerfile" "$last"/build/release/* {folder} 2>/dev/null
                     exit 0"""))
                 program.chmod(0o755)
             done = subprocess.run([DEV, "image", *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT,
@@ -184,14 +184,16 @@ class Image(unittest.TestCase):
             said, _ = self.build_image(engine)
             self.assertEqual(said, ["--first", "build", *format, "--network", "host", "-t", TAG, "-f", "docker/Dockerfile", "."])
 
-    def test_is_built_by_dev_around_a_program_that_is_there(self):
-        with tempfile.NamedTemporaryFile(suffix="-program") as program:
-            program.write(b"the program")
-            program.flush()
-            os.chmod(program.name, 0o755)
-            said, read = self.build_image("podman", "--binary", program.name)
+    def test_is_built_by_dev_around_programs_that_are_there(self):
+        names = ("fencegate", "fencegate-hold")
+        with tempfile.TemporaryDirectory() as programs:
+            for name in names:
+                program = Path(programs) / name
+                program.write_text(f"this is {name}")
+                program.chmod(0o755)
+            said, read = self.build_image("podman", "--programs", programs)
         self.assertEqual(read["Dockerfile"].decode(), self.final.replace("COPY --from=build /src/", "COPY "))
-        self.assertEqual(read["fencegate"], b"the program")
+        self.assertEqual([read[name].decode() for name in names], [f"this is {name}" for name in names])
         self.assertFalse(os.path.exists(said[-1]), "its folder is gone")
 
     def test_is_built_with_the_packages_of_dev(self):

@@ -309,11 +309,13 @@ class Ends(ApiTest):
 class Held(ApiTest):
     """`fencegate hold --api`: a job that knows no server but the sidecar."""
     times = LEASES | {"ttl": "30s", "stop_grace": "5s"}
+    program = "FENCEGATE"  # where it is
 
-    def hold(self, script, *words, resource=None):
-        job = subprocess.Popen([os.environ["FENCEGATE"], "hold", resource or self.name(), "--api", f"unix:{self.sidecar.socket}",
-                                "--ttl", "6s", "--stop-grace", "200ms", *words, "--", "sh", "-c", script], text=True,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent)
+    def hold(self, script, *words, resource=None, under=()):
+        job = subprocess.Popen([*under, os.environ[self.program], "hold", resource or self.name(), "--api",
+                                f"unix:{self.sidecar.socket}", "--ttl", "6s", "--stop-grace", "200ms", *words, "--", "sh", "-c",
+                                script], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=die_with_parent)
         self.addCleanup(job.communicate)
         self.addCleanup(job.kill)
         return job
@@ -363,7 +365,7 @@ class Held(ApiTest):
         self.assertEqual(job.returncode, 79)
 
     def test_no_sidecar(self):
-        job = subprocess.run([os.environ["FENCEGATE"], "hold", "orders", "--api", f"unix:{self.sidecar.socket}.not", "--", "true"],
+        job = subprocess.run([os.environ[self.program], "hold", "orders", "--api", f"unix:{self.sidecar.socket}.not", "--", "true"],
                              text=True, capture_output=True)
         self.assertEqual(job.returncode, 69)
         self.assertIn(f"unix:{self.sidecar.socket}.not: No such file", job.stderr)

@@ -1,0 +1,24 @@
+// `hold RESOURCE[,…] -- COMMAND`: runs an unchanged program under a lease, whose tokens are in its environment.
+#pragma once
+
+#include "client/wish.hpp"
+
+#include <chrono>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::client {
+
+struct hold_request : lease_wish {
+  std::optional<std::chrono::milliseconds> max_run{};
+  std::string result_file;
+  std::vector<std::string> command;
+};
+
+// Returns the exit status of the process (hold/exit_status.hpp). REQUIRES: this process has one thread.
+[[nodiscard]] int hold(const hold_request& request, const lease_planner& planner, std::ostream& err);
+
+}  // namespace fencegate::client

@@ -1,0 +1,203 @@
+#include "client/writer.hpp"
+
+#include "base/address_text.hpp"
+#include "base/json_text.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "client/wish.hpp"
+#include "fence/printable.hpp"
+#include "hold/exit_status.hpp"
+#include "lease/clock.hpp"
+#include "lease/local_http.hpp"
+#include "wire/strict_json.hpp"
+
+#include <boost/json/object.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <ostream>
+#include <thread>
+#include <utility>
+
+namespace fencegate::client {
+namespace {
+
+using hold::outcome;
+using lease::boot_clock;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds started_patience{30};
+// For one answer of the sidecar, and between two questions.
+constexpr milliseconds answer_patience{3'000}, ask_again{200};
+constexpr std::size_t state_bytes_max = 200;
+
+enum class probe_status : std::uint8_t { ok = 0, failed = 1, not_executable = 126, not_found = 127 };
+int status_of(probe_status what) { return static_cast<int>(what); }
+int status_of(outcome what) { return hold::ending_of(what).status; }
+
+int fail(std::ostream& err, const std::string& why, int status) {
+  err << "fencegate lease: " << why << '\n';
+  return status;
+}
+
+bool is_writer(std::string_view name) {
+  const auto fits = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), fits);
+}
+
+// Where the sidecar answers about a writer.
+result<settings::address> api_of(const std::string& api, const std::string& writer) {
+  if (!is_writer(writer))
+    return error{fence::quoted(writer) + " is no name of a writer: 1 to 64 letters, digits, _ . and -"};
+  return read_api(api);
+}
+
+result<std::int64_t> start_of_process(pid_t pid) {
+  const auto path = "/proc/" + std::to_string(pid) + "/stat";
+  std::ifstream file(path, std::ios::binary);
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  if (stat.empty()) return error{path + " cannot be read: is there such a process?"};
+  return start_of(stat, ::sysconf(_SC_CLK_TCK));
+}
+
+std::string text_in(const boost::json::object& of, std::string_view name) {
+  const auto* value = of.if_contains({name.data(), name.size()});
+  if (value == nullptr || !value->is_string()) return {};
+  const auto& text = value->get_string();
+  return fence::printable({text.data(), text.size()}, state_bytes_max);
+}
+
+// What the sidecar says in words: a reason, or a state; "": nothing.
+std::string words_of(const lease::local_answer& came) {
+  const auto body = wire::parse_strict_json(came.body, limits::lease_body_depth_max);
+  if (!body || !body->is_object()) return {};
+  std::string out = text_in(body->get_object(), "state");
+  const auto detail = text_in(body->get_object(), "detail");
+  return out + (out.empty() || detail.empty() ? "" : ": ") + detail;
+}
+
+struct probe_url {
+  settings::address at;
+  std::string host, target;
+};
+
+result<probe_url> read_url(std::string_view text) {
+  constexpr std::string_view http = "http://";
+  const auto wrong = [&](const std::string& why) { return error{"--and: " + fence::quoted(text) + " " + why}; };
+  if (!text.starts_with(http)) return wrong("is no http:// address; for anything else: -- PROBE");
+  if (std::any_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c > '~' || c == '#'; }))
+    return wrong("has a character that no address has");
+  text.remove_prefix(http.size());
+  const auto end = std::min(text.find_first_of("/?"), text.size());
+  const auto host = text.substr(0, end);
+  if (host.empty()) return wrong("is not http://host:port/path");
+  const bool has_port = host.rfind(':') != std::string_view::npos && !host.ends_with(']');
+  auto at = parse_address(std::string(host) + (has_port ? "" : ":80"));
+  if (!at || at->is_unix() || host.starts_with(':')) return wrong("is not http://host:port/path");
+  if (const auto reachable = lease::needs_no_look_up(*at); !reachable)
+    return error{"--and: " + reachable.error().message};
+  const auto path = text.substr(end);
+  return probe_url{*at, std::string(host), (path.starts_with('/') ? "" : "/") + std::string(path)};
+}
+
+// As an httpGet probe has it: what is not an error is a success; no redirection is followed.
+int ask_url(const probe_url& url, std::ostream& err) {
+  const lease::local_request what{
+      .method = "GET", .target = url.target, .body = {}, .host = url.host, .answer_bytes_max = 0};
+  const auto came = lease::local_http::ask_now(url.at, what, answer_patience);
+  if (!came) return fail(err, came.error().message, status_of(probe_status::failed));
+  if (came->status >= 200 && came->status < 400) return status_of(probe_status::ok);
+  return fail(err, "http://" + url.host + url.target + ": status " + std::to_string(came->status),
+              status_of(probe_status::failed));
+}
+
+int become_probe(const std::vector<std::string>& probe, std::ostream& err) {
+  std::vector<char*> arguments;
+  for (const auto& one : probe) arguments.push_back(const_cast<char*>(one.c_str()));  // exec() changes none
+  arguments.push_back(nullptr);
+  err.flush();
+  ::execvp(arguments.front(), arguments.data());
+  const int why = errno;
+  return fail(err, probe.front() + ": " + std::strerror(why),
+              status_of(why == ENOENT ? probe_status::not_found : probe_status::not_executable));
+}
+
+}  // namespace
+
+result<std::int64_t> start_of(std::string_view stat, long ticks_per_second) {
+  // The second field is the program's name in parentheses, which may have any of them in it. The third follows.
+  constexpr int start_field = 22;
+  constexpr std::int64_t second = 1000;
+  const error wrong{"what /proc says of the process is not understood"};
+  const auto name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos || ticks_per_second <= 0) return wrong;
+  auto rest = stat.substr(name_end + 1);
+  for (int field = 3;; ++field) {
+    if (!rest.starts_with(' ')) return wrong;
+    rest.remove_prefix(1);
+    const auto end = std::min(rest.find_first_of(" \n"), rest.size());
+    if (field == start_field) {
+      const auto ticks = parse_count(rest.substr(0, end), 0, std::numeric_limits<std::int64_t>::max() / second);
+      if (!ticks) return wrong;
+      return *ticks * second / ticks_per_second;
+    }
+    rest.remove_prefix(end);
+  }
+}
+
+int tell_started(const started_request& what, std::ostream& err) {
+  const auto api = api_of(what.api, what.writer);
+  if (!api) return fail(err, api.error().message, status_of(outcome::error));
+  // A port can be reached by other containers and users, to whom nobody listens about this.
+  if (!api->is_unix()) return fail(err, "--api: a start is told over the unix socket alone", status_of(outcome::error));
+  const auto started = start_of_process(what.pid);
+  if (!started) return fail(err, started.error().message, status_of(outcome::error));
+  lease::local_request request{.method = "POST", .target = "/v1/writers/" + what.writer + "/started"};
+  json_object body(request.body);
+  body.add("started_ms", *started);
+  if (!what.container.empty()) body.add("container", what.container);
+  body.end();
+  const auto until = boot_clock::now() + started_patience;
+  for (;;) {
+    const auto came = lease::local_http::ask_now(*api, request, answer_patience);
+    if (came && came->status == 204) return 0;
+    const auto why = came ? words_of(*came) : came.error().message;
+    const auto told = why.empty() ? "the sidecar answered with status " + std::to_string(came->status) : why;
+    if (came && came->status < 500) return fail(err, told, came->status == 409 ? 1 : status_of(outcome::error));
+    if (boot_clock::now() >= until) return fail(err, told, status_of(outcome::unreachable));
+    std::this_thread::sleep_for(ask_again);
+  }
+}
+
+int heartbeat(const heartbeat_request& what, std::ostream& err) {
+  const auto api = api_of(what.api, what.writer);
+  if (!api) return fail(err, api.error().message, status_of(outcome::error));
+  std::optional<probe_url> url;
+  if (!what.url.empty()) {
+    auto read = read_url(what.url);
+    if (!read) return fail(err, read.error().message, status_of(outcome::error));
+    url = std::move(*read);
+  }
+  const lease::local_request request{
+      .method = "POST", .target = "/v1/writers/" + what.writer + "/heartbeat" + (what.holding ? "?holding" : "")};
+  const auto came = lease::local_http::ask_now(*api, request, answer_patience);
+  if (!came) return fail(err, came.error().message, status_of(probe_status::failed));
+  const auto state = words_of(*came);
+  err << "fencegate lease: writer " << what.writer << ": "
+      << (state.empty() ? "status " + std::to_string(came->status) : state) << '\n';
+  if (came->status != 200) return status_of(probe_status::failed);
+  if (url) return ask_url(*url, err);
+  return what.probe.empty() ? 0 : become_probe(what.probe, err);
+}
+
+}  // namespace fencegate::client

@@ -2,6 +2,7 @@
 #include "cli/commands.hpp"
 #include "cli/config.hpp"
 #include "cli/config_values.hpp"
+#include "cli/copy_self.hpp"
 #include "cli/hold.hpp"
 #include "cli/install.hpp"
 #include "cli/lease.hpp"
@@ -125,6 +126,10 @@ int run(int argc, char** argv) {
   cli::hold_request holding;
   const auto* hold_command = add_hold(app, holding);
 
+  std::string folder;
+  auto* copy = app.add_subcommand("copy-self", "Copy fencegate-hold to a folder; for init containers");
+  copy->add_option("DIR", folder, "Made where it is missing")->required();
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -136,6 +141,7 @@ int run(int argc, char** argv) {
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
   if (word != nullptr) return word(asking, cli::process_environment(), std::cout, std::cerr);
   if (lease_command->parsed()) return client::run_lease_word(words).value_or(cli::exit_failed);
+  if (copy->parsed()) return cli::copy_self(folder, std::cerr);
   if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);

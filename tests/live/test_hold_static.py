@@ -1,7 +1,9 @@
 """`fencegate-hold`: one static file for the image of a job, which asks a sidecar for its leases."""
 
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import unittest
@@ -60,6 +62,53 @@ class File(unittest.TestCase):
         for api in (f"http://localhost:{support.free_port()}", f"http://[::1]:{support.free_port()}"):
             status, _, said = run("hold", "orders", "--api", api, "--", "true")
             self.assertEqual(status, 69, said)
+
+
+class CopySelf(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+
+    def copy(self, folder, program=None, **more):
+        done = subprocess.run([program or os.environ["FENCEGATE"], "copy-self", folder], text=True, capture_output=True,
+                              check=False, **more)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_a_copy_runs_where_nothing_else_is(self):
+        place = f"{self.folder}/root/run/bin"
+        self.assertEqual(self.copy(place, umask=0o077), (0, "", ""))
+        self.assertEqual(os.listdir(place), ["fencegate-hold"])
+        self.assertEqual(stat.S_IMODE(os.stat(f"{place}/fencegate-hold").st_mode), 0o755)
+        under = () if SANITIZED or CANNOT_UNSHARE else ("chroot", f"{self.folder}/root")
+        copy = "/run/bin/fencegate-hold" if under else f"{place}/fencegate-hold"
+        done = subprocess.run([*under, copy, "lease", "acquire", "orders"], text=True, capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (
+            69, "fencegate lease: the issuer: unix:/run/fencegate/lease.sock: No such file or directory\n"))
+
+    def test_one_that_runs_is_replaced(self):
+        """Its file is another one: nobody sees a part of the new one."""
+        self.assertEqual(self.copy(self.folder)[0], 0)
+        path = f"{self.folder}/fencegate-hold"
+        before = os.stat(path).st_ino
+        with open(path, "rb") as running:  # as if it were at work: its bytes stay
+            self.assertEqual(self.copy(self.folder), (0, "", ""))
+            self.assertNotEqual(os.stat(path).st_ino, before)
+            with open(path, "rb") as new, open(os.environ["FENCEGATE_HOLD"], "rb") as original:
+                whole = original.read()
+                self.assertTrue(running.read() == new.read() == whole)
+        self.assertEqual(os.listdir(self.folder), ["fencegate-hold"])
+
+    def test_what_cannot_be_copied(self):
+        self.assertEqual(self.copy("/dev/null"), (1, "", "fencegate copy-self: /dev/null: Not a directory\n"))
+        os.mkdir(f"{self.folder}/fencegate-hold")
+        self.assertEqual(self.copy(self.folder), (1, "", f"fencegate copy-self: {self.folder}/fencegate-hold: Is a directory\n"))
+        self.assertEqual(os.listdir(self.folder), ["fencegate-hold"])
+        os.symlink(os.environ["FENCEGATE"], f"{self.folder}/linked")  # beside the program itself, not beside its link
+        self.assertEqual(self.copy(f"{self.folder}/new", f"{self.folder}/linked")[0], 0)
+        shutil.copy(os.environ["FENCEGATE"], f"{self.folder}/alone")
+        os.rmdir(f"{self.folder}/fencegate-hold")
+        self.assertEqual(self.copy(f"{self.folder}/other", f"{self.folder}/alone"), (
+            1, "", f"fencegate copy-self: {self.folder}/fencegate-hold: No such file or directory\n"))
+        self.assertFalse(os.path.exists(f"{self.folder}/other"))
 
 
 class Held(test_lease_api.Held):

@@ -200,9 +200,9 @@ void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)
     }
     done(std::move(out));
   };
-  callers_.any().call(
-      {"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms, frozen FROM fencegate.lease_list()"},
-      std::move(answered));
+  callers_.any().call({"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms, frozen FROM "
+                       "fencegate.lease_list()"},
+                      std::move(answered));
 }
 
 // ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,8 +32,8 @@ struct keeper_request {
   std::chrono::milliseconds lock_delay{0};
   std::int64_t stride = 1 << 20;
   taking how = taking::when_free;
-  std::string id{};       // of the first grant that is asked for; "": a random one
-  bool renews = true;     // by itself, as long as it holds; else renew() is called in time
+  std::string id{};    // of the first grant that is asked for; "": a random one
+  bool renews = true;  // by itself, as long as it holds; else renew() is called in time
 };
 
 struct keeper_failure {

@@ -185,6 +185,20 @@ redis.call('HSET', KEYS[3], 'stores', table.concat(kept, ' '))
 return '1'
 )lua";
 
+// Gives a mark to another issuer, when it is that of ARGV[2]: from now on it rises by seals of ARGV[3] only. The grant beside it
+// is void then. KEYS: the record of the grant. Answers whose mark it is afterwards; "": nobody's.
+inline const std::string move_issuer_script = lease_lead + R"lua(
+local record = redis.call('GET', KEYS[3])
+if not record then return '' end
+local owner = string.match(record, '^%S+ (%S+) %S+$')
+if not owner then return redis.error_reply('FENCEGATEMARK ' .. KEYS[3] .. ' is none that fencegate wrote') end
+if owner == ARGV[2] and owner ~= ARGV[3] then
+  redis.call('SET', KEYS[3], '0 ' .. ARGV[3] .. ' -')
+  owner = ARGV[3]
+end
+return owner
+)lua";
+
 // The resources of all leases. KEYS: leases_key.
 inline const std::string lease_names_script = lease_rows + "return redis.call('HKEYS', KEYS[3])";
 

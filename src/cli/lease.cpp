@@ -1,6 +1,7 @@
 #include "cli/lease.hpp"
 
 #include "base/json_text.hpp"
+#include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_leases.hpp"
 #include "cli/config_values.hpp"
@@ -67,13 +68,7 @@ result<Answer> ask_issuer(const settings::process& config, const lease_question&
   if (!plan) return plan.error();
   boost::asio::io_context io(1);
   const auto issuer = make_issuer(io, config, *plan, timing_of(config.leased, config.leased.ttl));
-  result<Answer> answer = error{"there was no answer"};
-  ask(*issuer, [&](const result<Answer>& told) {
-    answer = told;
-    io.stop();
-  });
-  io.run();
-  return answer;
+  return asked(io, result<Answer>(error{"there was no answer"}), [&](auto done) { ask(*issuer, done); });
 }
 
 }  // namespace

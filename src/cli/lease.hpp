@@ -3,18 +3,23 @@
 
 #include "cli/config.hpp"
 
+#include <chrono>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 namespace fencegate::cli {
 
 struct lease_question {
-  std::string path;      // of the configuration
-  std::string issuer;    // "" = the configuration's
-  std::string resource;  // of show: "" = all
-  bool json = false;     // show
-  std::string reason;    // break, freeze
-  std::string store;     // forget-store: its id
+  std::string path;                                 // of the configuration
+  std::string issuer;                               // "" = the configuration's
+  std::string resource;                             // of show: "" = all
+  bool json = false;                                // show
+  std::string reason;                               // break, freeze
+  std::string store;                                // forget-store: its id
+  std::string to;                                   // move: the new issuer
+  bool from_lost = false;                           // move: the former issuer is no more
+  std::optional<std::chrono::milliseconds> wait{};  // move: for a holder to end; nullopt: for ever
 };
 
 // `lease show`: who holds what, for how long, under which token. Exit codes as of commands.hpp.
@@ -29,6 +34,11 @@ struct lease_question {
 [[nodiscard]] int freeze_lease(const lease_question& about, const environment& from, std::ostream& out,
                                std::ostream& err);
 [[nodiscard]] int thaw_lease(const lease_question& about, const environment& from, std::ostream& out,
+                             std::ostream& err);
+
+// `lease move`: gives resources another issuer. While it runs, nobody holds them; where it ended in between, nobody gets them
+// until it was done again.
+[[nodiscard]] int move_lease(const lease_question& about, const environment& from, std::ostream& out,
                              std::ostream& err);
 
 // `lease forget-store`: a store that former holders sealed is no more, or has lost its data and its id with them.

@@ -87,6 +87,11 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word, cl
   add_with_reason("freeze", cli::freeze_lease,
                   "Take a lease from its holder, and let nobody have it until it is thawed");
   add("thaw", cli::thaw_lease, "End what was frozen")->add_option("RESOURCE", to.resource, "Whose lease")->required();
+  auto* move = add("move", cli::move_lease, "Give resources another issuer");
+  move->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
+  move->add_option("--to", to.to, "The name of the new issuer")->required();
+  auto* lost = move->add_flag("--from-lost", to.from_lost, "The former issuer, or its data, is gone for good");
+  client::add_duration(*move, "--wait", to.wait, "For a holder to end; default: for ever")->excludes(lost);
   auto* forget = add("forget-store", cli::forget_store, "Do not ask later holders to seal a store that is no more");
   forget->add_option("RESOURCE", to.resource, "Whose lease")->required();
   forget->add_option("STORE", to.store, "Its id, as hold says it")->required();

@@ -1,24 +1,10 @@
 #include "client/arguments.hpp"
 
-#include "base/quantity_text.hpp"
-
 #include <iostream>
 #include <string>
 
 namespace fencegate::client {
 namespace {
-
-// A duration as the configuration has it: "30s".
-template <class Out>
-CLI::Option* add_duration(CLI::App& to, const std::string& name, Out& out, const std::string& what) {
-  auto read = [&out, name](const CLI::results_t& given) {
-    const auto value = parse_duration(given.front());
-    if (!value) throw CLI::ValidationError(name, value.error().message);
-    out = *value;
-    return true;
-  };
-  return to.add_option(name, std::move(read), what)->type_name("DURATION")->expected(1);
-}
 
 void add_api(CLI::App& to, std::string& api) {
   to.add_option("--api", api,

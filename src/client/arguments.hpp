@@ -1,6 +1,7 @@
 // The words that fencegate and fencegate-hold have in common, as their command lines take them.
 #pragma once
 
+#include "base/quantity_text.hpp"
 #include "client/hold.hpp"
 #include "client/lease_words.hpp"
 #include "client/writer.hpp"
@@ -8,8 +9,22 @@
 #include <CLI/CLI.hpp>
 
 #include <optional>
+#include <string>
+#include <utility>
 
 namespace fencegate::client {
+
+// A duration as the configuration has it: "30s".
+template <class Out>
+CLI::Option* add_duration(CLI::App& to, const std::string& name, Out& out, const std::string& what) {
+  auto read = [&out, name](const CLI::results_t& given) {
+    const auto value = parse_duration(given.front());
+    if (!value) throw CLI::ValidationError(name, value.error().message);
+    out = *value;
+    return true;
+  };
+  return to.add_option(name, std::move(read), what)->type_name("DURATION")->expected(1);
+}
 
 // `hold`; what it asks for goes to `to`.
 CLI::App* add_hold(CLI::App& app, hold_request& to);

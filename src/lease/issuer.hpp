@@ -135,6 +135,9 @@ class seal_place {
   // Strictly: each mark rises to its token, or is there by this very grant. `equal` in a rejection: it is there by another.
   virtual void seal(const term& held, const std::string& issuer_id,
                     std::function<void(const backend::store_result<void>&)> done) = 0;
+  // Gives a mark of the issuer `from` to the issuer `to`, and changes no other. Answers whose it is then; "": nobody's.
+  virtual void move(const std::string& resource, const std::string& from, const std::string& to,
+                    std::function<void(const result<std::string>&)> done) = 0;
 };
 
 }  // namespace fencegate::lease

@@ -249,4 +249,17 @@ void pg_seal_place::seal(const term& held, const std::string& issuer_id,
   callers_.any().call(std::move(statement), patience_ + cut_, std::move(answered));
 }
 
+void pg_seal_place::move(const std::string& resource, const std::string& from, const std::string& to,
+                         std::function<void(const result<std::string>&)> done) {
+  auto answered = [done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(told(rows.error()));
+    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
+    done({boost::system::in_place_value, rows->front().front().value_or("")});
+  };
+  callers_.any().call(
+      backend::in_text("SELECT fencegate.move_issuer($1::pg_catalog.text, $2::pg_catalog.uuid, $3::pg_catalog.uuid)",
+                       {resource, from, to}),
+      patience_ + cut_, std::move(answered));
+}
+
 }  // namespace fencegate::lease

@@ -25,6 +25,8 @@ class redis_seal_place final : public seal_place {
             std::function<void(const result<std::vector<backend::looked_mark>>&)> done) override;
   void seal(const term& held, const std::string& issuer_id,
             std::function<void(const backend::store_result<void>&)> done) override;
+  void move(const std::string& resource, const std::string& from, const std::string& to,
+            std::function<void(const result<std::string>&)> done) override;
 
  private:
   const std::string name_;

@@ -170,7 +170,9 @@ STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 # What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
 OLDER = {
     6: f"""DROP FUNCTION fencegate.seal, fencegate.lease_grant, fencegate.lease_renew, fencegate.lease_release,
-             fencegate.lease_list, fencegate.lease_forget_store, fencegate.free_at, fencegate.begin_lease, fencegate.identity, fencegate.grant_hash,
+             fencegate.lease_list, fencegate.lease_forget_store, fencegate.lease_thaw,
+             fencegate.move_issuer, fencegate.left_ms, fencegate.free_at,
+             fencegate.begin_lease, fencegate.identity, fencegate.grant_hash,
              fencegate.incarnation, fencegate.check_sealed, fencegate.not_the_issuer, fencegate.raise_one, fencegate.take;
            DROP TABLE fencegate.leases;
            ALTER TABLE fencegate.marks DROP COLUMN sealed, DROP COLUMN issuer, DROP COLUMN grant_hash;

@@ -55,6 +55,23 @@ class Seals(FenceTest):
         self.assert_rejected(self.leases.seal("two", 34), "ZF004", "token 34 of orders was sealed by another grant")
         self.assert_rejected(self.leases.seal("one", 33), "ZF001", "below mark 34")
 
+    def test_a_mark_gets_another_issuer(self):
+        def move(before, after, resource="orders"):
+            ((owner,),) = self.leases.client.run("SELECT fencegate.move_issuer(%s, %s, %s)", resource, before, after)
+            return owner
+        self.assertIsNone(move(ISSUER, OTHER_ISSUER))
+        self.leases.seal("one", 34)
+        self.assertEqual(move(OTHER_ISSUER, OTHER_ISSUER), ISSUER)
+        self.assertEqual(move(ISSUER, OTHER_ISSUER), OTHER_ISSUER)
+        self.assertEqual(move(ISSUER, OTHER_ISSUER), OTHER_ISSUER)
+        self.assert_rejected(self.leases.seal("one", 34), "ZF007", "another issuer")
+        self.assert_rejected(self.leases.seal("one", 34, OTHER_ISSUER), "ZF004", "sealed by another grant")
+        self.assert_rejected(self.leases.seal("one", 35), "ZF007", "another issuer")
+        self.assertEqual(self.leases.seal("one", 35, OTHER_ISSUER), [("orders", 35, True)])
+        self.assert_rejected(self.leases.client.run("SELECT fencegate.move_issuer('a b', %s, %s)", ISSUER, ISSUER), "ZF003")
+        stranger = self.fenced.writer().run("SELECT fencegate.move_issuer('orders', %s, %s)", ISSUER, ISSUER)
+        self.assertEqual(stranger.state, "42501")
+
     def test_a_seal_at_a_mark_that_nobody_sealed(self):
         self.assert_rejected(self.leases.seal("one", 33), "ZF004", "sealed by another grant")
 
@@ -418,6 +435,23 @@ def seal_what_a_write_past_the_fence_raised(base):
     return not isinstance(leases.seal("one", 35), Rejected)
 
 
+def seal_what_is_moved_meanwhile(base):
+    """With a stop in front of the mark's row, where the move is the first in line."""
+    Leases(base).seal("one", 34)
+    outside = base.writer("postgres")
+    outside.begin()
+    outside.run("SELECT FROM fencegate.marks FOR UPDATE")
+    mover, late = Leases(base).client, Leases(base).client
+    move = mover.in_background("SELECT fencegate.move_issuer('orders', %s, %s)", ISSUER, OTHER_ISSUER)
+    assert move.wait_until_blocked()
+    seal = late.in_background("SELECT fencegate.seal('{orders}', '{35}', %s, 'two')", ISSUER)
+    assert seal.wait_until_blocked()
+    outside.run("COMMIT")
+    assert move.outcome() == [(OTHER_ISSUER,)]
+    seal.outcome()
+    return base.value("SELECT issuer FROM fencegate.marks") == ISSUER
+
+
 class Mutations(FenceTest):
     pass
 
@@ -442,6 +476,10 @@ add_mutations(Mutations, {
         within("check_sealed", "x.sealed = t AND "), seal_what_a_write_past_the_fence_raised, {}),
     "seals: bare tokens": (
         within("not_the_issuer", "IF by_issuer IS NULL THEN", "IF by_issuer IS NULL THEN RETURN;"), shut_all_holders_out, {}),
+    "seals: the lock of a move": (
+        within("move_issuer", "  PERFORM fencegate.lock_exclusive($1, 9223372036854775807, fencegate.lock_key($1), "
+                              "clock_timestamp(), deadline);"),
+        seal_what_is_moved_meanwhile, {}),
     "seals: other issuers": (
         within("raise_one", "IF m < t AND owner", "IF m < t AND by_issuer IS NULL AND owner"), seal_under_two_issuers, {}),
 })

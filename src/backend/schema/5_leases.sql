@@ -212,6 +212,24 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM fencegate.leases l LEFT JOIN fencegate.marks m USING (resource) WHERE l.token > 0 ORDER BY l.resource
 $$;
 
+-- Gives the mark to another issuer, when it is that of `from_issuer`: from now on it rises by seals of `to_issuer` only. The
+-- grant beside it is void then. Answers whose mark it is afterwards; NULL: nobody's, which the next seal changes.
+CREATE OR REPLACE FUNCTION fencegate.move_issuer(resource text, from_issuer uuid, to_issuer uuid) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE owner uuid; deadline timestamptz;
+BEGIN
+  PERFORM fencegate.check_claims(ARRAY[$1], ARRAY[0::bigint]);
+  PERFORM fencegate.begin_lease();
+  SELECT clock_timestamp() + s.cut_ms * interval '1 ms' INTO STRICT deadline FROM fencegate.settings s;
+  -- A seal that is under way has read whose mark it is.
+  PERFORM fencegate.lock_exclusive($1, 9223372036854775807, fencegate.lock_key($1), clock_timestamp(), deadline);
+  PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
+  UPDATE fencegate.marks m SET issuer = $3, sealed = NULL, grant_hash = NULL
+   WHERE m.resource = $1 AND m.issuer = $2 AND m.issuer <> $3;
+  SELECT m.issuer INTO owner FROM fencegate.marks m WHERE m.resource = $1;
+  RETURN owner;
+END $$;
+
 -- Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that is at
 -- its token must be of this very grant: else ZF004. One that is of another issuer: ZF007. The rest is as for
 -- fencegate.raise_all; a seal has no largest step.

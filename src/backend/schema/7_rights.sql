@@ -30,7 +30,7 @@ GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fenc
   fencegate.is_copy(), fencegate.accept_copy(),
   fencegate.raise(text, bigint, integer), fencegate.raise_all(text[], bigint[], integer, bigint, integer),
   fencegate.spend(text[], bigint[], integer, bigint, integer), fencegate.hold(text[], bigint[], integer),
-  fencegate.identity(), fencegate.seal(text[], bigint[], uuid, text, integer, integer),
+  fencegate.identity(), fencegate.move_issuer(text, uuid, uuid), fencegate.seal(text[], bigint[], uuid, text, integer, integer),
   fencegate.lease_grant(text[], text, text, integer, bigint[], text[], bigint, integer, integer, boolean, boolean),
   fencegate.lease_renew(text[], bigint[], text[]), fencegate.lease_release(text[], bigint[], text[], boolean),
   fencegate.lease_thaw(text), fencegate.lease_forget_store(text, text),

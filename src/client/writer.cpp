@@ -59,7 +59,10 @@ bool is_writer(std::string_view name) {
 result<settings::address> api_of(const std::string& api, const std::string& writer) {
   if (!is_writer(writer))
     return error{fence::quoted(writer) + " is no name of a writer: 1 to 64 letters, digits, _ . and -"};
-  return read_api(api);
+  auto at = read_api(api);
+  // A port can be reached by other containers and users, to whom nobody listens about this.
+  if (at && !at->is_unix()) return error{"--api: of writers the sidecar hears over its unix socket alone"};
+  return at;
 }
 
 result<std::int64_t> start_of_process(pid_t pid) {
@@ -77,13 +80,12 @@ std::string text_in(const boost::json::object& of, std::string_view name) {
   return fence::printable({text.data(), text.size()}, state_bytes_max);
 }
 
-// What the sidecar says in words: a reason, or a state; "": nothing.
+// What the sidecar says in words: why, or else a state; "": nothing.
 std::string words_of(const lease::local_answer& came) {
   const auto body = wire::parse_strict_json(came.body, limits::lease_body_depth_max);
   if (!body || !body->is_object()) return {};
-  std::string out = text_in(body->get_object(), "state");
-  const auto detail = text_in(body->get_object(), "detail");
-  return out + (out.empty() || detail.empty() ? "" : ": ") + detail;
+  auto detail = text_in(body->get_object(), "detail");
+  return detail.empty() ? text_in(body->get_object(), "state") : detail;
 }
 
 struct probe_url {

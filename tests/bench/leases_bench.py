@@ -17,7 +17,7 @@ from postgres_contenders import BenchServer
 from postgres_measure import commit_durably
 from report import table
 
-ALL_ROWS = ["lease-renew", "lease-handover", "lease-expiry", "lease-memory"]
+ALL_ROWS = ["lease-renew", "lease-handover", "lease-expiry", "lease-memory", "hold-start"]
 ROUNDS = 3
 LEASES = 1000
 WAITERS = 4
@@ -58,6 +58,8 @@ def run(options, names):
             yield from handover(api, 20 if options.quick else 200)
         if "lease-expiry" in names:
             yield from expiry(api, options.rounds)
+        if "hold-start" in names:
+            yield from hold_start(sidecar, options, 10 if options.quick else 100)
 
 
 def memory(sidecar, before, seconds):
@@ -144,3 +146,55 @@ def expiry(api, rounds):
         took.append(time.monotonic() - began)
     yield ""
     yield f"Hand-over by expiry, TTL 5 s, {rounds} times: {percentiles(took)} behind the last that was heard of the holder."
+
+
+def median(times):
+    return sorted(times)[len(times) // 2]
+
+
+def milliseconds(seconds):
+    return f"{seconds * 1000:.2f} ms"
+
+
+def until_it_runs(words):
+    """From the start of a program until it, or what it starts, has written its first byte."""
+    began = time.monotonic()
+    with subprocess.Popen([*words, "/bin/echo"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:
+        if child.stdout.read(1) != b"\n":
+            raise RuntimeError(f"{words[0]}: nothing came")
+        return time.monotonic() - began
+
+
+def stripped_bytes(program):
+    with tempfile.NamedTemporaryFile() as file:
+        subprocess.run(["strip", "-o", file.name, program], check=True)
+        return os.stat(file.name).st_size
+
+
+def hold_start(sidecar, options, rounds):
+    """What hold puts in front of a command: in turns with the command alone, and with the grant alone."""
+    fencegate = options.fencegate
+    small = os.path.join(os.path.dirname(fencegate), "fencegate-hold")
+    api = Api(sidecar.socket)
+    by_api = ["--api", f"unix:{sidecar.socket}", "--"]
+    ways = [("fencegate-hold hold", [small, "hold"], by_api), ("fencegate hold --api", [fencegate, "hold"], by_api),
+            ("fencegate hold -c", [fencegate, "hold"], ["-c", sidecar.path, "--"])]
+    alone, grants, took = [], [], {name: [] for name, _, _ in ways}
+    for i in range(rounds):
+        alone.append(until_it_runs([]))
+        began = time.monotonic()
+        status, lease = api.take(f"start-{i}")
+        if status != 201:
+            raise RuntimeError(f"no lease: {lease}")
+        grants.append(time.monotonic() - began)
+        api.release(lease)
+        for name, program, words in ways:
+            took[name].append(until_it_runs([*program, f"start-{i}", *words]))
+    rows = []
+    for name, program, _ in ways:
+        before = median(took[name]) - median(alone)
+        rows.append([name, milliseconds(before), milliseconds(before - median(grants)), f"{stripped_bytes(program[0]) / 1e6:.1f} MB"])
+    yield ""
+    yield f"A grant with its seals, by POST, {rounds} times: p50 {milliseconds(median(grants))}."
+    yield ""
+    yield from table(["from exec until the command runs, p50", "all", "less the grant", "the program, stripped"], rows)

@@ -1,21 +1,22 @@
 #include "client/hold.hpp"
 
+#include "client/watched_job.hpp"
 #include "fence/tag.hpp"
 #include "hold/environment.hpp"
 #include "hold/guard.hpp"
 #include "lease/keeper.hpp"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <sys/signalfd.h>
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -27,9 +28,6 @@ namespace asio = boost::asio;
 using hold::outcome;
 using std::chrono::milliseconds;
 
-// What hold does not keep to itself. SIGCHLD tells that there is something to reap.
-constexpr std::array taken_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD};
-
 std::int64_t nanoseconds_of(lease::boot_clock::time_point t) { return t.time_since_epoch().count(); }
 
 std::vector<std::string> inherited_environment() {
@@ -38,13 +36,20 @@ std::vector<std::string> inherited_environment() {
   return out;
 }
 
+void say(std::ostream& err, const std::string& what) { err << "fencegate hold: " << what << std::endl; }
+
+struct run_end {
+  hold::ending end;
+  bool told_to_end;  // by a signal
+};
+
 // One run of `hold`, from the wait for the lease to its release.
 class run {
  public:
   run(const hold_request& request, hold::guarded_job job, std::ostream& err)
-      : request_(request), job_(std::move(job)), err_(err), ended_(io_), signals_(io_), max_run_(io_) {}
+      : request_(request), watched_(io_, std::move(job)), job_(watched_.job()), err_(err), max_run_(io_) {}
 
-  hold::ending of(const lease_source& from, const lease::keeper_request& wanted) {
+  run_end of(const lease_source& from, const lease::keeper_request& wanted) {
     lease::keeper_owner owner;
     owner.acquired = [this](const lease::term& held) { acquired(held); };
     owner.not_acquired = [this](const lease::keeper_failure& why) { not_acquired(why); };
@@ -54,16 +59,15 @@ class run {
     stop_grace_ = wanted.times.stop_grace;
     auto [issuer, places] = from(io_);
     keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
-    watch_signals();
-    ended_.assign(dup(job_.descriptor()));
-    wait_for_end();
+    watched_.watch([this](const signalfd_siginfo& got) { take_signal(got); },
+                   [this](const hold::job_end& end) { command_ended(end); });
     keeper_->start();
     io_.run();
-    return ending_;
+    return {ending_, told_to_end_};
   }
 
  private:
-  void say(const std::string& what) { err_ << "fencegate hold: " << what << std::endl; }
+  void say(const std::string& what) { client::say(err_, what); }
 
   // ── the lease ──
 
@@ -116,27 +120,16 @@ class run {
     pass_times();
   }
 
-  void wait_for_end() {
-    ended_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& failed) {
-      if (failed) return;
-      if (!look_at_command()) wait_for_end();
-    });
-  }
-
-  // True: it has ended.
-  bool look_at_command() {
-    const auto end = job_.ended();
-    if (!end) return false;
-    if (std::exchange(over_, true)) return true;
-    if (!runs_) return fail({"something killed the guard of the command before that was started"}), true;
-    for (const auto pid : end->not_ended)
+  void command_ended(const hold::job_end& end) {
+    over_ = true;
+    if (!runs_) return fail({"something killed the guard of the command before that was started"});
+    for (const auto pid : end.not_ended)
       say("process " + std::to_string(pid) +
           " lives on: this user may not end it. The fence refuses its writes once the lease is another's");
-    if (!because_ && end->told)
+    if (!because_ && end.told)
       lost("no renewal was confirmed in time" + keeper_->not_renewed() + "; the command was told to end");
-    if (end->left_behind > 0) say("ended " + std::to_string(end->left_behind) + " processes that the command had left");
-    finish(end_of(*end));
-    return true;
+    if (end.left_behind > 0) say("ended " + std::to_string(end.left_behind) + " processes that the command had left");
+    finish(end_of(end));
   }
 
   [[nodiscard]] hold::ending end_of(const hold::job_end& end) const {
@@ -147,34 +140,11 @@ class run {
     return hold::ending_of(end);
   }
 
-  // ── signals ──
-
-  void watch_signals() {
-    sigset_t all;
-    sigemptyset(&all);
-    for (const int number : taken_signals) sigaddset(&all, number);
-    sigprocmask(SIG_BLOCK, &all, nullptr);
-    signals_.assign(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
-    wait_for_signal();
-  }
-
-  void wait_for_signal() {
-    signals_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& failed) {
-      if (failed) return;
-      signalfd_siginfo got{};
-      while (read(signals_.native_handle(), &got, sizeof got) == sizeof got) take_signal(got);
-      wait_for_signal();
-    });
-  }
-
   void take_signal(const signalfd_siginfo& got) {
     const int number = static_cast<int>(got.ssi_signo);
-    if (number == SIGCHLD) {
-      look_at_command();
-      return;
-    }
+    told_to_end_ = told_to_end_ || is_to_end(got.ssi_signo);
     if (!runs_) {
-      if (number != SIGWINCH && number != SIGUSR1 && number != SIGUSR2) finish({outcome::signaled, 128 + number});
+      if (told_to_end_) finish({outcome::signaled, 128 + number});
       return;
     }
     if (over_) return;
@@ -198,31 +168,86 @@ class run {
 
   const hold_request& request_;
   asio::io_context io_{1};
-  hold::guarded_job job_;
+  watched_job watched_;
+  hold::guarded_job& job_;
   std::ostream& err_;
-  asio::posix::stream_descriptor ended_, signals_;
   asio::steady_timer max_run_;
   std::shared_ptr<lease::keeper> keeper_;
   milliseconds stop_grace_{0};
   std::optional<hold::job_times> ordered_{};  // when the command is to end by our own will
   std::optional<outcome> because_{};          // why it is to end
-  bool runs_ = false, over_ = false, finished_ = false;
+  bool runs_ = false, over_ = false, finished_ = false, told_to_end_ = false;
   hold::ending ending_ = hold::ending_of(outcome::error);
 };
 
+// `--warm-up`, under a guard, but without a lease. nullopt: it went well.
+std::optional<hold::ending> warm_up(const hold_request& request, milliseconds stop_grace, std::ostream& err) {
+  const auto fail = [&err](const std::string& why) {
+    say(err, "--warm-up: " + why);
+    return hold::ending_of(outcome::error);
+  };
+  auto job = hold::guarded_job::prepare();
+  if (!job) return fail(job.error().message);
+  asio::io_context io(1);
+  watched_job watched(io, std::move(*job));
+  constexpr auto never = std::numeric_limits<std::int64_t>::max();
+  const auto started = watched.job().start({{"/bin/sh", "-c", request.warm_up}, inherited_environment(), stop_grace},
+                                           {.stop_at = never, .deadline = never});
+  if (!started) return fail(started.error().message);
+  std::optional<hold::ending> told;
+  std::optional<hold::job_end> ended;
+  const auto signalled = [&](const signalfd_siginfo& got) {
+    if (!is_to_end(got.ssi_signo) || told) return;
+    told = {outcome::signaled, 128 + static_cast<int>(got.ssi_signo)};
+    const auto now = lease::boot_clock::now();
+    watched.job().set_times({nanoseconds_of(now), nanoseconds_of(now + stop_grace)});
+  };
+  watched.watch(signalled, [&](const hold::job_end& end) {
+    ended = end;
+    io.stop();
+  });
+  io.run();
+  if (told) return told;
+  const auto end = hold::ending_of(*ended);
+  if (end.what == outcome::exited && end.status == 0) return std::nullopt;
+  return fail("it ended with status " + std::to_string(end.status));
+}
+
+// Begins anew as the program that was called: a guard is forked before there are threads, and there may be some by now.
+// Signals that have come wait for it. Returns why it failed.
+std::string become_self() {
+  std::vector<std::string> words;
+  {
+    std::ifstream file("/proc/self/cmdline", std::ios::binary);  // which the program would inherit
+    for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  }
+  std::vector<char*> arguments;
+  for (auto& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  if (words.empty()) return "/proc/self/cmdline cannot be read";
+  ::execv("/proc/self/exe", arguments.data());
+  return std::string("/proc/self/exe: ") + std::strerror(errno);
+}
+
 result<hold::ending> hold_by(const lease_planner& planner, const hold_request& request, std::ostream& err) {
-  const auto plan = plan_of(request, planner);
+  auto plan = plan_of(request, planner);
   if (!plan) return plan.error();
-  const auto& wanted = plan->wanted;
+  auto& wanted = plan->wanted;
+  wanted.patient = request.elect;
   // What is wrong with the environment should not wait for the lease.
   fence::claims_list any_tokens;
   for (const auto& name : wanted.resources) any_tokens.push_back({name, fence::token(1)});
   const auto fits = hold::environment_of({any_tokens, fence::write_tag(any_tokens), "any"}, inherited_environment());
   if (!fits) return fits.error();
   std::signal(SIGPIPE, SIG_IGN);  // nobody may read what is said; the command gets it back
+  if (!request.warm_up.empty())
+    if (const auto failed = warm_up(request, wanted.times.stop_grace, err)) return *failed;
   auto job = hold::guarded_job::prepare();
   if (!job) return job.error();
-  return run(request, std::move(*job), err).of(plan->from, wanted);
+  const auto ran = run(request, std::move(*job), err).of(plan->from, wanted);
+  if (!request.elect || ran.told_to_end || ran.end.what != outcome::lost) return ran.end;
+  say(err, "it is a candidate again");
+  return error{become_self()};
 }
 
 }  // namespace

@@ -14,11 +14,14 @@ namespace fencegate::client {
 
 struct hold_request : lease_wish {
   std::optional<std::chrono::milliseconds> max_run{};
+  bool elect = false;   // a candidate for good: when the lease was lost, it waits again
+  std::string warm_up;  // for a shell, before each acquisition; "": none
   std::string result_file;
   std::vector<std::string> command;
 };
 
-// Returns the exit status of the process (hold/exit_status.hpp). REQUIRES: this process has one thread.
+// Returns the exit status of the process (hold/exit_status.hpp). REQUIRES: this process has one thread. A candidate whose
+// lease was lost begins anew as the program that was called, with its arguments.
 [[nodiscard]] int hold(const hold_request& request, const lease_planner& planner, std::ostream& err);
 
 }  // namespace fencegate::client

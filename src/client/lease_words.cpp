@@ -2,6 +2,7 @@
 
 #include "base/json_text.hpp"
 #include "base/limits.hpp"
+#include "client/said.hpp"
 #include "fence/tag.hpp"
 #include "lease/api_issuer.hpp"
 #include "wire/strict_json.hpp"
@@ -23,14 +24,7 @@ using hold::outcome;
 using std::chrono::milliseconds;
 
 // For the answer to a renewal or a release.
-constexpr milliseconds answer_patience{5'000};
-
-int status_of(outcome what) { return hold::ending_of(what).status; }
-
-int fail(std::ostream& err, const std::string& why, outcome what) {
-  err << "fencegate lease: " << why << '\n';
-  return status_of(what);
-}
+constexpr milliseconds renewal_patience{5'000};
 
 void add_times(json_object& to, lease::boot_clock::time_point stop_at, std::optional<milliseconds> stop) {
   const auto act_for = std::chrono::floor<milliseconds>(stop_at - lease::boot_clock::now());
@@ -106,7 +100,7 @@ std::optional<failed_question> ask(const term_request& of, std::istream& in, con
   const auto term = term_of(of, in);
   if (!term) return failed_question{term.error(), outcome::error};
   boost::asio::io_context io(1);
-  lease::api_issuer by(io, *api, answer_patience, milliseconds(0));
+  lease::api_issuer by(io, *api, renewal_patience, milliseconds(0));
   std::optional<failed_question> failed;
   asked(by, *term, [&](const result<Answer>& answer) {
     if (answer)
@@ -122,7 +116,7 @@ std::optional<failed_question> ask(const term_request& of, std::istream& in, con
 
 int acquire(const lease_wish& wish, std::ostream& out, std::ostream& err) {
   const auto plan = plan_of(wish, plan_by_sidecar(wish));
-  if (!plan) return fail(err, plan.error().message, outcome::error);
+  if (!plan) return say_and_end(err, plan.error().message, status_of(outcome::error));
   boost::asio::io_context io(1);
   std::shared_ptr<lease::keeper> keeper;
   int status = 0;
@@ -130,7 +124,7 @@ int acquire(const lease_wish& wish, std::ostream& out, std::ostream& err) {
   owner.waits = [&](const std::string& what) { err << "fencegate lease: " << what << "; waiting" << std::endl; };
   owner.acquired = [&](const lease::term& held) {
     if (out << lease_text(held, keeper->holding()) << std::flush) return io.stop();
-    status = fail(err, "nobody takes the lease; it is released", outcome::error);
+    status = say_and_end(err, "nobody takes the lease; it is released", status_of(outcome::error));
     keeper->stop(lease::release_patience, [&](const result<void>&) { io.stop(); });
   };
   owner.not_acquired = [&](const lease::keeper_failure& why) {
@@ -156,8 +150,9 @@ int renew(const term_request& of, std::istream& in, std::ostream& out, std::ostr
         by.renew(term, std::move(done));
       },
       renewed);
-  if (failed) return fail(err, failed->why.message, failed->what);
-  if (renewed.claims.empty() || !renewed.act_for) return fail(err, "the lease is lost", outcome::lost);
+  if (failed) return say_and_end(err, failed->why.message, status_of(failed->what));
+  if (renewed.claims.empty() || !renewed.act_for)
+    return say_and_end(err, "the lease is lost", status_of(outcome::lost));
   std::string text;
   json_object json(text);
   add_times(json, sent + *renewed.act_for, std::nullopt);
@@ -174,7 +169,7 @@ int release(const term_request& of, std::istream& in, std::ostream& err) {
         by.release(term, false, [done](const result<void>& r) { done(r ? result<bool>(true) : r.error()); });
       },
       released);
-  return failed ? fail(err, failed->why.message, failed->what) : 0;
+  return failed ? say_and_end(err, failed->why.message, status_of(failed->what)) : 0;
 }
 
 }  // namespace fencegate::client

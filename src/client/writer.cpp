@@ -4,9 +4,9 @@
 #include "base/json_text.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "client/said.hpp"
 #include "client/wish.hpp"
 #include "fence/printable.hpp"
-#include "hold/exit_status.hpp"
 #include "lease/clock.hpp"
 #include "lease/local_http.hpp"
 #include "wire/strict_json.hpp"
@@ -39,13 +39,7 @@ constexpr milliseconds answer_patience{3'000}, ask_again{200};
 constexpr std::size_t state_bytes_max = 200;
 
 enum class probe_status : std::uint8_t { ok = 0, failed = 1, not_executable = 126, not_found = 127 };
-int status_of(probe_status what) { return static_cast<int>(what); }
-int status_of(outcome what) { return hold::ending_of(what).status; }
-
-int fail(std::ostream& err, const std::string& why, int status) {
-  err << "fencegate lease: " << why << '\n';
-  return status;
-}
+int exit_of(probe_status what) { return static_cast<int>(what); }
 
 bool is_writer(std::string_view name) {
   const auto fits = [](char c) {
@@ -117,10 +111,10 @@ int ask_url(const probe_url& url, std::ostream& err) {
   const lease::local_request what{
       .method = "GET", .target = url.target, .body = {}, .host = url.host, .answer_bytes_max = 0};
   const auto came = lease::local_http::ask_now(url.at, what, answer_patience);
-  if (!came) return fail(err, came.error().message, status_of(probe_status::failed));
-  if (came->status >= 200 && came->status < 400) return status_of(probe_status::ok);
-  return fail(err, "http://" + url.host + url.target + ": status " + std::to_string(came->status),
-              status_of(probe_status::failed));
+  if (!came) return say_and_end(err, came.error().message, exit_of(probe_status::failed));
+  if (came->status >= 200 && came->status < 400) return exit_of(probe_status::ok);
+  return say_and_end(err, "http://" + url.host + url.target + ": status " + std::to_string(came->status),
+                     exit_of(probe_status::failed));
 }
 
 int become_probe(const std::vector<std::string>& probe, std::ostream& err) {
@@ -130,8 +124,8 @@ int become_probe(const std::vector<std::string>& probe, std::ostream& err) {
   err.flush();
   ::execvp(arguments.front(), arguments.data());
   const int why = errno;
-  return fail(err, probe.front() + ": " + std::strerror(why),
-              status_of(why == ENOENT ? probe_status::not_found : probe_status::not_executable));
+  return say_and_end(err, probe.front() + ": " + std::strerror(why),
+                     exit_of(why == ENOENT ? probe_status::not_found : probe_status::not_executable));
 }
 
 }  // namespace
@@ -159,11 +153,12 @@ result<std::int64_t> start_of(std::string_view stat, long ticks_per_second) {
 
 int tell_started(const started_request& what, std::ostream& err) {
   const auto api = api_of(what.api, what.writer);
-  if (!api) return fail(err, api.error().message, status_of(outcome::error));
+  if (!api) return say_and_end(err, api.error().message, status_of(outcome::error));
   // A port can be reached by other containers and users, to whom nobody listens about this.
-  if (!api->is_unix()) return fail(err, "--api: a start is told over the unix socket alone", status_of(outcome::error));
+  if (!api->is_unix())
+    return say_and_end(err, "--api: a start is told over the unix socket alone", status_of(outcome::error));
   const auto started = start_of_process(what.pid);
-  if (!started) return fail(err, started.error().message, status_of(outcome::error));
+  if (!started) return say_and_end(err, started.error().message, status_of(outcome::error));
   lease::local_request request{.method = "POST", .target = "/v1/writers/" + what.writer + "/started"};
   json_object body(request.body);
   body.add("started_ms", *started);
@@ -175,29 +170,29 @@ int tell_started(const started_request& what, std::ostream& err) {
     if (came && came->status == 204) return 0;
     const auto why = came ? words_of(*came) : came.error().message;
     const auto told = why.empty() ? "the sidecar answered with status " + std::to_string(came->status) : why;
-    if (came && came->status < 500) return fail(err, told, came->status == 409 ? 1 : status_of(outcome::error));
-    if (boot_clock::now() >= until) return fail(err, told, status_of(outcome::unreachable));
+    if (came && came->status < 500) return say_and_end(err, told, came->status == 409 ? 1 : status_of(outcome::error));
+    if (boot_clock::now() >= until) return say_and_end(err, told, status_of(outcome::unreachable));
     std::this_thread::sleep_for(ask_again);
   }
 }
 
 int heartbeat(const heartbeat_request& what, std::ostream& err) {
   const auto api = api_of(what.api, what.writer);
-  if (!api) return fail(err, api.error().message, status_of(outcome::error));
+  if (!api) return say_and_end(err, api.error().message, status_of(outcome::error));
   std::optional<probe_url> url;
   if (!what.url.empty()) {
     auto read = read_url(what.url);
-    if (!read) return fail(err, read.error().message, status_of(outcome::error));
+    if (!read) return say_and_end(err, read.error().message, status_of(outcome::error));
     url = std::move(*read);
   }
   const lease::local_request request{
       .method = "POST", .target = "/v1/writers/" + what.writer + "/heartbeat" + (what.holding ? "?holding" : "")};
   const auto came = lease::local_http::ask_now(*api, request, answer_patience);
-  if (!came) return fail(err, came.error().message, status_of(probe_status::failed));
+  if (!came) return say_and_end(err, came.error().message, exit_of(probe_status::failed));
   const auto state = words_of(*came);
   err << "fencegate lease: writer " << what.writer << ": "
       << (state.empty() ? "status " + std::to_string(came->status) : state) << '\n';
-  if (came->status != 200) return status_of(probe_status::failed);
+  if (came->status != 200) return exit_of(probe_status::failed);
   if (url) return ask_url(*url, err);
   return what.probe.empty() ? 0 : become_probe(what.probe, err);
 }

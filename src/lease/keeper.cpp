@@ -344,7 +344,8 @@ void keeper::let_go_then(std::function<void(const result<void>&)> done) {
 // Those that were never reached are told at once: somebody may wait for ever for a name that is wrong.
 void keeper::missed(const std::string& whom, const error& why, step from) {
   const auto message = (whom.empty() ? "" : whom + ": ") + why.message;
-  if (!reached_ || clock::now() >= wait_until_) return fail({keeper_failure::kind::unreachable, message});
+  if ((!reached_ && !wanted_.patient) || clock::now() >= wait_until_)
+    return fail({keeper_failure::kind::unreachable, message});
   wait_for(message);
   try_again(back_off, from);
 }

@@ -32,8 +32,9 @@ struct keeper_request {
   std::chrono::milliseconds lock_delay{0};
   std::int64_t stride = 1 << 20;
   taking how = taking::when_free;
-  std::string id{};    // of the first grant that is asked for; "": a random one
-  bool renews = true;  // by itself, as long as it holds; else renew() is called in time
+  std::string id{};      // of the first grant that is asked for; "": a random one
+  bool renews = true;    // by itself, as long as it holds; else renew() is called in time
+  bool patient = false;  // waits also for those that were never reached
 };
 
 struct keeper_failure {

@@ -275,7 +275,7 @@ class Documented(HoldTest):
 
     def test_the_first_command(self):
         self.script("job.sh", WRITE.format("job"))
-        self.run_here(documents.command(self.page, "fencegate hold orders"))
+        self.run_here(documents.command(self.page, "fencegate hold orders -c"))
         self.assertEqual(self.rows(), ["job"])
 
     def test_who_holds_it_and_how_it_is_taken(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Plays the story of fencegate with real processes: a paused writer's late write, with the fence and without.
-On Redis, then on PostgreSQL, then over HTTP.
+On Redis, then on PostgreSQL, then over HTTP; then a cron job that nobody changed.
 
 `./dev up` plays it and then keeps serving, so that it can be tried by hand; `./dev up --once` ends after the story.
 Exit: 0 all steps went as they should, 1 a step did not, 2 something is missing on this machine.
@@ -10,6 +10,7 @@ import argparse
 import signal
 import sys
 
+import hold_story
 import http_story
 import postgres_story
 import redis_story
@@ -22,8 +23,8 @@ def run(once):
     for find in (find_fencegate, find_redis_server, find_postgres, find_curl):  # what is missing is said at once
         find()
     with Stage() as stage:
-        # That of HTTP needs the servers of the others.
-        kinds = redis_story.RedisStory, postgres_story.PostgresStory, http_story.HttpStory
+        # The later ones need the servers of the first two.
+        kinds = redis_story.RedisStory, postgres_story.PostgresStory, http_story.HttpStory, hold_story.HoldStory
         stories = [kind(stage, page) for kind in kinds]
         for story in stories:
             story.tell()

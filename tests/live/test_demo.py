@@ -103,6 +103,19 @@ HTTP_UNFENCED = [
     r"the service +GET /files/8\?log +33 34 33",
 ]
 
+CRON = [
+    r"A's cron +fencegate hold settle -- sh settle.sh +runs",
+    r"in PostgreSQL +the accounts' settled_by +A - -",
+    r"A's node +is frozen: SIGSTOP to all of it +[1-9]\d* bytes of psql lie unread",
+    r"B's cron +fencegate hold settle -- sh settle.sh +waits for A's lease, 5 s",
+    r"in PostgreSQL +the accounts' settled_by +B.*",
+    r"B's cron +…the job has ended +status 0",
+    r"A's node +goes on: SIGCONT +running",
+    r"A +…psql reads the answer to its late update +token 1 of settle is below mark 2; not applied",
+    r"A's cron +…the job has ended +status 79",
+    r"in PostgreSQL +the accounts' settled_by +B B B",
+]
+
 # What the commands print that it says to try by hand, in this order; below psql and redis-cli, what is typed there.
 REDIS_BY_HAND = [
     r"^OK\nOK\n$",
@@ -303,6 +316,7 @@ class Demo(unittest.TestCase):
         self.assertRegex(output, r"late request +412, not applied +200, applied\n")
         self.assertRegex(output, r'what is there +"B, token 34" +"A, late"\n')
         self.assertRegex(output, r"tokens, as they came +33 34 +33 34 33\n")
+        self.assert_steps(steps(output, "A cron job that nobody changed"), CRON)
         self.assertNotIn("\033[", output, "colours are for terminals")
         self.assertNotIn("Try it by hand", output)
         self.assert_nothing_left()

@@ -62,12 +62,14 @@ class admin_server::state : public std::enable_shared_from_this<state> {
       if (auto self = weak.lock()) asio::co_spawn(self->io_, serve(self, std::move(at)), asio::detached);
     };
     const auto started = listener_->start(accepted);
-    if (!started) return error{started.error().message + "; admin.listen changes it"};
+    const char* key = pages_ ? "leases.probes" : "admin.listen";
+    if (!started) return error{started.error().message + "; " + key + " changes it"};
     return {};
   }
 
   std::uint16_t port() const { return listener_->port(); }
   void serve_marks(marks_service marks) { marks_ = std::move(marks); }
+  void serve_only(std::function<page_answer(const page_request&)> pages) { pages_ = std::move(pages); }
 
   void close() {
     listener_->close();
@@ -127,6 +129,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     if (hosts == 1) asked.host = request[http::field::host];
     asked.from_browser = request.count(http::field::origin) != 0 || request.count("Sec-Fetch-Site") != 0;
     asked.from_loopback = is_local(socket);
+    if (pages_) return pages_(asked);
     return answer_page(asked, process_, listener_->address(), marks_ != nullptr);
   }
 
@@ -170,9 +173,10 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   const std::shared_ptr<peer_listener> listener_;
   metrics::process& process_;
   const std::chrono::milliseconds timeout_;
-  std::function<void()> on_quit_;  // empty once the server is closed
-  marks_service marks_;            // empty: there are none
-  std::size_t marks_asked_ = 0;    // and not answered yet
+  std::function<void()> on_quit_;                          // empty once the server is closed
+  marks_service marks_;                                    // empty: there are none
+  std::function<page_answer(const page_request&)> pages_;  // empty: those of the admin listener
+  std::size_t marks_asked_ = 0;                            // and not answered yet
 };
 
 admin_server::admin_server(asio::io_context& io, settings::address listen, metrics::process& process,
@@ -182,6 +186,10 @@ admin_server::admin_server(asio::io_context& io, settings::address listen, metri
 admin_server::~admin_server() { state_->close(); }
 
 result<void> admin_server::start() { return state_->start(); }
+
+void admin_server::serve_only(std::function<page_answer(const page_request&)> pages) {
+  state_->serve_only(std::move(pages));
+}
 
 void admin_server::serve_marks(marks_service marks) { state_->serve_marks(std::move(marks)); }
 

@@ -30,6 +30,8 @@ class admin_server {
   // From then on this answers requests for marks, limits::admin_marks_max at a time. REQUIRES: `io` does not run yet; the
   // service is called on its thread, and answers there.
   void serve_marks(marks_service marks);
+  // From then on it answers nothing but what this one does, and 404: it is another listener. REQUIRES: `io` does not run yet.
+  void serve_only(std::function<page_answer(const page_request&)> pages);
   // Stops listening and closes all connections. REQUIRES: `io` is not running, or this is its thread.
   ~admin_server();
   admin_server(const admin_server&) = delete;

@@ -164,6 +164,23 @@ result<lease::lease_wish> read_lease_wish(std::string_view body) {
   return out;
 }
 
+result<writer_start> read_writer_start(std::string_view body) {
+  static constexpr std::string_view known[] = {"started_ms", "container"};
+  constexpr std::int64_t most = std::int64_t{1} << 43U;  // in nanoseconds it still is a number of 63 bits
+  auto from = read_object(body, known);
+  if (!from) return from.error();
+  writer_start out;
+  const auto* value = from->find("started_ms");
+  const auto* number = value == nullptr ? nullptr : value->if_int64();
+  if (number == nullptr || *number < 0 || *number > most)
+    from->fail("started_ms must be a whole number of milliseconds on CLOCK_BOOTTIME");
+  else
+    out.at = lease::boot_clock::time_point(milliseconds(*number));
+  out.container = from->text("container").value_or("");
+  if (from->failed()) return *from->failed();
+  return out;
+}
+
 result<fence::claims_list> read_lease_tokens(std::string_view body) {
   static constexpr std::string_view known[] = {"tokens"};
   const auto from = read_object(body, known);

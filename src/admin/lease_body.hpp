@@ -16,6 +16,13 @@ namespace fencegate::admin {
 // {"tokens":{"orders":35}}. Tokens are whole numbers from 0 to 2^63−1, exact.
 [[nodiscard]] result<fence::claims_list> read_lease_tokens(std::string_view body);
 
+// {"started_ms":123456}, and perhaps "container": on CLOCK_BOOTTIME, rounded down.
+struct writer_start {
+  std::string container;  // "": it was not named
+  lease::boot_clock::time_point at;
+};
+[[nodiscard]] result<writer_start> read_writer_start(std::string_view body);
+
 // 32 hexadecimal digits, in lower case: one spelling for each id.
 [[nodiscard]] bool is_grant_id(std::string_view text);
 

@@ -24,9 +24,10 @@ constexpr problem_terms lost{410, "urn:fencegate:lost", "The lease is over"};
 constexpr problem_terms unavailable{503, "urn:fencegate:unavailable", "Nobody can tell at this moment"};
 constexpr problem_terms refused{422, "urn:fencegate:refused", "The lease cannot be had so"};
 constexpr problem_terms malformed{400, "urn:fencegate:malformed", "The request is malformed"};
-constexpr std::array<problem_terms, 6> plain_terms{{{403, "about:blank", "Forbidden"},
+constexpr std::array<problem_terms, 7> plain_terms{{{403, "about:blank", "Forbidden"},
                                                     {404, "about:blank", "Not Found"},
                                                     {405, "about:blank", "Method Not Allowed"},
+                                                    {409, "about:blank", "Conflict"},
                                                     {413, "about:blank", "Content Too Large"},
                                                     {415, "about:blank", "Unsupported Media Type"},
                                                     {431, "about:blank", "Request Header Fields Too Large"}}};
@@ -53,12 +54,6 @@ void add_problem(json_object& to, const problem_terms& terms, std::string_view d
   to.add("title", terms.title);
   to.add("status", terms.status);
   to.add("detail", detail.substr(0, fence::detail_bytes_max));
-}
-
-lease_answer wrong_method(std::string_view allow) {
-  auto out = lease_problem(405, "allowed here: " + std::string(allow));
-  out.allow = allow;
-  return out;
 }
 
 bool is_json_type(std::string_view content_type) {
@@ -88,19 +83,6 @@ question read_tokens(const lease_request& request, std::string_view id) {
   return lease_question{what, {}, std::string(id), std::move(*tokens)};
 }
 
-std::optional<lease_answer> refuse_type(const lease_request& request) {
-  if (request.content_type && is_json_type(*request.content_type)) return std::nullopt;
-  return lease_problem(415, "Content-Type must be application/json");
-}
-
-void add_tokens(std::string& out, json_object& to, const fence::claims_list& claims) {
-  to.name("tokens");
-  json_object tokens(out);
-  for (const auto& one : claims) tokens.add(one.resource, one.presented.value());
-  tokens.end();
-  to.add("tag", fence::write_tag(claims));
-}
-
 void add_times(json_object& to, const lease::lease_given& given) {
   to.add("act_for_ms", given.act_for.count());
   to.add("stop_ms", given.stop.count());
@@ -120,7 +102,7 @@ void append_seen(std::string& out, const lease::lease_seen& one) {
     object.add("state", "waiting");
   } else {
     object.add("state", "held");
-    add_tokens(out, object, one.claims);
+    add_lease_tokens(out, object, one.claims);
     object.add("act_for_ms", one.act_for.count());
   }
   object.end();
@@ -139,6 +121,25 @@ std::string_view name_of(lease::lease_event::kind what) {
 
 }  // namespace
 
+std::optional<lease_answer> refuse_type(const lease_request& request) {
+  if (request.content_type && is_json_type(*request.content_type)) return std::nullopt;
+  return lease_problem(415, "Content-Type must be application/json");
+}
+
+void add_lease_tokens(std::string& out, json_object& to, const fence::claims_list& claims) {
+  to.name("tokens");
+  json_object tokens(out);
+  for (const auto& one : claims) tokens.add(one.resource, one.presented.value());
+  tokens.end();
+  to.add("tag", fence::write_tag(claims));
+}
+
+lease_answer lease_wrong_method(std::string_view allow) {
+  auto out = lease_problem(405, "allowed here: " + std::string(allow));
+  out.allow = allow;
+  return out;
+}
+
 question read_lease_request(const lease_request& request, const settings::address& listen) {
   const auto& head = request.head;
   if (auto why = why_stranger("the API of leases", head, listen)) return lease_problem(403, *why);
@@ -149,7 +150,7 @@ question read_lease_request(const lease_request& request, const settings::addres
   path.remove_prefix(leases_path.size());
   if (path.empty()) {
     if (head.method == "GET") return without_body(request, {question_kind::list});
-    if (head.method != "POST") return wrong_method("GET, POST");
+    if (head.method != "POST") return lease_wrong_method("GET, POST");
     if (auto wrong = refuse_type(request)) return std::move(*wrong);
     return read_wish(request);
   }
@@ -160,7 +161,7 @@ question read_lease_request(const lease_request& request, const settings::addres
   if (id.find('/') != std::string_view::npos || id.empty())
     return lease_problem(404, "there are /v1/leases, /v1/leases/{id} and /v1/leases/{id}/events");
   if (watches ? head.method != "GET" : head.method != "PUT" && head.method != "DELETE")
-    return wrong_method(watches ? "GET" : "PUT, DELETE");
+    return lease_wrong_method(watches ? "GET" : "PUT, DELETE");
   if (!is_grant_id(id)) return lease_problem(400, "the id in the path must have 32 hexadecimal digits, in lower case");
   if (watches) return without_body(request, {question_kind::watch, {}, std::string(id)});
   if (auto wrong = refuse_type(request)) return std::move(*wrong);
@@ -171,7 +172,7 @@ lease_answer lease_granted(const lease::lease_given& given) {
   lease_answer out{.status = 201, .body = {}};
   json_object object(out.body);
   object.add("id", given.id);
-  add_tokens(out.body, object, given.claims);
+  add_lease_tokens(out.body, object, given.claims);
   add_times(object, given);
   object.end();
   return out;
@@ -226,7 +227,7 @@ lease_answer lease_problem(unsigned status, std::string_view detail) {
 std::string lease_event_text(const lease::lease_event& event) {
   std::string out = "event: " + std::string(name_of(event.what)) + "\ndata: ";
   json_object object(out);
-  add_tokens(out, object, event.given.claims);
+  add_lease_tokens(out, object, event.given.claims);
   add_times(object, event.given);
   if (!event.why.empty()) object.add("why", event.why);
   object.end();

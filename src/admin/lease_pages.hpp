@@ -12,6 +12,7 @@
 #pragma once
 
 #include "admin/admin_pages.hpp"
+#include "base/json_text.hpp"
 #include "base/settings.hpp"
 #include "lease/desk.hpp"
 
@@ -59,6 +60,13 @@ using lease_question_result = boost::system::result<lease_question, lease_answer
 [[nodiscard]] lease_answer lease_unknown();
 // What HTTP has a status for: 400, 403, 404, 405, 413, 415, 431.
 [[nodiscard]] lease_answer lease_problem(unsigned status, std::string_view detail);
+
+// 405.
+[[nodiscard]] lease_answer lease_wrong_method(std::string_view allow);
+// Content-Type is not JSON's: 415.
+[[nodiscard]] std::optional<lease_answer> refuse_type(const lease_request& request);
+// The members `tokens` and `tag` of an object that is written behind `out`.
+void add_lease_tokens(std::string& out, json_object& to, const fence::claims_list& claims);
 
 // One event of a stream, with its data in one line.
 [[nodiscard]] std::string lease_event_text(const lease::lease_event& event);

@@ -2,6 +2,7 @@
 
 #include "admin/lease_pages.hpp"
 #include "admin/peer_listener.hpp"
+#include "admin/writer_pages.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -121,6 +122,8 @@ class lease_server::state : public std::enable_shared_from_this<state> {
     for (const auto& one : listeners_) out.push_back(one->port());
     return out;
   }
+
+  void serve_writers(lease::writer_desk& writers) { writers_ = &writers; }
 
   void close() {
     for (const auto& one : listeners_) one->close();
@@ -259,8 +262,8 @@ class lease_server::state : public std::enable_shared_from_this<state> {
     }
   }
 
-  static lease_question_result judge(const http::request<http::string_body>& request, const any_stream::socket& peer,
-                                     const settings::address& listen) {
+  lease_question_result judge(const http::request<http::string_body>& request, const any_stream::socket& peer,
+                              const settings::address& listen) const {
     const auto hosts = request.count(http::field::host);
     if (hosts > 1 || (hosts == 0 && request.version() >= 11)) return lease_problem(400, "exactly one Host is needed");
     if (request.count(http::field::content_type) > 1) return lease_problem(400, "one Content-Type is enough");
@@ -273,7 +276,19 @@ class lease_server::state : public std::enable_shared_from_this<state> {
     asked.head.from_loopback = is_local(peer);
     if (request.count(http::field::content_type) == 1) asked.content_type = text(request[http::field::content_type]);
     asked.body = request.body();
-    return read_lease_request(asked, listen);
+    if (writers_ != nullptr)
+      if (auto answered = answer_about_writers(asked, listen, *writers_)) return std::move(*answered);
+    return held_by_gate(read_lease_request(asked, listen));
+  }
+
+  // What a gate of this process holds, no client gets.
+  lease_question_result held_by_gate(lease_question_result asked) const {
+    if (writers_ == nullptr || !asked || asked->what != lease_question::kind::acquire) return asked;
+    for (const auto& resource : asked->wish.resources)
+      if (const auto gate = writers_->holder_of(resource); !gate.empty())
+        return lease_refused(
+            {lease::lease_refusal::kind::busy, resource + " is held by gate " + gate, resource, "gate " + gate});
+    return asked;
   }
 
   static asio::awaitable<void> serve(std::shared_ptr<state> self, settings::address listen, peer_listener::place at) {
@@ -306,7 +321,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
         form.version = parser.get().version();
         form.keep_alive = parser.get().keep_alive();
         form.head_only = parser.get().method() == http::verb::head;
-        auto asked = judge(parser.get(), at.stream().socket(), listen);
+        auto asked = self->judge(parser.get(), at.stream().socket(), listen);
         if (self->desk_ == nullptr) co_return;
         // It may have to wait for hours.
         std::string().swap(parser.get().body());
@@ -339,7 +354,8 @@ class lease_server::state : public std::enable_shared_from_this<state> {
   asio::io_context& io_;
   std::vector<std::shared_ptr<peer_listener>> listeners_;
   const ::mode_t socket_mode_;
-  lease::desk* desk_;  // nullptr once it is closed
+  lease::desk* desk_;                      // nullptr once it is closed
+  lease::writer_desk* writers_ = nullptr;  // nullptr: no gate holds a lease
   const lease_server_times times_;
   std::set<exchange*> exchanges_;
 };
@@ -349,6 +365,8 @@ lease_server::lease_server(asio::io_context& io, const std::vector<settings::add
     : state_(std::make_shared<state>(io, listen, socket_mode, desk, process, times)) {}
 
 lease_server::~lease_server() { state_->close(); }
+
+void lease_server::serve_writers(lease::writer_desk& writers) { state_->serve_writers(writers); }
 
 result<void> lease_server::start() { return state_->start(); }
 

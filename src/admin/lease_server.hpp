@@ -9,6 +9,7 @@
 #include "base/result.hpp"
 #include "base/settings.hpp"
 #include "lease/desk.hpp"
+#include "lease/writer_desk.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <sys/types.h>
@@ -39,6 +40,9 @@ class lease_server {
   ~lease_server();
   lease_server(const lease_server&) = delete;
   lease_server& operator=(const lease_server&) = delete;
+
+  // From then on it answers about writers, too. REQUIRES: `io` does not run yet; `writers` outlives this object.
+  void serve_writers(lease::writer_desk& writers);
 
   // Listens from here on; answers as soon as `io` runs. The error says which address and why. REQUIRES: called once.
   [[nodiscard]] result<void> start();

@@ -28,9 +28,12 @@ using prometheus::MetricType;
 constexpr std::array<std::string_view, metrics::request_classes> class_names{"read", "write", "other"};
 constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
     "admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused", "unknown"};
-constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "files"};
+constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "files",
+                                                                                       "lease"};
 constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
 constexpr std::array<std::string_view, metrics::lease_states> lease_state_names{"waiting", "held"};
+constexpr std::array<std::string_view, metrics::writer_states> writer_state_names{"unknown", "standby", "holding",
+                                                                                  "lost"};
 constexpr std::array<std::string_view, metrics::grant_outcomes> grant_outcome_names{"granted", "busy", "unreachable",
                                                                                     "refused", "abandoned"};
 constexpr std::array<std::string_view, metrics::lease_ends> lease_end_names{"expired", "superseded"};
@@ -118,6 +121,17 @@ class page {
       m.label = {{std::string(label), std::string(values[i])}};
       family.metric.push_back(std::move(m));
     }
+  }
+
+  void per_writer(std::string name, std::string help, const std::vector<std::unique_ptr<metrics::writer>>& writers) {
+    if (writers.empty()) return;
+    MetricFamily& family = add(MetricType::Gauge, std::move(name), std::move(help));
+    for (const auto& one : writers)
+      for (std::size_t i = 0; i < metrics::writer_states; ++i) {
+        ClientMetric m = metric_of(one->in_state[i]);
+        m.label = {{"writer", one->name}, {"state", std::string(writer_state_names[i])}};
+        family.metric.push_back(std::move(m));
+      }
   }
 
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
@@ -242,7 +256,7 @@ void add_fencing(page& p) {
 }
 
 void add_leases(page& p, const metrics::leases& of) {
-  p.one_for_each(MetricType::Gauge, "fencegate_leases", "Leases of this process's clients.", of.now, "state",
+  p.one_for_each(MetricType::Gauge, "fencegate_leases", "Leases of this process's clients and gates.", of.now, "state",
                  lease_state_names);
   p.one_for_each(MetricType::Counter, "fencegate_lease_grants_total",
                  "What became of clients' wishes for a lease; abandoned: the client left before.", of.grants_total,
@@ -253,6 +267,7 @@ void add_leases(page& p, const metrics::leases& of) {
                  lease_end_names);
   p.one(MetricType::Histogram, "fencegate_handover_seconds",
         "From when a release was heard of until the next holder could act.", of.handover_seconds);
+  p.per_writer("fencegate_writer_state", "1 for the state of a writer whose lease gates hold.", of.writers);
 }
 
 }  // namespace

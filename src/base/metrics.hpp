@@ -84,8 +84,8 @@ enum class check_outcome : std::uint8_t {
 };
 inline constexpr std::size_t check_outcomes = 10;
 
-enum class connection_rejection : std::uint8_t { limit, backend, files };
-inline constexpr std::size_t connection_rejections = 3;
+enum class connection_rejection : std::uint8_t { limit, backend, files, lease };
+inline constexpr std::size_t connection_rejections = 4;
 
 enum class side : std::uint8_t { client, backend };
 inline constexpr std::size_t sides = 2;
@@ -135,13 +135,23 @@ inline constexpr std::size_t grant_outcomes = 5;
 enum class lease_end : std::uint8_t { expired, superseded };
 inline constexpr std::size_t lease_ends = 2;
 
-// Leases that the sidecar takes for its clients.
+inline constexpr std::size_t writer_states = 4;  // unknown, standby, holding, lost
+
+// Who is behind gates that hold its lease.
+struct writer {
+  explicit writer(std::string writer_name) : name(std::move(writer_name)) {}
+  const std::string name;
+  std::array<gauge, writer_states> in_state;  // 1 in the one it is in
+};
+
+// Leases that the sidecar takes for its clients, and holds for its gates.
 struct leases {
   std::array<gauge, lease_states> now;
   std::array<counter, grant_outcomes> grants_total;
   counter renewals_total;  // that were confirmed
   std::array<counter, lease_ends> lost_total;
-  histogram handover_seconds;  // from when a release was heard of until the next holder could act
+  histogram handover_seconds;                    // from when a release was heard of until the next holder could act
+  std::vector<std::unique_ptr<writer>> writers;  // fixed before the first thread starts
 
   gauge& in(lease_state s) { return now[static_cast<std::size_t>(s)]; }
   counter& grants(grant_outcome o) { return grants_total[static_cast<std::size_t>(o)]; }

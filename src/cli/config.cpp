@@ -98,8 +98,11 @@ void read_process(report& to, const YAML::Node& root, settings::process& out) {
   }
   if (const auto node = process.node("stores")) read_stores(to, *node, out.stores);
   if (!process.has("leases")) process.require("gates");
-  if (const auto node = process.node("gates")) read_gates(to, *node, listeners, out);
-  if (const auto node = process.node("leases")) read_leases(to, *node, listeners, out);
+  std::vector<lease_gate> leased;
+  if (const auto node = process.node("gates")) leased = read_gates(to, *node, listeners, out);
+  const auto leases = process.node("leases");
+  if (leases) read_leases(to, *leases, listeners, out);
+  check_lease_gates(to, leased, leases ? leases->Mark() : process.mark(), out);
 }
 
 // Control characters, and bytes that UTF-8 never has: with them yaml-cpp would guess at another encoding, in which this is

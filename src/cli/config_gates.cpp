@@ -56,6 +56,8 @@ class gates_reader {
     }
   }
 
+  [[nodiscard]] std::vector<lease_gate> leased() { return std::move(leased_); }
+
  private:
   struct upstream_place {
     settings::address where;
@@ -81,6 +83,8 @@ class gates_reader {
   void place(section& gate, Gate& out) {
     out.name = read_name(gate);
     read_tag(gate, out.tag);
+    read_gate_lease(report_, gate, out.leased);
+    if (out.leased.wanted()) leased_.push_back({out.name, gate.mark("lease")});
     auto listen = gate.address("listen");
     if (!listen) return;
     out.listen = *listen;
@@ -131,6 +135,7 @@ class gates_reader {
   std::vector<listener>& listeners_;
   settings::process& out_;
   std::vector<upstream_place> upstreams_;
+  std::vector<lease_gate> leased_;
   std::set<std::string> names_;
 };
 
@@ -145,12 +150,14 @@ void add_listener(report& to, std::vector<listener>& listeners, listener added) 
   listeners.push_back(std::move(added));
 }
 
-void read_gates(report& to, const YAML::Node& list, std::vector<listener>& listeners, settings::process& out) {
-  if (!is_list(to, list, "gates")) return;
+std::vector<lease_gate> read_gates(report& to, const YAML::Node& list, std::vector<listener>& listeners,
+                                   settings::process& out) {
+  if (!is_list(to, list, "gates")) return {};
   if (list.size() == 0) to.add(list.Mark(), "gates is empty: there is nothing to serve");
   gates_reader reader(to, listeners, out);
   for (const auto& node : list) reader.read(node);
   reader.check_upstreams();
+  return reader.leased();
 }
 
 bool is_name(std::string_view name) {

@@ -1,6 +1,7 @@
 // The section `gates` of the configuration: the settings of each entry, and what must hold between them.
 #pragma once
 
+#include "cli/config_lease_gates.hpp"
 #include "cli/config_section.hpp"
 #include "fence/gate_settings.hpp"
 
@@ -20,8 +21,9 @@ struct listener {
 // Complains when another listener stands there already.
 void add_listener(report& to, std::vector<listener>& listeners, listener added);
 
-// Adds the gates to `out`, and their listeners to `listeners`.
-void read_gates(report& to, const YAML::Node& list, std::vector<listener>& listeners, settings::process& out);
+// Adds the gates to `out`, and their listeners to `listeners`. What is answered: those that hold a lease.
+[[nodiscard]] std::vector<lease_gate> read_gates(report& to, const YAML::Node& list, std::vector<listener>& listeners,
+                                                 settings::process& out);
 
 // True for what may name a gate or a store: 1 to 64 bytes of [A-Za-z0-9_.-]; gate names are label values of metrics.
 [[nodiscard]] bool is_name(std::string_view name);

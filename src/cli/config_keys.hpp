@@ -16,16 +16,22 @@ inline constexpr std::array<std::string_view, 8> process{"threads",       "busy_
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
-inline constexpr std::array<std::string_view, 11> leases{"listen",     "socket_mode", "issuer",   "issuers",
-                                                         "ttl",        "margin",      "skew",     "round_trip",
-                                                         "stop_grace", "stride",      "resources"};
+inline constexpr std::array<std::string_view, 14> leases{
+    "listen",     "socket_mode", "issuer", "issuers",   "ttl",       "margin",  "skew",
+    "round_trip", "stop_grace",  "stride", "resources", "state_dir", "writers", "probes"};
 inline constexpr std::array<std::string_view, 1> lease_issuer{"store"};
+inline constexpr std::array<std::string_view, 2> lease_writer{"containers", "writer_timeout"};
 inline constexpr std::array<std::string_view, 4> lease_rule{"match", "issuer", "lock_delay", "seal"};
-inline constexpr std::array<std::string_view, 30> gate{"name",
+inline constexpr std::array<std::string_view, 35> gate{"name",
                                                        "protocol",
                                                        "listen",
                                                        "tag_from",
                                                        "tag",
+                                                       "lease",
+                                                       "writer",
+                                                       "on_loss",
+                                                       "standby",
+                                                       "standby_wait",
                                                        "upstream",
                                                        "password_file",
                                                        "policy",
@@ -64,13 +70,14 @@ struct key_group {
 };
 
 // "*" stands for a name that the operator chooses.
-inline constexpr std::array<key_group, 14> key_groups{{{"", keys::process},
+inline constexpr std::array<key_group, 15> key_groups{{{"", keys::process},
                                                        {"admin.", keys::admin},
                                                        {"log.", keys::log},
                                                        {"stores.*.", keys::store},
                                                        {"leases.", keys::leases},
                                                        {"leases.issuers.*.", keys::lease_issuer},
                                                        {"leases.resources[].", keys::lease_rule},
+                                                       {"leases.writers.*.", keys::lease_writer},
                                                        {"gates[].", keys::gate},
                                                        {"gates[].policy.", keys::policy},
                                                        {"gates[].resources[].", keys::rule},
@@ -110,6 +117,8 @@ inline constexpr std::array<word<fence::reads>, 2> reads{
 inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
 inline constexpr std::array<word<bool>, 1> tag_from{{{"listen", true}}};
+inline constexpr std::array<word<bool>, 2> on_loss{{{"restart", false}, {"rebind", true}}};
+inline constexpr std::array<word<bool>, 2> standby{{{"refuse", false}, {"wait", true}}};
 inline constexpr std::array<word<settings::http_unmatched>, 2> http_unmatched{
     {{"reject", settings::http_unmatched::reject}, {"pass", settings::http_unmatched::pass}}};
 inline constexpr std::array<word<settings::http_seal>, 3> seal{

@@ -23,6 +23,8 @@ class leases_reader {
     section leases(report_, node, "leases", keys::leases);
     leases.require("issuers");
     read_listeners(leases);
+    read_probes(leases);
+    read_lease_writers(report_, leases, out_);
     if (const auto issuers = leases.node("issuers")) read_issuers(*issuers);
     if (const auto name = leases.text("issuer")) out_.issuer = known_issuer(leases, "issuer", *name);
     if (out_.issuer.empty() && out_.issuers.size() == 1) out_.issuer = out_.issuers.front().name;
@@ -69,6 +71,13 @@ class leases_reader {
                          "listen: leases are for the programs of this host: a unix socket, or a port on 127.0.0.1");
     add_listener(report_, listeners_, {*at, "leases", node.Mark()});
     out_.listen.push_back(*at);
+  }
+
+  void read_probes(section& leases) {
+    const auto at = leases.address("probes");
+    if (!at) return;
+    add_listener(report_, listeners_, {*at, "probes", leases.mark("probes")});
+    out_.probes = *at;
   }
 
   void read_issuers(const YAML::Node& node) {

@@ -1,12 +1,11 @@
 #include "cli/serve.hpp"
 
 #include "admin/admin_server.hpp"
-#include "admin/lease_server.hpp"
 #include "admin/log_sink.hpp"
 #include "backend/libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
-#include "cli/lease_places.hpp"
+#include "cli/sidecar_leases.hpp"
 #include "gate/http_marks.hpp"
 #include "gate/http_server.hpp"
 #include "gate/pg_server.hpp"
@@ -14,7 +13,6 @@
 #include "gate/rejection_log.hpp"
 #include "gate/server.hpp"
 #include "gate/workers.hpp"
-#include "lease/sidecar_desk.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -43,13 +41,14 @@ constexpr milliseconds watch_interval{100};
 
 // The first SIGTERM: not ready at once, and each connection ends at its next boundary; those at rest are at one. Where
 // there were any, the application in this pod may be finishing its own work: for a fifth of the drain time, new ones are
-// accepted and served. The process ends when its last client has left, at the latest when the drain time is over. A second
+// accepted and served. The process ends when its last client has left, at the latest when the drain time is over. Then what
+// its gates have held is released. A second
 // SIGTERM ends at once.
 class drain_watch {
  public:
   drain_watch(asio::io_context& io, milliseconds limit, metrics::process& figures,
-              const std::vector<std::unique_ptr<gate::server>>& gates)
-      : io_(io), limit_(limit), figures_(figures), gates_(gates), timer_(io) {}
+              const std::vector<std::unique_ptr<gate::server>>& gates, sidecar_leases& leases)
+      : io_(io), limit_(limit), figures_(figures), gates_(gates), leases_(leases), timer_(io) {}
 
   void begin() {
     if (figures_.draining.value() != 0) {
@@ -63,6 +62,7 @@ class drain_watch {
     began_ = clock::now();
     accepts_for_ = empty() ? watch_interval : limit_ / 5;
     for (const auto& one : gates_) one->drain();
+    leases_.drain();
     watch();
   }
 
@@ -91,6 +91,7 @@ class drain_watch {
   const milliseconds limit_;
   metrics::process& figures_;
   const std::vector<std::unique_ptr<gate::server>>& gates_;
+  sidecar_leases& leases_;
   asio::steady_timer timer_;
   clock::time_point began_;
   milliseconds accepts_for_{};
@@ -157,7 +158,8 @@ int serve(const settings::process& config) {
   gate::workers workers(config.threads, std::chrono::microseconds(config.busy_poll_us));
   std::vector<std::unique_ptr<gate::server>> gates;
   asio::io_context io(1);
-  drain_watch drain(io, config.drain_timeout, figures, gates);
+  sidecar_leases leases(io, config, figures);
+  drain_watch drain(io, config.drain_timeout, figures, gates, leases);
 
   const auto fail = [](const std::string& message) {
     log::write(log::level::error, "cannot start", {{"detail", message}});
@@ -188,14 +190,7 @@ int serve(const settings::process& config) {
   if (config.admin_enabled)
     if (const auto started = admin.start(); started.has_error()) return fail(started.error().message);
 
-  std::optional<lease::sidecar_desk> desk;
-  std::optional<admin::lease_server> leases;
-  if (!config.leased.listen.empty()) {
-    figures.leased = std::make_unique<metrics::leases>();
-    desk.emplace(io, make_sources(io, config), *figures.leased);
-    leases.emplace(io, config.leased.listen, config.leased.socket_mode, *desk, figures);
-    if (const auto started = leases->start(); started.has_error()) return fail(started.error().message);
-  }
+  if (const auto started = leases.start(gates); started.has_error()) return fail(started.error().message);
 
   asio::signal_set signals(io, SIGTERM, SIGINT);
   std::function<void()> wait_signal = [&] {
@@ -212,7 +207,8 @@ int serve(const settings::process& config) {
   figures.ready = true;
   io.run();
   workers.stop();
-  gates.clear();
+  gates.clear();  // and with them all connections
+  leases.release();
   rejections.flush(clock::now());
   log::write(log::level::info, "stopped");
   return 0;

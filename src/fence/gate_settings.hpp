@@ -43,11 +43,23 @@ struct timeouts {
   std::chrono::milliseconds write{60'000};   // a peer that takes no byte of what waits for it; 0 = none
 };
 
+// A gate that holds the lease for its clients: each connection is bound to the grant that is held when it is accepted.
+struct gate_lease {
+  std::vector<std::string> resources;  // all or none; empty: it holds no lease
+  std::string writer = "default";      // who is behind the gate; gates of one writer hold their leases together
+  bool rebinds = false;                // on_loss: rebind; else restart
+  bool waits = false;                  // standby: wait; else refuse
+  std::chrono::milliseconds standby_wait{20'000};  // standby: wait: so long a connection is held unanswered
+
+  [[nodiscard]] bool wanted() const { return !resources.empty(); }
+};
+
 struct redis_gate {
   std::string name;
   address listen;
   std::vector<fence::claim>
       tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
+  gate_lease leased;
   address upstream;
   credentials control;  // from the upstream URL
   fence::policy policy;
@@ -77,7 +89,8 @@ struct postgres_gate {
   std::string name;
   address listen;
   std::vector<fence::claim>
-      tag;                       // tag_from: listen: what all its connections are bound to; empty: they bring their own
+      tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
+  gate_lease leased;
   address upstream;              // a unix socket's path is that of the socket itself, "/…/.s.PGSQL.5432"
   tls secured;                   // from the upstream URL: to the server, for clients' links and the gate's own
   credentials control;           // from the upstream URL: for the gate's own connections
@@ -139,6 +152,7 @@ struct http_gate {
   address listen;
   std::vector<fence::claim>
       tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
+  gate_lease leased;
   std::optional<address> upstream;  // nullopt: no route forwards, and what matches none is rejected
   std::vector<mark_store> stores;   // those that its routes use; the gate's own is the first
   std::vector<http_route> routes;
@@ -172,6 +186,13 @@ struct lease_rule {
   std::vector<std::string> seal;            // "gate:cache", "store:ledger"; empty: all of the configuration
 };
 
+// Who is behind gates that hold its lease.
+struct lease_writer {
+  std::string name;
+  std::vector<std::string> containers;               // all must have started anew behind a loss; empty: it is one
+  std::chrono::milliseconds writer_timeout{30'000};  // without a probe, where probes came: the lease is released
+};
+
 struct leases {
   std::vector<address> listen;        // of the API: unix sockets, and ports on loopback; empty: there is none
   unsigned socket_mode = 0660;        // of the files of its unix sockets
@@ -181,6 +202,9 @@ struct leases {
   std::optional<std::chrono::milliseconds> margin, skew, round_trip, stop_grace;  // nullopt: by the TTL
   std::int64_t stride = 1 << 20;
   std::vector<lease_rule> resources;
+  std::string state_dir;              // of the terms that gates hold; "": they are not kept
+  std::vector<lease_writer> writers;  // of the gates with a lease; those that the configuration does not describe, too
+  std::optional<address> probes;      // for httpGet probes of the writers
 };
 
 struct process {

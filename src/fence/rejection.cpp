@@ -89,4 +89,9 @@ std::string redis_error(const rejection& r) {
   return "-" + code + " " + describe(r) + "\r\n";
 }
 
+std::string redis_refusal(std::string_view why) {
+  return "-" + std::string(terms_of(reason::unavailable).redis_code) + " " + printable(why, detail_bytes_max) +
+         "; not applied\r\n";
+}
+
 }  // namespace fencegate::fence

@@ -52,4 +52,7 @@ struct rejection {
 // RESP error line with its CRLF: "-FENCED token 33 of orders is below mark 34; not applied\r\n".
 [[nodiscard]] std::string redis_error(const rejection& r);
 
+// To a connection that is not served at all: "-FENCEDOWN standby: held by host:4711; not applied\r\n".
+[[nodiscard]] std::string redis_refusal(std::string_view why);
+
 }  // namespace fencegate::fence

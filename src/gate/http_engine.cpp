@@ -17,13 +17,18 @@ using fence::rejection;
 
 http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan,
                          metrics::gate& figures, std::string client)
+    : http_engine(host, gate, plan, figures, std::move(client), gate.tag) {}
+
+http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan,
+                         metrics::gate& figures, std::string client, const fence::claims_list& tag)
     : host_(host),
       gate_(gate),
       plan_(plan),
       figures_(figures),
       client_(std::move(client)),
       fence_fields_{gate.token_header, fence::other_token_header},
-      tag_of_listener_(fence::write_tag(gate.tag)) {}
+      tag_(tag),
+      tag_of_listener_(fence::write_tag(tag)) {}
 
 bool http_engine::blocked() const {
   return phase_ == phase::judging || phase_ == phase::connecting || awaits_upstream();
@@ -117,7 +122,7 @@ bool http_engine::read_head(std::string_view bytes) {
 
 // tag_from: listen: a request without a token carries the listener's, for who is behind the gate, too.
 void http_engine::bring_tag_of_listener() {
-  if (gate_.tag.empty()) return;
+  if (tag_.empty()) return;
   const auto carries_one = [this](const header_field& one) { return looks_like_any(one.name, fence_fields_); };
   if (std::none_of(request_.fields.begin(), request_.fields.end(), carries_one))
     request_.fields.push_back({gate_.token_header, tag_of_listener_});
@@ -203,7 +208,7 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
   auto [claims, why] = read_claims(request_.fields, gate_.token_header, resource,
                                    !is_read() && rules.missing != fence::missing_token::allow);
   claims_ = std::move(claims);
-  if (auto other = fence::disagreement(gate_.tag, claims_); other && !why)
+  if (auto other = fence::disagreement(tag_, claims_); other && !why)
     why = rejection{reason::malformed, resource, {}, {}, std::move(*other)};
   if (!why) {
     for (const auto& one : claims_)

@@ -34,6 +34,9 @@ class http_engine {
   // `client`: the address, without its port. REQUIRES: everything given lives longer.
   http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& figures,
               std::string client);
+  // `tag`: what its requests are bound to, in place of the gate's.
+  http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& figures,
+              std::string client, const fence::claims_list& tag);
 
   byte_queue from_client;
   byte_queue from_backend;
@@ -147,7 +150,8 @@ class http_engine {
   metrics::gate& figures_;
   const std::string client_;
   const std::array<std::string_view, 2> fence_fields_;
-  const std::string tag_of_listener_;  // "" = it has none
+  const fence::claims_list& tag_;      // of the listener; empty: it has none
+  const std::string tag_of_listener_;  // as its field says it
   phase phase_ = phase::head;
   bool pumping_ = false;
   bool draining_ = false;

@@ -92,7 +92,7 @@ void http_engine::serve_marks() {
   if (asked.why) return reject(*asked.why);
   if (asked.refused != 0) return refuse(asked.refused, asked.detail);
   if (asked.raises) claims_ = asked.claims;
-  if (auto other = fence::disagreement(gate_.tag, claims_); other && asked.raises)
+  if (auto other = fence::disagreement(tag_, claims_); other && asked.raises)
     return reject({fence::reason::malformed, asked.resource, {}, {}, std::move(*other)});
   if (auto foreign = plan_.foreign_claim(claims_, plan_.own_store)) return reject(std::move(*foreign));
   phase_ = phase::judging;

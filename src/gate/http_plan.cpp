@@ -19,6 +19,7 @@ result<http_plan> plan_routes(const settings::http_gate& gate) {
   http_plan plan;
   if (!gate.stores.empty()) plan.own_store = gate.stores.front().name;
   plan.of_tag = gate.tag;
+  for (const auto& name : gate.leased.resources) plan.of_tag.push_back({name, fence::token(0)});
   for (const auto& one : gate.routes) {
     auto pattern = pattern_of(one);
     if (pattern.has_error()) return pattern.error();

@@ -19,8 +19,10 @@ class http_sessions final : public protocol_shard {
     stores_->start(unsettled);
     if (common_.upstream) common_.upstream->start(std::move(unsettled));
   }
-  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
-    return std::make_shared<http_session>(common_, std::move(client), std::move(client_address), std::move(ended));
+  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
+                                bound_tag tag) override {
+    return std::make_shared<http_session>(common_, std::move(client), std::move(client_address), std::move(ended),
+                                          std::move(tag));
   }
   void stop() override {
     if (!leads_) return;
@@ -53,6 +55,11 @@ class http_protocol final : public protocol {
     append_refusal(out, 503, "too many connections (" + why + ")");
     return out;
   }
+  bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
+    if (from_client.empty()) return false;
+    append_refusal(to_client, 503, why);
+    return true;
+  }
 
  private:
   const settings::http_gate& gate_;
@@ -70,8 +77,7 @@ std::unique_ptr<server> make_http_server(workers& threads, const settings::http_
                                          std::shared_ptr<http_store_set> stores, metrics::gate& figures,
                                          rejection_log& rejections) {
   auto spoken = std::make_unique<http_protocol>(gate, std::move(plan), std::move(stores), figures, rejections);
-  return std::make_unique<server>(threads, server::place{gate.name, gate.listen, gate.connections_max},
-                                  std::move(spoken), figures, rejections);
+  return std::make_unique<server>(threads, place_of(gate), std::move(spoken), figures, rejections);
 }
 
 }  // namespace fencegate::gate

@@ -31,7 +31,8 @@ struct http_shard {
 
 class http_session final : public relay_session, public http_host {
  public:
-  http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended);
+  http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended,
+               bound_tag tag);
 
   void on_tick(time_point now) override;
   void drain() override;
@@ -83,6 +84,7 @@ class http_session final : public relay_session, public http_host {
   [[nodiscard]] waiting turn() const;
 
   http_shard& shard_;
+  const bound_tag tag_;
   http_engine engine_;
   link link_ = link::none;
   std::unique_ptr<hold_lease> hold_;

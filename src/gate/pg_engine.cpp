@@ -22,7 +22,10 @@ bool asks_for_replication(const wire::pg_opening& opening) {
 }  // namespace
 
 pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures)
-    : host_(host), gate_(gate), figures_(figures) {}
+    : pg_engine(host, gate, figures, gate.tag) {}
+
+pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures, const claims_list& tag)
+    : host_(host), gate_(gate), figures_(figures), tag_(tag) {}
 
 bool pg_engine::blocked() const {
   return phase_ == phase::connecting || phase_ == phase::cancelling || phase_ == phase::arming ||
@@ -122,10 +125,10 @@ void pg_engine::open(const wire::pg_opening& opening) {
   };
   brought_name_ = brings_name(opening);
   auto claims = claims_of(opening);
-  if (const auto other = claims ? fence::disagreement(gate_.tag, *claims) : std::nullopt)
+  if (const auto other = claims ? fence::disagreement(tag_, *claims) : std::nullopt)
     claims = error{*other};
-  else if (claims && !gate_.tag.empty())
-    claims = gate_.tag;
+  else if (claims && !tag_.empty())
+    claims = tag_;
   if (!claims) {
     if (refuse({reason::malformed, {}, {}, {}, claims.error().message})) return;
     claims = claims_list{};

@@ -71,6 +71,8 @@ class pg_host {
 class pg_engine {
  public:
   pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures);
+  // `tag`: what the session is bound to, in place of the gate's. REQUIRES: everything given lives longer.
+  pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures, const claims_list& tag);
 
   byte_queue from_client;
   byte_queue from_backend;
@@ -93,6 +95,8 @@ class pg_engine {
   [[nodiscard]] bool closing() const { return phase_ == phase::closing; }
   // The session at the server is over; the client is told when it can hear it.
   [[nodiscard]] bool parting() const { return phase_ == phase::parting; }
+  // The lease of its tag was lost: the session at the server ends, and the client is told when it can hear it.
+  void lose_lease();
   // The same, and the connection ends: its place is needed.
   void give_up();
   // The next client bytes cannot be used before something else happens.
@@ -233,6 +237,7 @@ class pg_engine {
   pg_host& host_;
   const settings::postgres_gate& gate_;
   metrics::gate& figures_;
+  const claims_list& tag_;  // of the listener; empty: it has none
   phase phase_ = phase::opening;
   bool stepping_ = false;  // an answer that comes before its question returns goes on where that stands
 

@@ -28,7 +28,7 @@ bool pg_engine::joins_tag_of_name() {
   for (const auto& c : claims_beyond(arming_for_, of_name))
     for (const auto& other : arming_for_)
       if (other.resource == c.resource) wrong = "application_name: two tags disagree about " + c.resource;
-  if (wrong.empty()) wrong = fence::disagreement(gate_.tag, of_name).value_or("");
+  if (wrong.empty()) wrong = fence::disagreement(tag_, of_name).value_or("");
   if (wrong.empty()) {
     bind_claims(arming_for_, of_name);
     return true;

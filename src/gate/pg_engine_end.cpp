@@ -194,6 +194,15 @@ void pg_engine::drain() {
   if (at_rest()) close_with({"FATAL", "57P01", "the gate is shutting down", {}, "Connect again."});
 }
 
+// Whatever else it waits for is about its end already.
+void pg_engine::lose_lease() {
+  if (phase_ == phase::cancelling || phase_ == phase::judging || parting() || closing()) return;
+  wire::pg_error why{"FATAL", "57P03", "the lease of this connection was lost", {}, "Connect again."};
+  if (phase_ != phase::relaying) return close_with(why);
+  why.detail = pg_detail({}, is_quiet() ? applied::no : applied::unknown);
+  part(why);
+}
+
 void pg_engine::on_timer() {
   if (phase_ == phase::judging) return ask_why();
   if (phase_ == phase::raising && gate_.kept_by == settings::guard::session) {

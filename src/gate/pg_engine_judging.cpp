@@ -124,7 +124,7 @@ pg_engine::judged pg_engine::judge_tagged(const claims_list& in_comments) {
 pg_engine::judged pg_engine::judge_claims(const claims_list& wanted) {
   using verdict = judged::verdict;
   if (statement_refused_) return {verdict::refuse, {}, *std::exchange(statement_refused_, std::nullopt)};
-  if (auto other = fence::disagreement(gate_.tag, wanted); other && enforces())
+  if (auto other = fence::disagreement(tag_, wanted); other && enforces())
     return {verdict::refuse, {}, {reason::malformed, {}, {}, {}, std::move(*other)}};
   auto beyond = claims_beyond(proven_, wanted);
   if (beyond.empty()) return {};

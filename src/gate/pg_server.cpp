@@ -2,6 +2,7 @@
 
 #include "gate/pg_session.hpp"
 #include "wire/pg_message.hpp"
+#include "wire/pg_opening.hpp"
 
 #include <algorithm>
 
@@ -16,8 +17,10 @@ class pg_sessions final : public protocol_shard {
   void start(std::shared_ptr<void> unsettled) override {
     if (leads_) common_.control->start(std::move(unsettled));
   }
-  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
-    return std::make_shared<pg_session>(common_, std::move(client), std::move(client_address), std::move(ended));
+  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
+                                bound_tag tag) override {
+    return std::make_shared<pg_session>(common_, std::move(client), std::move(client_address), std::move(ended),
+                                        std::move(tag));
   }
   void stop() override {
     if (leads_) common_.control->stop();
@@ -49,6 +52,20 @@ class pg_protocol final : public protocol {
   std::string turned_away(const std::string& why) const override {
     return wire::encode_pg_error({"FATAL", "53300", "too many connections (" + why + ")", {}, {}});
   }
+  bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
+    using kind = wire::pg_opening::kind;
+    while (true) {
+      const auto opening = wire::decode_pg_opening(from_client);
+      if (!opening) return true;
+      if (!*opening) return false;
+      from_client.erase(0, (*opening)->bytes);
+      if ((*opening)->what == kind::cancel) return true;
+      if ((*opening)->what == kind::start) break;
+      to_client += 'N';
+    }
+    to_client += wire::encode_pg_error({"FATAL", "57P03", why, {}, "Nothing was applied. Connect again later."});
+    return true;
+  }
 
  private:
   const settings::postgres_gate& gate_;
@@ -64,8 +81,8 @@ class pg_protocol final : public protocol {
 
 std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate, metrics::gate& figures,
                                        rejection_log& rejections) {
-  return std::make_unique<server>(threads, server::place{gate.name, gate.listen, gate.connections_max},
-                                  std::make_unique<pg_protocol>(gate, figures, rejections), figures, rejections);
+  return std::make_unique<server>(threads, place_of(gate), std::make_unique<pg_protocol>(gate, figures, rejections),
+                                  figures, rejections);
 }
 
 }  // namespace fencegate::gate

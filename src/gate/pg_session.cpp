@@ -19,11 +19,13 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 }  // namespace
 
-pg_session::pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended)
+pg_session::pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended,
+                       bound_tag tag)
     : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended),
                     shard.figures),
       shard_(shard),
-      engine_(*this, shard.gate, shard.figures),
+      tag_(std::move(tag)),
+      engine_(*this, shard.gate, shard.figures, *tag_),
       timer_(shard.context),
       began_(std::chrono::steady_clock::now()),
       last_heard_(began_) {}
@@ -165,6 +167,12 @@ void pg_session::on_tick(time_point at) {
 
 void pg_session::drain() {
   engine_.drain();
+  after_event();
+}
+
+void pg_session::cut() {
+  if (closed_) return;
+  engine_.lose_lease();
   after_event();
 }
 

@@ -34,10 +34,11 @@ struct pg_shard {
 
 class pg_session final : public relay_session, public pg_host {
  public:
-  pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended);
+  pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended, bound_tag tag);
 
   void on_tick(time_point now) override;
   void drain() override;
+  void cut() override;
 
  private:
   enum class link : std::uint8_t { none, connecting, open };
@@ -78,6 +79,7 @@ class pg_session final : public relay_session, public pg_host {
   void wait_in_room();
 
   pg_shard& shard_;
+  const bound_tag tag_;
   pg_engine engine_;
   boost::asio::steady_timer timer_;
   const std::shared_ptr<std::atomic<bool>> left_ =

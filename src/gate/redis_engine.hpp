@@ -38,8 +38,8 @@ class redis_engine : private redis_engine_parts {
   std::string to_client;
   std::string to_backend;
 
-  // Where the listener has a tag. Once, when the link to the server is there.
-  void bind_to_listener();
+  // Where the listener has a tag, which outlives this. Once, when the link to the server is there.
+  void bind_to_listener(const fence::claims_list& tag);
   void on_client_bytes();
   void on_backend_bytes();
   void on_timer();
@@ -314,8 +314,7 @@ class redis_engine : private redis_engine_parts {
   phase phase_before_wait_ = phase::open;
 
   // The connection as the server sees it.
-  int protocol_ = 2;
-  int database_ = 0;
+  int protocol_ = 2, database_ = 0;
   bool client_watching_ = false;
   bool watch_lost_ = false;  // we have ended a watch of the client's, or refused it: its EXEC answers nil
   bool authenticated_ = false;
@@ -330,6 +329,7 @@ class redis_engine : private redis_engine_parts {
 
   // Sharing.
   bool serves_others_ = false;
+  const fence::claims_list* tag_of_listener_ = nullptr;  // nullptr: it has none
   bool private_ = false;      // the server knows something of this connection that a shared link cannot be given
   bool counted_ = false;      // the command at hand: it has come back
   bool shared_last_ = false;  // a write of the client that the server has not seen on this link, nor anything since

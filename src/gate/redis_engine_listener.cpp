@@ -8,12 +8,13 @@ namespace fencegate::gate {
 // (A shared link is bound by what it says, like any client's without a listener.)
 const fence::claims_list& redis_engine::tag_of_listener() const {
   static const fence::claims_list none;
-  return serves_others_ ? none : gate_.tag;
+  return tag_of_listener_ == nullptr ? none : *tag_of_listener_;
 }
 
 // The tag is the operator's: nobody has to sign in for its marks to rise.
-void redis_engine::bind_to_listener() {
-  if (tag_of_listener().empty()) return;
+void redis_engine::bind_to_listener(const fence::claims_list& tag) {
+  if (tag.empty()) return;
+  tag_of_listener_ = &tag;
   unbind();
   phase_ = phase::waiting;
   raise_claims([this] {

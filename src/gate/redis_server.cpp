@@ -14,8 +14,10 @@ class redis_sessions final : public protocol_shard {
       : common_(context, std::move(state), rejections) {}
 
   void start(std::shared_ptr<void> unsettled) override { common_.control->start(std::move(unsettled)); }
-  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended) override {
-    return std::make_shared<redis_session>(common_, std::move(client), std::move(client_address), std::move(ended));
+  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
+                                bound_tag tag) override {
+    return std::make_shared<redis_session>(common_, std::move(client), std::move(client_address), std::move(ended),
+                                           std::move(tag));
   }
   void stop() override {
     common_.control->stop();
@@ -37,6 +39,11 @@ class redis_protocol final : public protocol {
   std::string turned_away(const std::string& why) const override {
     return "-ERR max number of clients reached (" + why + ")\r\n";
   }
+  bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
+    if (from_client.empty()) return false;
+    to_client += fence::redis_refusal(why);
+    return true;
+  }
 
  private:
   const settings::redis_gate& gate_;
@@ -48,8 +55,8 @@ class redis_protocol final : public protocol {
 
 std::unique_ptr<server> make_redis_server(workers& threads, const settings::redis_gate& gate, metrics::gate& figures,
                                           rejection_log& rejections) {
-  return std::make_unique<server>(threads, server::place{gate.name, gate.listen, gate.connections_max},
-                                  std::make_unique<redis_protocol>(gate, figures, rejections), figures, rejections);
+  return std::make_unique<server>(threads, place_of(gate), std::make_unique<redis_protocol>(gate, figures, rejections),
+                                  figures, rejections);
 }
 
 }  // namespace fencegate::gate

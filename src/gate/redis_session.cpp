@@ -21,10 +21,12 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 }  // namespace
 
-redis_session::redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended)
+redis_session::redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended,
+                             bound_tag tag)
     : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended),
                     shard.state->figures),
       redis_host(shard),
+      tag_(std::move(tag)),
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
       began_(std::chrono::steady_clock::now()),
       last_heard_(began_) {}
@@ -37,7 +39,7 @@ void redis_session::on_started() {
     if (!linked) return on_connect_failed("cannot connect to Redis: " + linked.error().message);
     connected_ = true;
     link_used_ = std::chrono::steady_clock::now();
-    engine_.bind_to_listener();
+    engine_.bind_to_listener(*tag_);
     after_event();
   };
   dial(shard_.picture.endpoints, std::move(on_connected));

@@ -21,7 +21,8 @@ class redis_session final : public relay_session,
                             public shared_writer,
                             private key_waiter {
  public:
-  redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended);
+  redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended,
+                bound_tag tag);
 
   void on_tick(time_point now) override;
   void drain() override;
@@ -61,6 +62,7 @@ class redis_session final : public relay_session,
   void end_with_server();
   void on_connect_failed(const std::string& why);
 
+  const bound_tag tag_;
   redis_engine engine_;
   bool waits_for_keys_ = false;
   std::shared_ptr<redis_shared_link> shared_;

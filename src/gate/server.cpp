@@ -1,6 +1,7 @@
 #include "gate/server.hpp"
 
 #include "base/log.hpp"
+#include "gate/server_shard.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -10,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <unordered_set>
 #include <utility>
 
 namespace fencegate::gate {
@@ -51,17 +51,6 @@ bool is_among_the_last(int descriptor) {
 
 }  // namespace
 
-struct server::shard {
-  shard(asio::io_context& io, std::unique_ptr<protocol_shard> spoken)
-      : context(io), common(std::move(spoken)), ticker(io) {}
-
-  asio::io_context& context;
-  std::unique_ptr<protocol_shard> common;
-  std::unordered_set<std::shared_ptr<session>> sessions;
-  asio::steady_timer ticker;
-  bool draining = false;
-};
-
 server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& figures,
                rejection_log& rejections)
     : workers_(threads),
@@ -70,7 +59,10 @@ server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, 
       figures_(figures),
       rejections_(rejections),
       acceptor_(threads.context(0)),
-      accept_pause_(threads.context(0)) {
+      accept_pause_(threads.context(0)),
+      tag_(std::make_shared<fence::claims_list>(place_.tag)),
+      waiting_timer_(threads.context(0)) {
+  if (place_.leased.wanted()) door_.emplace(place_.leased, place_.monitors, calls_of_door());
   for (std::size_t i = 0; i < threads.size(); ++i)
     shards_.push_back(std::make_unique<shard>(threads.context(i), protocol_->make_shard(threads.context(i))));
 }
@@ -89,7 +81,11 @@ result<void> server::start() {
   // Until it is known whether the backend answers, clients wait in the kernel's queue. What the workers' queues still
   // hold is let go after the server's end: when another gate could not start, or the backend never answered.
   std::shared_ptr<void> unsettled(nullptr, [this, alive = std::weak_ptr(alive_)](void*) {
-    if (!alive.expired()) asio::post(workers_.context(0), [this] { accept(); });
+    auto begin = [this] {
+      settled_ = true;
+      accept();
+    };
+    if (!alive.expired()) asio::post(workers_.context(0), begin);
   });
   for (auto& s : shards_) {
     asio::post(s->context, [this, unsettled, raw = s.get()]() mutable {
@@ -114,14 +110,16 @@ result<void> server::listen() {
 void server::accept() {
   if (!accepting_) return;
   auto from = std::make_shared<stream::endpoint>();
-  auto on_accepted = [this, from](const boost::system::error_code& failed, stream::socket socket) {
-    if (failed == asio::error::operation_aborted) return;
+  auto on_accepted = [this, from, number = listener_number_](const boost::system::error_code& failed,
+                                                             stream::socket socket) {
+    // One from the queue of a socket that was given up goes with it.
+    if (failed == asio::error::operation_aborted || number != listener_number_) return;
     if (failed) {
       if (is_shortage(failed) && turn_one_away()) return accept();
       log::write(log::level::warn, "accept failed", {{"gate", place_.name}, {"detail", failed.message()}});
       accept_pause_.expires_after(accept_pause);
-      auto again = [this](const boost::system::error_code& cancelled) {
-        if (!cancelled) accept();
+      auto again = [this, number](const boost::system::error_code& cancelled) {
+        if (!cancelled && number == listener_number_) accept();
       };
       accept_pause_.async_wait(again);
       return;
@@ -142,18 +140,32 @@ void server::welcome(stream::socket socket, const stream::endpoint& from) {
   }
   figures_.connections.add(1);
   figures_.connections_total.add();
-  shard& target = *shards_[next_++ % shards_.size()];
-  auto begin = [this, &target, address = text_of(from), client = std::move(socket)]() mutable {
-    auto ended = [this, &target](const std::shared_ptr<session>& one) {
-      target.sessions.erase(one);
+  arrival one{std::move(socket), text_of(from), next_++ % shards_.size()};
+  if (!door_) return serve(std::move(one), tag_);
+  door_->arrive(std::move(one), std::chrono::steady_clock::now());
+  look_after_waiting();
+}
+
+// Its session begins on its own thread.
+void server::open(arrival one, session_maker make) {
+  shard& target = *shards_[one.shard];
+  auto begin = [this, &target, make = std::move(make), given = std::move(one)]() mutable {
+    auto ended = [this, &target](const std::shared_ptr<session>& gone) {
+      target.sessions.erase(gone);
       figures_.connections.add(-1);
     };
-    const auto opened = target.common->open(std::move(client), std::move(address), ended);
+    const auto opened = make(target, std::move(given), ended);
     target.sessions.insert(opened);
     opened->start();
     if (target.draining) opened->drain();
   };
   asio::post(target.context, std::move(begin));
+}
+
+void server::serve(arrival one, bound_tag tag) {
+  open(std::move(one), [tag = std::move(tag)](shard& at, arrival given, const session_ended& ended) {
+    return at.common->open(std::move(given.socket), std::move(given.from), ended, tag);
+  });
 }
 
 void server::turn_away(int socket, metrics::connection_rejection counted, const std::string& why) {
@@ -194,6 +206,7 @@ void server::stop_accepting() {
     accepting_ = false;
     boost::system::error_code ignored;
     acceptor_.close(ignored);
+    if (door_) door_->drop_waiting();
     // Behind what was accepted before.
     for (auto& s : shards_) asio::post(s->context, [raw = s.get()] { raw->draining = true; });
     drain();

@@ -3,6 +3,8 @@
 // All of it runs on its shard's thread.
 #pragma once
 
+#include "fence/tag.hpp"
+
 #include <boost/asio/generic/stream_protocol.hpp>
 
 #include <chrono>
@@ -12,6 +14,9 @@
 namespace fencegate::gate {
 
 using stream = boost::asio::generic::stream_protocol;  // TCP or a unix socket
+
+// What a connection is bound to for its whole life, where it is not left to the client; never nullptr, often empty.
+using bound_tag = std::shared_ptr<const fence::claims_list>;
 
 class session {
  public:
@@ -25,6 +30,11 @@ class session {
   virtual void on_tick(std::chrono::steady_clock::time_point now) = 0;
   // Ends the connection as soon as nothing is in flight.
   virtual void drain() = 0;
+  // Ends the connection now, whatever is in flight: the lease that it is bound to was lost. Its client may hear of it later.
+  virtual void cut() {
+    drain();
+    close();
+  }
   // Ends the connection now; may be called again, and before start().
   virtual void close() = 0;
 };

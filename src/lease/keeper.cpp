@@ -192,6 +192,7 @@ void keeper::wait_until_free(const grant_answer& held, milliseconds took) {
   const auto left = wait_until_ - clock::now();
   if (left <= clock::duration::zero())
     return fail({keeper_failure::kind::busy, what, held.resource, held.by, held.left});
+  held_by_ = held.by;
   wait_for(what);
   if (releases_ == nullptr)
     releases_ = issuer_->on_release([weak = weak_from_this()](const std::string& resource) {
@@ -346,6 +347,7 @@ void keeper::missed(const std::string& whom, const error& why, step from) {
   const auto message = (whom.empty() ? "" : whom + ": ") + why.message;
   if ((!reached_ && !wanted_.patient) || clock::now() >= wait_until_)
     return fail({keeper_failure::kind::unreachable, message});
+  held_by_.clear();
   wait_for(message);
   try_again(back_off, from);
 }

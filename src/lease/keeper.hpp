@@ -88,6 +88,8 @@ class keeper : public std::enable_shared_from_this<keeper> {
   // REQUIRES: acquired.
   [[nodiscard]] const holder& holding() const { return *holder_; }
   [[nodiscard]] const term& held() const { return term_; }
+  // Whom it waits for; "": nobody, or that is not known.
+  [[nodiscard]] const std::string& held_by() const { return held_by_; }
   // Why the last renewal was not confirmed: ": the server says …", or "".
   [[nodiscard]] const std::string& not_renewed() const { return not_renewed_; }
   // From when a release was heard of that it had waited for, until it was acquired; nullopt: it heard of none.
@@ -132,7 +134,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   std::optional<error> problem_;                // the first of a round
   std::optional<fence::rejection> not_sealed_;  // of the worst kind
   std::uint64_t round_ = 0;                     // of seals: answers of an earlier one are void
-  std::string waits_for_;                       // as said last
+  std::string waits_for_, held_by_;             // as said last
   std::string not_renewed_;
   bool reached_ = false;  // all of them once: then they are waited for
   bool acquired_ = false, stopped_ = false;

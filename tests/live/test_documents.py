@@ -140,8 +140,9 @@ class Metrics(LiveTest):
     def test_the_page_has_every_metric_with_its_labels(self):
         redis = self.start(RedisServer())
         leases = {"listen": f"{LOOPBACK}:{free_port()}", "issuers": {"main": {"store": "ledger"}}}
-        gate = self.start(Gate(redis, process={"stores": {"ledger": {"url": f"redis://{LOOPBACK}:{redis.port}"}}, "leases": leases}))
-        self.start(Resp(gate.port, name="fence:orders=34")).call("SET", "k", "v")
+        gate = self.start(Gate(redis, process={"stores": {"ledger": {"url": f"redis://{LOOPBACK}:{redis.port}"}}, "leases": leases},
+                               extra={"lease": "orders", "on_loss": "rebind", "standby": "wait"}))
+        self.assertEqual(self.start(Resp(gate.port)).call("SET", "k", "v"), b"OK")
         scrape = gate.http("/metrics")[1]
         served = dict(re.findall(r"^# TYPE (\w+) (\w+)$", scrape, re.M))
         rows = re.findall(r"^\| `(\w+)` \| (\w+)(.*?) \| .* \|$", documents.text("docs/metrics.md"), re.M)

@@ -93,7 +93,7 @@ TEST_F(MetricsPage, ShowsEachValueUnderItsOwnLabel) {
     EXPECT_THAT(all, Contains("fencegate_checks_total{gate=\"cache\",outcome=\"" + std::string(value) + "\"} " +
                               std::to_string(++n)));
   }
-  for (const char* value : {"limit", "backend", "files"}) {
+  for (const char* value : {"limit", "backend", "files", "lease"}) {
     EXPECT_THAT(all, Contains("fencegate_connections_rejected_total{gate=\"cache\",reason=\"" + std::string(value) +
                               "\"} " + std::to_string(++n)));
   }
@@ -101,6 +101,14 @@ TEST_F(MetricsPage, ShowsEachValueUnderItsOwnLabel) {
     EXPECT_THAT(all, Contains("fencegate_protocol_errors_total{gate=\"cache\",side=\"" + std::string(value) + "\"} " +
                               std::to_string(++n)));
   }
+}
+
+TEST_F(MetricsPage, ShowsTheStateOfEachWriter) {
+  process.leased = std::make_unique<metrics::leases>();
+  for (const auto* name : {"app", "jobs"}) process.leased->writers.push_back(std::make_unique<metrics::writer>(name));
+  process.leased->writers[1]->in_state[2].set(1);
+  EXPECT_THAT(lines(), Contains("fencegate_writer_state{writer=\"jobs\",state=\"holding\"} 1"));
+  EXPECT_THAT(lines(), Contains("fencegate_writer_state{writer=\"app\",state=\"lost\"} 0"));
 }
 
 TEST_F(MetricsPage, ShowsPlainCountersAndGaugesPerGate) {

@@ -39,7 +39,8 @@ void collect_keys(const YAML::Node& node, const std::string& path, std::set<std:
   }
   if (!node.IsMap()) return;
   for (const auto& pair : node) {
-    const std::string name = path == "stores" || path == "leases.issuers" ? "*" : pair.first.Scalar();
+    const std::string name =
+        path == "stores" || path == "leases.issuers" || path == "leases.writers" ? "*" : pair.first.Scalar();
     const std::string below = path.empty() ? name : path + "." + name;
     if (name != "*") out.insert(below);
     collect_keys(pair.second, below, out);
@@ -180,6 +181,8 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
                                                            {"log.format", names_of(words::format)},
                                                            {"gates[].protocol", names_of(words::protocols)},
                                                            {"gates[].tag_from", names_of(words::tag_from)},
+                                                           {"gates[].on_loss", names_of(words::on_loss)},
+                                                           {"gates[].standby", names_of(words::standby)},
                                                            {"gates[].unmatched", names_of(words::unmatched)},
                                                            {"gates[].guard", names_of(words::guard)},
                                                            {"gates[].comment_tags", names_of(words::comment_tags)},

@@ -304,6 +304,31 @@ TEST(PgEngineEnd, WhoWaitsIsToldWhenItsPlaceIsNeeded) {
   }
 }
 
+TEST(PgEngineEnd, ALostLeaseEndsItLikeAHigherMark) {
+  for (const auto& at : moments) {
+    pg_rig rig;
+    rig.serve();
+    at.arrange(rig);
+    rig.forget();
+    rig.engine.lose_lease();
+    EXPECT_EQ(rig.engine.parting(), !at.next.empty()) << at.name;
+    EXPECT_EQ(rig.engine.to_backend, "");
+    rig.client(at.next);
+    EXPECT_THAT(
+        rig.answers(),
+        ElementsAre(std::string("E FATAL 57P03 applied ") + (at.certain_without_error ? "no" : "unknown"), "Z I"))
+        << at.name;
+    EXPECT_TRUE(rig.engine.closing());
+  }
+}
+
+TEST(PgEngineEnd, ALostLeaseEndsWhatHasNotBegun) {
+  pg_rig rig;
+  rig.engine.lose_lease();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P03"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
 TEST(PgEngineEnd, AnArmThatARaiseEndsIsStale) {
   for (const bool rises : {true, false})
     for (const bool at_start : {true, false}) {

@@ -183,16 +183,12 @@ TEST(RedisEngineWaits, LessOftenWhereSomebodyWakesIt) {
   EXPECT_FALSE(rig.engine.waits_for_keys());
 }
 
-settings::redis_gate with_tag() {
-  settings::redis_gate gate;
-  gate.tag = {{"orders", fence::token(34)}};
-  return gate;
-}
+const fence::claims_list tag_of_listener{{"orders", fence::token(34)}};
 
 TEST(RedisEngineListener, BindsBeforeTheFirstCommand) {
-  engine_rig rig(with_tag());
+  engine_rig rig;
   rig.host.hold_answers = true;
-  rig.engine.bind_to_listener();
+  rig.engine.bind_to_listener(tag_of_listener);
   rig.client("GET a");
   EXPECT_THAT(rig.sent(), IsEmpty());
   rig.host.answer_next();
@@ -201,8 +197,8 @@ TEST(RedisEngineListener, BindsBeforeTheFirstCommand) {
 }
 
 TEST(RedisEngineListener, AnotherTagIsRefusedAndBindsAsUnusable) {
-  engine_rig rig(with_tag());
-  rig.engine.bind_to_listener();
+  engine_rig rig;
+  rig.engine.bind_to_listener(tag_of_listener);
   rig.client("CLIENT SETNAME fence:orders=35");
   rig.backend("+OK");
   EXPECT_THAT(rig.answers(), HasSubstr("-FENCEBAD"));

@@ -1,5 +1,5 @@
 // A writer, its gate with a listening socket and connections, the store, and another holder that works in between, by random
-// steps. The rule: no write that was decided under one grant is admitted under another. Each part of what keeps it is also left
+// model_steps. The rule: no write that was decided under one grant is admitted under another. Each part of what keeps it is also left
 // out, and must be missed.
 #include "lease/writer.hpp"
 
@@ -123,7 +123,7 @@ class model {
     on.decision.reset();
   }
 
-  // In two steps, between which others run.
+  // In two model_steps, between which others run.
   void lose() {
     const bool in_order = without_ != without::loss_behind_revocation;
     if (!losing_) {
@@ -218,20 +218,20 @@ class model {
   int admitted_ = 0, granted_ = 0;
 };
 
-constexpr unsigned seeds = 4'000;
-constexpr int steps = 400;
+constexpr unsigned model_seeds = 4'000;
+constexpr int model_steps = 400;
 
-int broken(without what) {
+int times_broken(without what) {
   int out = 0;
-  for (unsigned seed = 0; seed < seeds; ++seed) out += model(seed, what).run(steps) ? 1 : 0;
+  for (unsigned seed = 0; seed < model_seeds; ++seed) out += model(seed, what).run(model_steps) ? 1 : 0;
   return out;
 }
 
 TEST(LeaseWriterModel, NoDecisionIsSentUnderAnotherGrant) {
   int admitted = 0, grants = 0;
-  for (unsigned seed = 0; seed < 5 * seeds; ++seed) {
+  for (unsigned seed = 0; seed < 5 * model_seeds; ++seed) {
     model one(seed, without::nothing);
-    ASSERT_FALSE(one.run(steps)) << "seed " << seed;
+    ASSERT_FALSE(one.run(model_steps)) << "seed " << seed;
     admitted += one.admitted();
     grants += one.grants();
   }
@@ -243,10 +243,10 @@ TEST(LeaseWriterModel, EachPartIsMissed) {
   for (const auto what :
        {without::binding_at_accept, without::new_socket, without::start_times, without::unknown_at_first,
         without::checked_resume, without::restart, without::all_containers, without::loss_behind_revocation})
-    EXPECT_GT(broken(what), 0) << static_cast<int>(what);
+    EXPECT_GT(times_broken(what), 0) << static_cast<int>(what);
 }
 
-TEST(LeaseWriterModel, TheMarkRefusesWhatWasNotCut) { EXPECT_EQ(broken(without::cut), 0); }
+TEST(LeaseWriterModel, TheMarkRefusesWhatWasNotCut) { EXPECT_EQ(times_broken(without::cut), 0); }
 
 }  // namespace
 }  // namespace fencegate::lease

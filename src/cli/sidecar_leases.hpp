@@ -1,0 +1,55 @@
+// The leases of `fencegate serve`: those that it takes for its clients, and those that its gates hold for their writers.
+#pragma once
+
+#include "admin/admin_server.hpp"
+#include "admin/lease_server.hpp"
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "fence/gate_settings.hpp"
+#include "gate/server.hpp"
+#include "lease/sidecar_desk.hpp"
+#include "lease/term_record.hpp"
+#include "lease/writers.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::cli {
+
+class sidecar_leases {
+ public:
+  // REQUIRES: one thread runs `io`, and none yet; the others live longer.
+  sidecar_leases(boost::asio::io_context& io, const settings::process& config, metrics::process& figures);
+  ~sidecar_leases();
+  sidecar_leases(const sidecar_leases&) = delete;
+  sidecar_leases& operator=(const sidecar_leases&) = delete;
+
+  // `gates`: of all protocols; they live until release(). The error says why nothing can be served.
+  [[nodiscard]] result<void> start(const std::vector<std::unique_ptr<gate::server>>& gates);
+  // The process is about to end: nothing is taken any more.
+  void drain() { writers_.drain(); }
+  // No gate is left: gives back what they held, and runs `io` for it. REQUIRES: nobody else runs it.
+  void release();
+
+ private:
+  [[nodiscard]] result<void> make_writers(const std::vector<std::unique_ptr<gate::server>>& gates);
+  [[nodiscard]] result<void> start_listeners();
+
+  boost::asio::io_context& io_;
+  const settings::process& config_;
+  metrics::process& figures_;
+  boost::asio::thread_pool disk_{1};
+  std::optional<lease::state_directory> state_;
+  lease::lease_sources sources_;
+  lease::writers writers_;
+  std::optional<lease::sidecar_desk> desk_;
+  std::optional<admin::lease_server> api_;
+  std::optional<admin::admin_server> probes_;
+};
+
+}  // namespace fencegate::cli

@@ -1,0 +1,392 @@
+#include "lease/writer_lease.hpp"
+
+#include "base/log.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::lease {
+namespace {
+
+using metrics::lease_state;
+using std::chrono::milliseconds;
+
+// Behind what failed: an issuer that does not answer, a disk that is full.
+constexpr milliseconds back_off{1'000};
+constexpr milliseconds silence_interval{500};
+
+bool is_same(std::vector<std::string> a, std::vector<std::string> b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b;
+}
+
+std::string_view name_of(writer_phase phase) {
+  switch (phase) {
+    case writer_phase::unknown: return "unknown";
+    case writer_phase::standby: return "standby";
+    case writer_phase::holding: return "holding";
+    case writer_phase::lost: break;
+  }
+  return "lost";
+}
+
+}  // namespace
+
+writer_lease::writer_lease(boost::asio::io_context& context, boost::asio::thread_pool& disk, writer_wish wish,
+                           lease_sources sources, metrics::leases& figures, metrics::writer& state)
+    : context_(context),
+      disk_(disk),
+      wish_(std::move(wish)),
+      sources_(std::move(sources)),
+      figures_(figures),
+      state_(state),
+      gates_(wish_.gates),
+      writer_(wish_.rules, boot_clock::now()),
+      pause_(context),
+      silence_(context) {}
+
+template <class Call>
+auto writer_lease::current(Call call) {
+  return [weak = weak_from_this(), attempt = attempt_, call](auto&&... args) {
+    const auto self = weak.lock();
+    if (self && self->attempt_ == attempt) call(*self, args...);
+  };
+}
+
+void writer_lease::start() {
+  show();
+  watch_silence();
+  if (wish_.record) return read_record();
+  if (writer_.phase() == writer_phase::standby) acquire();
+}
+
+void writer_lease::later(milliseconds pause, step next) {
+  pause_.expires_after(pause);
+  auto go_on = current([next](writer_lease& self) { (self.*next)(); });
+  pause_.async_wait([go_on](const boost::system::error_code& cancelled) {
+    if (!cancelled) go_on();
+  });
+}
+
+// ── a term of an earlier process ────────────────────────────────────────────────────────────────────────────────────
+
+void writer_lease::read_record() {
+  auto on_read =
+      current([](writer_lease& self, const result<std::optional<term_record>>& read) { self.on_record(read); });
+  boost::asio::post(disk_, [&context = context_, file = *wish_.record, on_read] {
+    boost::asio::post(context, [read = file.read(), on_read] { on_read(read); });
+  });
+}
+
+void writer_lease::on_record(const result<std::optional<term_record>>& read) {
+  if (!read)
+    log::write(log::level::warn, "no term is resumed", {{"writer", wish_.name}, {"why", read.error().message}});
+  if (read && *read && is_same(names_of((*read)->held.claims), wish_.resources)) {
+    former_ = (*read)->held;
+    return resume();
+  }
+  if (writer_.phase() == writer_phase::standby) acquire();
+}
+
+// It goes on only with this very term, and only when the issuer has just confirmed it.
+void writer_lease::resume() {
+  const auto source = sources_(wish_.resources, {}, {});
+  if (!source) return give_up(source.error().message);
+  auto identified = current([from = *source](writer_lease& self, const result<std::string>& known) {
+    if (!known) return self.later(back_off, &writer_lease::resume);
+    const auto sent = clock_reading::now();
+    auto renewed = self.current(
+        [from, sent](writer_lease& me, const result<renewal>& confirmed) { me.on_renewed(from, sent, confirmed); });
+    from.by->renew(*self.former_, renewed);
+  });
+  source->by->identify(identified);
+}
+
+void writer_lease::on_renewed(const lease_source& from, clock_reading sent, const result<renewal>& confirmed) {
+  if (!confirmed) return later(back_off, &writer_lease::resume);
+  const auto held = *former_;
+  if (confirmed->claims.size() != held.claims.size()) {
+    former_.reset();
+    log::write(log::level::warn, "no term is resumed",
+               {{"writer", wish_.name}, {"why", "another has it, or it is over"}});
+    forget();
+    if (writer_.phase() == writer_phase::standby) acquire();
+    return;
+  }
+  // As long as it was granted for, which the configuration may have changed since.
+  auto source = sources_(wish_.resources, confirmed->ttl, {});
+  if (!source) source = from;
+  former_.reset();
+  keeper_ = make_keeper(*source);
+  count(lease_state::held, 1);
+  keeper_->adopt(held, sent);
+  if (keeper_) hold();  // else its time was over when the answer came
+}
+
+// ── the next one ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void writer_lease::acquire() {
+  begin_anew();
+  if (ending_) return;
+  // A term that was resumed, and to which nothing was bound yet.
+  auto stopped = current([](writer_lease& self, const result<void>&) { self.acquire(); });
+  if (const auto held = std::exchange(keeper_, nullptr)) return held->stop(release_patience, stopped);
+  if (!former_) return queues_are_old_ ? listen_anew() : take();
+  const auto source = sources_(wish_.resources, {}, {});
+  if (!source) return give_up(source.error().message);
+  // Nobody works under it any more. Where it cannot be released, its time ends by itself.
+  const auto held = *std::exchange(former_, std::nullopt);
+  auto released = current([](writer_lease& self, const auto&...) { self.acquire(); });
+  source->by->identify(current([by = source->by, held, released](writer_lease& self, const result<std::string>& known) {
+    if (!known) return self.acquire();
+    by->release(held, false, released);
+  }));
+}
+
+void writer_lease::listen_anew() {
+  const auto left = std::make_shared<std::size_t>(gates_.size());
+  const auto wrong = std::make_shared<std::optional<error>>();
+  auto one_done = current([left, wrong](writer_lease& self, const result<void>& outcome) {
+    if (!outcome) *wrong = outcome.error();
+    if (--*left > 0) return;
+    if (*wrong) return self.give_up((*wrong)->message);
+    self.queues_are_old_ = false;
+    self.take();
+  });
+  for (auto* gate : gates_)
+    gate->listen_anew([&context = context_, one_done](const result<void>& outcome) {
+      boost::asio::post(context, [one_done, outcome] { one_done(outcome); });
+    });
+}
+
+void writer_lease::take() {
+  const auto source = sources_(wish_.resources, {}, {});
+  if (!source) return give_up(source.error().message);
+  keeper_ = make_keeper(*source);
+  count(lease_state::waiting, 1);
+  keeper_->start();
+}
+
+std::shared_ptr<keeper> writer_lease::make_keeper(const lease_source& from) {
+  begin_anew();
+  holder_ = from.request.holder;
+  keeper_owner owner;
+  owner.acquired = current([](writer_lease& self, const term& held) { self.on_acquired(held); });
+  owner.not_acquired = current([](writer_lease& self, const keeper_failure& why) { self.on_failure(why); });
+  owner.times_moved = current([](writer_lease& self) { self.moved(); });
+  owner.lost = current([](writer_lease& self, const keeper_loss& why) { self.on_lost(why); });
+  owner.waits = current([](writer_lease& self, const std::string& why) {
+    self.held_by_ = self.keeper_->held_by();
+    self.problem_ = self.held_by_.empty() ? why : "";
+    self.show();
+  });
+  auto request = from.request;
+  request.wait.reset();
+  request.patient = true;
+  return std::make_shared<keeper>(context_, from.by, from.places, std::move(request), std::move(owner));
+}
+
+void writer_lease::on_acquired(const term& held) {
+  count(lease_state::held, 1);
+  figures_.grants(metrics::grant_outcome::granted).add();
+  if (const auto took = keeper_->handover()) figures_.handover_seconds.observe(*took);
+  if (!wish_.record) return hold();
+  auto on_done = current([](writer_lease& self, const result<void>& outcome) { self.on_written(outcome); });
+  boost::asio::post(
+      disk_, [&context = context_, file = *wish_.record, on_done, record = term_record{held, writer_.started_at()}] {
+        boost::asio::post(context, [outcome = file.write(record), on_done] { on_done(outcome); });
+      });
+}
+
+void writer_lease::on_written(const result<void>& outcome) {
+  if (outcome) return hold();
+  std::exchange(keeper_, nullptr)->stop(release_patience, [](const result<void>&) {});
+  give_up("the term is not written down: " + outcome.error().message);
+}
+
+// The process may have stood still since it was granted.
+void writer_lease::hold() {
+  if (!keeper_->holding().may_begin(clock_reading::now())) return later(milliseconds(100), &writer_lease::hold);
+  const auto& held = keeper_->held();
+  bond_ = std::make_shared<bond>(held.claims, keeper_->holding());
+  deadline_ = keeper_->holding().deadline();
+  held_by_ = holder_;
+  problem_.clear();
+  writer_.granted();
+  log::write(log::level::info, "lease held for a writer",
+             {{"writer", wish_.name}, {"tag", fence::write_tag(held.claims)}, {"holder", holder_}});
+  for (auto* gate : gates_) gate->open_to(bond_);
+  show();
+}
+
+// Nothing is held, and it is tried again.
+void writer_lease::give_up(const std::string& why) {
+  begin_anew();
+  count(lease_state::held, 0);
+  if (std::exchange(problem_, why) != why)
+    log::write(log::level::warn, "the lease of a writer is not taken", {{"writer", wish_.name}, {"why", why}});
+  held_by_.clear();
+  show();
+  if (writer_.phase() == writer_phase::standby) later(back_off, &writer_lease::acquire);
+}
+
+void writer_lease::on_failure(const keeper_failure& why) {
+  using kind = keeper_failure::kind;
+  figures_.grants(why.what == kind::unreachable ? metrics::grant_outcome::unreachable : metrics::grant_outcome::refused)
+      .add();
+  keeper_.reset();
+  give_up(why.message);
+}
+
+// ── holding, and the loss ───────────────────────────────────────────────────────────────────────────────────────────
+
+void writer_lease::moved() {
+  const auto& holding = keeper_->holding();
+  if (bond_) bond_->moved(holding);
+  if (holding.deadline() <= std::exchange(deadline_, holding.deadline())) return;
+  figures_.renewals_total.add();
+}
+
+void writer_lease::on_lost(const keeper_loss& why) {
+  const bool expired = why.what == keeper_loss::kind::expired;
+  figures_.lost(expired ? metrics::lease_end::expired : metrics::lease_end::superseded).add();
+  keeper_.reset();
+  if (bond_) return lose(why.message);
+  give_up(why.message);  // before anything was bound to it
+}
+
+void writer_lease::lose(const std::string& why) {
+  begin_anew();
+  bond_->revoke();
+  writer_.lost(boot_clock::now());  // behind that: see bond::revoke()
+  log::write(log::level::warn, "lease of a writer lost",
+             {{"writer", wish_.name}, {"tag", fence::write_tag(bond_->claims())}, {"why", why}});
+  bond_.reset();
+  count(lease_state::held, 0);
+  held_by_.clear();
+  problem_.clear();
+  forget();
+  show();
+  if (writer_.phase() == writer_phase::standby) acquire();
+}
+
+// Where it stays, the issuer confirms that term to nobody.
+void writer_lease::forget() {
+  if (wish_.record) boost::asio::post(disk_, [file = *wish_.record] { static_cast<void>(file.remove()); });
+}
+
+void writer_lease::watch_silence() {
+  silence_.expires_after(silence_interval);
+  silence_.async_wait([weak = weak_from_this()](const boost::system::error_code& cancelled) {
+    const auto self = weak.lock();
+    if (cancelled || !self) return;
+    if (!self->ending_ && self->writer_.is_silent(boot_clock::now())) {
+      const std::string why = "its probes come no more";
+      const auto held = std::exchange(self->keeper_, nullptr);
+      if (self->bond_) {
+        self->lose(why);
+      } else {
+        self->begin_anew();
+        self->writer_.lost(boot_clock::now());
+        self->count(lease_state::held, 0);
+        self->show();
+      }
+      if (held) held->stop(release_patience, [held](const result<void>&) {});
+    }
+    self->watch_silence();
+  });
+}
+
+// ── what the writer tells ───────────────────────────────────────────────────────────────────────────────────────────
+
+writer::report writer_lease::started(std::string_view container, boot_clock::time_point start) {
+  const auto before = writer_.phase();
+  const auto out = writer_.started(container, start, boot_clock::now());
+  if (before == writer_.phase()) return out;
+  log::write(log::level::info, "a writer was started anew", {{"writer", wish_.name}});
+  queues_are_old_ = true;
+  show();
+  acquire();
+  return out;
+}
+
+void writer_lease::heard() {
+  const auto before = writer_.phase();
+  writer_.heard(boot_clock::now());
+  if (before == writer_.phase()) return;
+  show();
+  acquire();
+}
+
+void writer_lease::drain() {
+  ending_ = true;
+  if (bond_) return;
+  begin_anew();
+  count(lease_state::held, 0);
+  if (const auto held = std::exchange(keeper_, nullptr)) held->stop(release_patience, [held](const result<void>&) {});
+}
+
+void writer_lease::release(std::function<void()> done) {
+  begin_anew();
+  gates_.clear();
+  ending_ = true;
+  silence_.cancel();
+  const auto held = std::exchange(keeper_, nullptr);
+  if (!held) return boost::asio::post(context_, std::move(done));
+  if (bond_) bond_->revoke();
+  count(lease_state::held, 0);
+  held->stop(release_patience,
+             [file = wish_.record, name = wish_.name, held, done = std::move(done)](const auto& outcome) {
+               if (!outcome)
+                 log::write(log::level::warn, "the lease of a writer is not released",
+                            {{"writer", name}, {"why", outcome.error().message}});
+               if (file && outcome) static_cast<void>(file->remove());
+               done();
+             });
+}
+
+// ── what is told of it ──────────────────────────────────────────────────────────────────────────────────────────────
+
+writer_view writer_lease::view() const {
+  writer_view out{wish_.name, writer_.phase(), since_, wish_.resources};
+  if (bond_) out.claims = bond_->claims();
+  out.held_by = held_by_;
+  out.detail = bond_ ? "holding" : words();
+  return out;
+}
+
+std::string writer_lease::words() const {
+  const std::string name(name_of(writer_.phase()));
+  switch (writer_.phase()) {
+    case writer_phase::unknown: return name + ": the writer was not started later than this gate, or has not said so";
+    case writer_phase::standby:
+      if (!held_by_.empty()) return name + ": held by " + held_by_;
+      return name + ": " + (problem_.empty() ? "the lease is being taken" : problem_);
+    case writer_phase::holding: return name + ": the lease was not renewed in time";
+    case writer_phase::lost: break;
+  }
+  return name + ": the lease was lost, and the writer was not started anew since";
+}
+
+void writer_lease::show() {
+  const auto phase = writer_.phase();
+  if (std::exchange(shown_, phase) != phase) since_ = std::chrono::system_clock::now();
+  for (std::size_t i = 0; i < metrics::writer_states; ++i)
+    state_.in_state[i].set(i == static_cast<std::size_t>(phase) ? 1 : 0);
+  if (phase == writer_phase::holding) return;
+  for (auto* gate : gates_) gate->shut(phase, words());
+}
+
+// In the one state or in none.
+void writer_lease::count(lease_state in, int n) {
+  if (counted_) figures_.in(*counted_).add(-1);
+  counted_.reset();
+  if (n == 0) return;
+  figures_.in(in).add(1);
+  counted_ = in;
+}
+
+}  // namespace fencegate::lease

@@ -1,0 +1,258 @@
+// The lease of a writer, with an issuer, gates and a clock that are the test's: what comes in which order.
+#include "lease/writers.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fencegate::lease {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using phase = writer_phase;
+using report = writer::report;
+
+constexpr timing quick{milliseconds(300), milliseconds(20), milliseconds(20), milliseconds(5), milliseconds(5)};
+
+// Grants what is free, and says so in `seen`.
+class scripted_issuer final : public issuer {
+ public:
+  scripted_issuer(boost::asio::io_context& io, std::vector<std::string>& seen) : io_(io), seen_(seen) {}
+
+  void identify(std::function<void(const result<std::string>&)> done) override {
+    boost::asio::post(io_, [done] { done({boost::system::in_place_value, "me"}); });
+  }
+  void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override {
+    boost::asio::post(io_, [this, wanted, done] {
+      if (held_by_another) return done({grant_answer::kind::held, {}, "orders", "b", milliseconds(20)});
+      ++token;
+      valid = true;
+      seen_.push_back("granted");
+      done({grant_answer::kind::granted, {{"orders", fence::token(token)}}});
+    });
+  }
+  void renew(const term& held, std::function<void(const result<renewal>&)> done) override {
+    boost::asio::post(io_, [this, held, done] {
+      const bool mine = valid && held.claims.front().presented == fence::token(token);
+      done(renewal{mine ? held.claims : fence::claims_list{}, quick.ttl});
+    });
+  }
+  void release(const term&, bool, std::function<void(const result<void>&)> done) override {
+    boost::asio::post(io_, [this, done] {
+      seen_.push_back("released");
+      valid = false;
+      done({});
+    });
+  }
+  void forget_store(const std::string&, const std::string&, std::function<void(const result<bool>&)>) override {}
+  void list(std::function<void(const result<std::vector<lease_entry>>&)>) override {}
+
+  bool held_by_another = false, valid = false;
+  int token = 0;
+
+ private:
+  boost::asio::io_context& io_;
+  std::vector<std::string>& seen_;
+};
+
+class scripted_gate final : public writer_gate {
+ public:
+  scripted_gate(std::vector<std::string>& seen, std::function<bool()> recorded)
+      : seen_(seen), recorded_(std::move(recorded)) {}
+
+  void listen_anew(std::function<void(const result<void>&)> done) override {
+    seen_.emplace_back("listens anew");
+    if (cannot_listen) return done(error{"the port is taken"});
+    done({});
+  }
+  void open_to(std::shared_ptr<const bond> held) override {
+    seen_.push_back("open to " + fence::write_tag(held->claims()) + (recorded_() ? "" : ", not written down"));
+    last = std::move(held);
+  }
+  void shut(writer_phase, const std::string& why) override {
+    if (last && !last->may_bind(clock_reading::now())) revoked_when_shut = true;
+    words = why;
+  }
+
+  std::shared_ptr<const bond> last;
+  std::string words;
+  bool cannot_listen = false, revoked_when_shut = false;
+
+ private:
+  std::vector<std::string>& seen_;
+  const std::function<bool()> recorded_;
+};
+
+class WriterLease : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "fencegate-writer-XXXXXX";
+    folder = ::mkdtemp(name.data());
+    source = std::make_shared<scripted_issuer>(io, seen);
+    gate.emplace(seen, [this] { return std::filesystem::exists(folder + "/app.term"); });
+  }
+  void TearDown() override {
+    lease.reset();
+    disk.join();
+    std::filesystem::remove_all(folder);
+  }
+
+  void begin(writer_rules rules = {}) {
+    writer_wish wish{"app", std::move(rules), {"orders"}, {&*gate}, term_file(folder, "app")};
+    lease = std::make_shared<writer_lease>(io, disk, std::move(wish), sources(), figures, state);
+    lease->start();
+  }
+  lease_sources sources() {
+    return [this](const std::vector<std::string>& resources, std::optional<milliseconds>, std::optional<milliseconds>) {
+      keeper_request request;
+      request.resources = resources;
+      request.holder = "a";
+      request.times = quick;
+      return result<lease_source>(lease_source{source, {}, request});
+    };
+  }
+  template <class Condition>
+  void until(Condition holds) {
+    const auto end = std::chrono::steady_clock::now() + seconds(10);
+    while (!holds() && std::chrono::steady_clock::now() < end) {
+      io.restart();
+      io.run_one_for(milliseconds(10));
+    }
+    ASSERT_TRUE(holds()) << testing::PrintToString(seen);
+  }
+  void until(phase wanted) {
+    until([&] { return lease->view().phase == wanted; });
+  }
+  report start_now() {
+    return lease->started(
+        "", boot_clock::time_point(std::chrono::floor<milliseconds>(boot_clock::now().time_since_epoch())));
+  }
+  void hold() {
+    until([this] { return start_now() == report::counted; });  // a millisecond later than this process
+    until(phase::holding);
+  }
+
+  boost::asio::io_context io;
+  boost::asio::thread_pool disk{1};
+  std::vector<std::string> seen;
+  std::shared_ptr<scripted_issuer> source;
+  std::optional<scripted_gate> gate;
+  metrics::leases figures;
+  metrics::writer state{"app"};
+  std::string folder;
+  std::shared_ptr<writer_lease> lease;
+};
+
+TEST_F(WriterLease, ListensAnewTakesWritesDownAndOpensInThisOrder) {
+  begin();
+  EXPECT_EQ(start_now(), report::early) << "the same millisecond";
+  EXPECT_THAT(seen, IsEmpty());
+  hold();
+  EXPECT_THAT(seen, ElementsAre("listens anew", "granted", "open to orders=1"));
+}
+
+TEST_F(WriterLease, ALossIsBehindTheRevocation) {
+  begin();
+  hold();
+  const auto bound = gate->last;
+  source->valid = false;
+  until(phase::lost);
+  EXPECT_TRUE(gate->revoked_when_shut);
+  EXPECT_FALSE(bound->may_bind(clock_reading::now()));
+  EXPECT_EQ(figures.lost(metrics::lease_end::superseded).value(), 1u);
+  EXPECT_THAT(gate->words, testing::StartsWith("lost: "));
+  seen.clear();
+  hold();
+  EXPECT_THAT(seen, ElementsAre("listens anew", "granted", "open to orders=2"));
+}
+
+TEST_F(WriterLease, BindsNothingThatIsNotWrittenDown) {
+  begin();
+  until([this] { return lease->view().phase == phase::unknown; });
+  std::filesystem::remove_all(folder);
+  until([this] { return start_now() == report::counted; });
+  until([this] { return std::find(seen.begin(), seen.end(), "released") != seen.end(); });
+  EXPECT_EQ(lease->view().phase, phase::standby);
+  EXPECT_EQ(gate->last, nullptr);
+  std::filesystem::create_directory(folder);
+  until(phase::holding);
+}
+
+TEST_F(WriterLease, TakesNothingWhileAGateCannotListenAnew) {
+  begin();
+  gate->cannot_listen = true;
+  until([this] { return start_now() == report::counted; });
+  until([this] { return lease->view().detail == "standby: the port is taken"; });
+  EXPECT_THAT(seen, testing::Not(Contains("granted")));
+  gate->cannot_listen = false;
+  until(phase::holding);
+}
+
+TEST_F(WriterLease, ANewProcessGoesOnWithThatVeryTermOnly) {
+  begin();
+  hold();
+  lease.reset();  // killed
+  gate->last = nullptr;
+  seen.clear();
+  begin();
+  EXPECT_EQ(lease->view().phase, phase::unknown);
+  until(phase::holding);
+  EXPECT_THAT(seen, ElementsAre("open to orders=1"));
+  lease.reset();
+  ++source->token;  // another took it
+  seen.clear();
+  begin();
+  until([this] { return !std::filesystem::exists(folder + "/app.term"); });
+  EXPECT_EQ(lease->view().phase, phase::unknown);
+  EXPECT_THAT(seen, IsEmpty());
+}
+
+TEST_F(WriterLease, SaysWhoHoldsIt) {
+  source->held_by_another = true;
+  begin();
+  until([this] { return start_now() == report::counted; });
+  until([this] { return lease->view().held_by == "b"; });
+  EXPECT_EQ(gate->words, "standby: held by b");
+  EXPECT_EQ(state.in_state[static_cast<std::size_t>(phase::standby)].value(), 1);
+  EXPECT_EQ(figures.in(metrics::lease_state::waiting).value(), 1);
+  source->held_by_another = false;
+  until(phase::holding);
+  EXPECT_EQ(lease->view().held_by, "a");
+  EXPECT_EQ(figures.in(metrics::lease_state::waiting).value(), 0);
+  EXPECT_EQ(figures.in(metrics::lease_state::held).value(), 1);
+}
+
+TEST_F(WriterLease, ReleasesAtTheEndAndWhenTheWriterIsSilent) {
+  begin({false, {}, milliseconds(600)});
+  hold();
+  lease->heard();
+  until(phase::lost);
+  until([this] { return seen.back() == "released"; });
+  EXPECT_EQ(figures.in(metrics::lease_state::held).value(), 0);
+  hold();
+  lease->drain();
+  bool done = false;
+  EXPECT_EQ(lease->view().phase, phase::holding) << "until its connections have ended";
+  lease->release([&] { done = true; });
+  until([&] { return done; });
+  EXPECT_EQ(seen.back(), "released");
+  EXPECT_FALSE(std::filesystem::exists(folder + "/app.term"));
+}
+
+TEST_F(WriterLease, ThatRebindsTakesItAgainByItself) {
+  begin({true, {}, seconds(30)});
+  until(phase::holding);
+  source->valid = false;
+  until([this] { return gate->last->claims().front().presented == fence::token(2); });
+  EXPECT_THAT(seen, testing::Not(Contains("listens anew")));
+}
+
+}  // namespace
+}  // namespace fencegate::lease

@@ -4,6 +4,7 @@
 #include "cli/config_gates.hpp"
 #include "cli/config_leases.hpp"
 #include "cli/lease_places.hpp"
+#include "client/wish.hpp"
 
 #include <algorithm>
 #include <map>
@@ -155,7 +156,7 @@ void read_gate_lease(report& to, section& gate, settings::gate_lease& out) {
   std::string all;
   for (const auto& one : names)
     if (const auto text = text_of(to, one, "lease")) all += (all.empty() ? "" : ",") + *text;
-  auto resources = read_resources(all);
+  auto resources = client::read_resources(all);
   if (resources)
     out.resources = std::move(*resources);
   else

@@ -32,6 +32,8 @@ CLI::App* add_hold(CLI::App& app, hold_request& to) {
   add_wish(*hold, to);
   hold->add_option("COMMAND", to.command, "Behind --: the command and its arguments")->required();
   add_duration(*hold, "--max-run", to.max_run, "End the command after this, with status 124");
+  add_duration(*hold, "--grace", to.grace,
+               "Where the lease cannot be renewed: stop the command at the deadline, and go on when it is had again");
   auto* elect = hold->add_flag("--elect", to.elect, "Stay a candidate: wait again when the lease was lost");
   for (const auto* other : {"--wait", "--no-wait", "--busy-exit"}) elect->excludes(hold->get_option(other));
   hold->add_option("--warm-up", to.warm_up, "With --elect: run this by sh before the lease is asked for")->needs(elect);

@@ -16,7 +16,6 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -60,7 +59,8 @@ class run {
     auto [issuer, places] = from(io_);
     keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
     watched_.watch([this](const signalfd_siginfo& got) { take_signal(got); },
-                   [this](const hold::job_end& end) { command_ended(end); });
+                   [this](const hold::job_end& end) { command_ended(end); },
+                   [this](bool still) { stood_still(still); });
     keeper_->start();
     io_.run();
     return {ending_, told_to_end_};
@@ -94,15 +94,26 @@ class run {
 
   [[nodiscard]] hold::job_times times() const {
     const auto& held = keeper_->holding();
-    return {nanoseconds_of(held.stop_at()), nanoseconds_of(held.deadline())};
+    const hold::job_times out{nanoseconds_of(held.stop_at()), nanoseconds_of(held.deadline()), 0};
+    // Who may get the lease back is not told to end.
+    if (request_.grace.count() == 0 || held.is_lost()) return out;
+    return {hold::job_times::never, out.deadline, nanoseconds_of(held.end_at()) - out.deadline};
   }
 
   // Where the command is to end by our own will, no renewal moves that.
   void pass_times() {
     if (!runs_ || over_) return;
     auto next = times();
-    if (ordered_) next = {std::min(next.stop_at, ordered_->stop_at), std::min(next.deadline, ordered_->deadline)};
+    if (ordered_) next = {std::min(next.stop_at, ordered_->stop_at), std::min(next.deadline, ordered_->deadline), 0};
     job_.set_times(next);
+  }
+
+  void stood_still(bool still) {
+    if (still)
+      say("no renewal was confirmed in time" + keeper_->not_renewed() +
+          "; the command stands still, for --grace at most");
+    else
+      say("the lease is held again, and the command goes on");
   }
 
   void lost(const std::string& why) {
@@ -116,7 +127,7 @@ class run {
     if (!because_) because_ = because;
     if (over_ || ordered_) return;
     const auto now = lease::boot_clock::now();
-    ordered_ = hold::job_times{nanoseconds_of(now), nanoseconds_of(now + stop_grace_)};
+    ordered_ = hold::job_times{nanoseconds_of(now), nanoseconds_of(now + stop_grace_), 0};
     pass_times();
   }
 
@@ -126,8 +137,12 @@ class run {
     for (const auto pid : end.not_ended)
       say("process " + std::to_string(pid) +
           " lives on: this user may not end it. The fence refuses its writes once the lease is another's");
-    if (!because_ && end.told)
-      lost("no renewal was confirmed in time" + keeper_->not_renewed() + "; the command was told to end");
+    if (!because_ && (end.told || end.what == hold::job_end::kind::overdue))
+      lost("no renewal was confirmed in time" + keeper_->not_renewed() +
+           (end.told ? "; the command was told to end" : ""));
+    // Nobody knows when that was, if keeper and guard stood still meanwhile.
+    if (!because_ && lease::boot_clock::now() >= keeper_->holding().deadline())
+      lost("the end of the command was seen when the time of the lease was over");
     if (end.left_behind > 0) say("ended " + std::to_string(end.left_behind) + " processes that the command had left");
     finish(end_of(end));
   }
@@ -190,9 +205,9 @@ std::optional<hold::ending> warm_up(const hold_request& request, milliseconds st
   if (!job) return fail(job.error().message);
   asio::io_context io(1);
   watched_job watched(io, std::move(*job));
-  constexpr auto never = std::numeric_limits<std::int64_t>::max();
-  const auto started = watched.job().start({{"/bin/sh", "-c", request.warm_up}, inherited_environment(), stop_grace},
-                                           {.stop_at = never, .deadline = never});
+  constexpr auto never = hold::job_times::never;
+  const auto started =
+      watched.job().start({{"/bin/sh", "-c", request.warm_up}, inherited_environment(), stop_grace}, {never, never, 0});
   if (!started) return fail(started.error().message);
   std::optional<hold::ending> told;
   std::optional<hold::job_end> ended;
@@ -200,7 +215,7 @@ std::optional<hold::ending> warm_up(const hold_request& request, milliseconds st
     if (!is_to_end(got.ssi_signo) || told) return;
     told = {outcome::signaled, 128 + static_cast<int>(got.ssi_signo)};
     const auto now = lease::boot_clock::now();
-    watched.job().set_times({nanoseconds_of(now), nanoseconds_of(now + stop_grace)});
+    watched.job().set_times({nanoseconds_of(now), nanoseconds_of(now + stop_grace), 0});
   };
   watched.watch(signalled, [&](const hold::job_end& end) {
     ended = end;
@@ -230,10 +245,12 @@ std::string become_self() {
 }
 
 result<hold::ending> hold_by(const lease_planner& planner, const hold_request& request, std::ostream& err) {
+  if (request.grace > lease_time_most) return error{"--grace is 24h at most"};
   auto plan = plan_of(request, planner);
   if (!plan) return plan.error();
   auto& wanted = plan->wanted;
   wanted.patient = request.elect;
+  wanted.times.grace = request.grace;
   // What is wrong with the environment should not wait for the lease.
   fence::claims_list any_tokens;
   for (const auto& name : wanted.resources) any_tokens.push_back({name, fence::token(1)});

@@ -25,9 +25,10 @@ watched_job::watched_job(boost::asio::io_context& io, hold::guarded_job job)
     : job_(std::move(job)), end_(io), signals_(io) {}
 
 void watched_job::watch(std::function<void(const signalfd_siginfo&)> signalled,
-                        std::function<void(const hold::job_end&)> ended) {
+                        std::function<void(const hold::job_end&)> ended, std::function<void(bool)> stood_still) {
   signalled_ = std::move(signalled);
   ended_ = std::move(ended);
+  stood_still_ = std::move(stood_still);
   sigset_t all;
   sigemptyset(&all);
   for (const auto number : ending_signals) sigaddset(&all, static_cast<int>(number));
@@ -63,6 +64,7 @@ void watched_job::wait_for_signal() {
 // True: it has ended.
 bool watched_job::look() {
   const auto end = job_.ended();
+  if (stands_still_ != job_.stands_still()) stood_still_(stands_still_ = job_.stands_still());
   if (!end) return false;
   if (const auto tell = std::exchange(ended_, nullptr)) tell(*end);
   return true;

@@ -16,8 +16,10 @@ class watched_job {
   watched_job(boost::asio::io_context& io, hold::guarded_job job);
 
   // From now on this process dies of no signal that one may ignore; they stay blocked for programs that it becomes. `ended`
-  // comes once, `signalled` at each but SIGCHLD.
-  void watch(std::function<void(const signalfd_siginfo&)> signalled, std::function<void(const hold::job_end&)> ended);
+  // comes once, `signalled` at each but SIGCHLD, `stood_still` when that has changed.
+  void watch(
+      std::function<void(const signalfd_siginfo&)> signalled, std::function<void(const hold::job_end&)> ended,
+      std::function<void(bool)> stood_still = [](bool) {});
 
   [[nodiscard]] hold::guarded_job& job() { return job_; }
 
@@ -30,6 +32,8 @@ class watched_job {
   boost::asio::posix::stream_descriptor end_, signals_;
   std::function<void(const signalfd_siginfo&)> signalled_;
   std::function<void(const hold::job_end&)> ended_;  // nullptr: it has come
+  std::function<void(bool)> stood_still_;
+  bool stands_still_ = false;
 };
 
 // It tells a process to end.

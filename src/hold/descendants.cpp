@@ -24,6 +24,8 @@ namespace {
 
 // What was told to end and does not (a disk or a network file system that does not answer) is waited for this long.
 constexpr std::int64_t ending_patience = 10'000'000'000;
+// What forks faster than it can be stopped is given up on.
+constexpr std::int64_t stopping_patience = 1'000'000'000;
 // So deep a tree is walked at once; what is deeper comes nearer when the upper ones have ended.
 constexpr int depth_max = 64;
 
@@ -165,6 +167,10 @@ void descendants::note(pid_t pid, bool sent, int why) {
 }
 
 void descendants::send(int number, pid_t group) {
+  send_to(number, [group](pid_t pid) { return group == 0 || ::getpgid(pid) == group; });
+}
+
+void descendants::send_to(int number, const choice& whom) {
   signalled_.clear();
   refused_.clear();
   // Children of our own keep their numbers until we reap them.
@@ -172,15 +178,15 @@ void descendants::send(int number, pid_t group) {
   listed_ = !children.empty();
   std::erase_if(children, [this](pid_t pid) { return is_spared(pid); });
   for (const pid_t pid : children) {
-    if (group != 0 && ::getpgid(pid) != group) continue;
+    if (!whom(pid)) continue;
     const bool sent = ::kill(pid, number) == 0;
     note(pid, sent, errno);
   }
-  for (const pid_t pid : children) below(pid, nullptr, number, group, 1);
+  for (const pid_t pid : children) below(pid, nullptr, number, whom, 1);
 }
 
 // identity: of the parent; none for a child of our own.
-void descendants::below(pid_t parent, const process_handle* identity, int number, pid_t group, int depth) {
+void descendants::below(pid_t parent, const process_handle* identity, int number, const choice& whom, int depth) {
   if (depth > depth_max) return;
   for (const pid_t pid : children_of(parent)) {
     const process_handle process(pid);
@@ -188,12 +194,46 @@ void descendants::below(pid_t parent, const process_handle* identity, int number
     const auto state = state_of(pid);
     if (!state || state->parent != parent || state->letter == 'Z' || state->letter == 'X') continue;
     if (identity != nullptr && !identity->is_there()) return;  // so these were another's children
-    if (group == 0 || ::getpgid(pid) == group) {
+    if (whom(pid)) {
       const bool sent = process.send(number);
       note(pid, sent, errno);
     }
-    below(pid, &process, number, group, depth + 1);
+    below(pid, &process, number, whom, depth + 1);
   }
+}
+
+bool descendants::stop_all() {
+  constexpr timespec pause{.tv_sec = 0, .tv_nsec = 100'000};
+  const std::int64_t began = boottime_now();
+  const urgency raised;
+  std::set<pid_t> may_not;
+  while (boottime_now() - began < stopping_patience) {
+    bool calm = true;
+    send_to(SIGSTOP, [&](pid_t pid) {
+      const auto state = state_of(pid);
+      const char letter = state ? state->letter : 'X';
+      const bool stands = letter == 'T' || letter == 't';
+      if (stopped_.insert(pid).second) {
+        calm = false;  // it may have had a child before it was found
+        if (stands) stood_.insert(pid);
+        return !stands;
+      }
+      // What sleeps in the kernel stops where it comes back.
+      const bool still = stands || letter == 'D' || letter == 'Z' || letter == 'X';
+      calm = calm && (still || may_not.contains(pid));
+      return !still;
+    });
+    if (calm) return true;
+    may_not.insert(refused_.begin(), refused_.end());
+    ::nanosleep(&pause, nullptr);
+  }
+  return false;
+}
+
+void descendants::continue_all() {
+  send_to(SIGCONT, [this](pid_t pid) { return !stood_.contains(pid); });
+  stopped_.clear();
+  stood_.clear();
 }
 
 void descendants::end_all() {

@@ -37,6 +37,11 @@ class descendants {
   // process group; 0: to all. A process that was found is never mistaken for a later one with its number (but see
   // process_handle in the source for Linux before 5.3).
   void send(int number, pid_t group = 0);
+  // SIGSTOP until all that are found stand still, as far as they may be signalled. Blocks, mostly for less than a
+  // millisecond. Repeated, it stops what somebody has let go on meanwhile. False: they fork faster than that.
+  [[nodiscard]] bool stop_all();
+  // SIGCONT to all but those that stood still before stop_all() came to them.
+  void continue_all();
   // SIGKILL until none is left that can be ended. Blocks: for as long as they take, mostly a few milliseconds.
   void end_all();
 
@@ -47,12 +52,16 @@ class descendants {
 
  private:
   class process_handle;
-  void below(pid_t parent, const process_handle* identity, int number, pid_t group, int depth);
+  using choice = std::function<bool(pid_t)>;
+  void send_to(int number, const choice& whom);
+  void below(pid_t parent, const process_handle* identity, int number, const choice& whom, int depth);
   void note(pid_t pid, bool sent, int why);
   [[nodiscard]] bool is_spared(pid_t pid) const;
 
   std::vector<pid_t> spared_;
   std::set<pid_t> seen_;
+  std::set<pid_t> stopped_;       // by stop_all(), or found by it
+  std::set<pid_t> stood_;         // still before
   std::vector<pid_t> signalled_;  // of the last send()
   std::vector<pid_t> refused_;    // of the last send(): may not be signalled
   std::vector<pid_t> not_ended_;

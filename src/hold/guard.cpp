@@ -15,6 +15,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
@@ -85,6 +86,8 @@ struct guarded_job::state {
   hold::descriptor all;   // an epoll of the last two
   std::vector<pid_t> spared;
   pid_t guard = 0;  // 0: reaped
+  bool stands_still = false;
+  std::int64_t noticed = 0;  // with a grace: since when we have seen that the guard owes something; 0: it does not
   std::optional<job_end> end;
 
   ~state() {
@@ -95,6 +98,10 @@ struct guarded_job::state {
   [[nodiscard]] const char* open();
   [[nodiscard]] result<void> wait_for(guard_report::kind wanted);
   void set(job_times wanted);
+  [[nodiscard]] std::int64_t owes_from() const;
+  void watch_guard();
+  [[nodiscard]] bool guard_is_late();
+  [[nodiscard]] bool take_last_report();
   void look() const { (void)!::write(wake.get(), "", 1); }  // a full pipe wakes, too
   bool take_report(guard_report& into) const {
     return ::read(reports.get(), &into, sizeof into) == static_cast<ssize_t>(sizeof into);
@@ -129,12 +136,60 @@ result<void> guarded_job::state::wait_for(guard_report::kind wanted) {
 }
 
 void guarded_job::state::set(job_times wanted) {
-  // Both together do not change at one moment. Where they move on, the guard sees the later deadline first.
+  // All together do not change at one moment. Where they move on, the guard sees the later deadline first; where a grace is
+  // taken away, it sees that first.
+  job->grace = wanted.grace;
   job->deadline = wanted.deadline;
   job->stop_at = wanted.stop_at;
-  const std::int64_t at = late_at(wanted.deadline);
+  watch_guard();
+}
+
+// The guard has something to do at this time: to stop everything, to let it go on, or to end it.
+std::int64_t guarded_job::state::owes_from() const {
+  const std::int64_t deadline = job->deadline;
+  if (!stands_still) return deadline;
+  return boottime_now() < deadline ? 1 : end_of(deadline, job->grace);
+}
+
+void guarded_job::state::watch_guard() {
+  const bool by_grace = job->grace != 0 || stands_still;
+  if (!by_grace || boottime_now() < owes_from()) noticed = 0;
+  const std::int64_t at = noticed != 0 ? late_at(noticed)
+                          : by_grace   ? std::max<std::int64_t>(owes_from(), 1)
+                                       : late_at(job->deadline);
   const itimerspec when{.it_interval = {}, .it_value = {.tv_sec = at / second, .tv_nsec = at % second}};
   ::timerfd_settime(late.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+// All may have been frozen, and there is a grace to be used: then the guard has its time from when we have seen the deadline.
+bool guarded_job::state::guard_is_late() {
+  const std::int64_t now = boottime_now();
+  if (job->grace == 0 && !stands_still) return now >= late_at(job->deadline);
+  if (now < owes_from()) return false;
+  if (noticed != 0) return now >= late_at(noticed);
+  noticed = now;
+  look();
+  watch_guard();
+  return false;
+}
+
+// True: it has ended, or is gone.
+bool guarded_job::state::take_last_report() {
+  guard_report one;
+  for (;;) {
+    const ssize_t bytes = ::read(reports.get(), &one, sizeof one);
+    if (bytes == 0) return take_over(job_end::kind::guard_died), true;
+    if (bytes != static_cast<ssize_t>(sizeof one)) return false;
+    if (one.what == guard_report::kind::ended) break;
+    stands_still = one.what == guard_report::kind::stopped;
+    noticed = 0;
+    watch_guard();
+  }
+  job_end last{.what = one.end, .status = one.status, .told = one.told, .left_behind = one.left_behind};
+  last.not_ended.assign(one.not_ended_pids, one.not_ended_pids + std::min(one.not_ended, not_ended_max));
+  end = std::move(last);
+  end_guard();
+  return true;
 }
 
 void guarded_job::state::end_guard() {
@@ -227,6 +282,8 @@ void guarded_job::signal(int number) {
 
 bool guarded_job::passes_on(int code) const { return state_->job->group == 0 || code != SI_KERNEL; }
 
+bool guarded_job::stands_still() const { return state_->stands_still; }
+
 int guarded_job::descriptor() const { return state_->all.get(); }
 
 std::optional<job_end> guarded_job::ended() {
@@ -236,16 +293,10 @@ std::optional<job_end> guarded_job::ended() {
     if (pid == own.guard) own.guard = 0;
   });
   if (own.end) return own.end;
-  guard_report last;
-  const ssize_t bytes = ::read(own.reports.get(), &last, sizeof last);
-  if (bytes == static_cast<ssize_t>(sizeof last)) {
-    job_end end{.what = last.end, .status = last.status, .told = last.told, .left_behind = last.left_behind};
-    end.not_ended.assign(last.not_ended_pids, last.not_ended_pids + std::min(last.not_ended, not_ended_max));
-    own.end = std::move(end);
-    own.end_guard();
-  } else if (bytes == 0 || (had_guard && own.guard == 0)) {
+  if (own.take_last_report()) return own.end;
+  if (had_guard && own.guard == 0) {
     own.take_over(job_end::kind::guard_died);
-  } else if (own.job->arguments != 0 && boottime_now() >= late_at(own.job->deadline)) {
+  } else if (own.job->arguments != 0 && own.guard_is_late()) {
     own.take_over(job_end::kind::overdue);
   }
   return own.end;

@@ -5,6 +5,9 @@
 // keeper that is gone is a deadline. A guard that is gone, or stopped, is noticed by the keeper, who does its work. Only
 // where both are killed at the same time, or all are frozen, does anything run on: that is the fence's part.
 //
+// Times may have a grace: then everything is stopped at the deadline, and ended behind it by the grace. It goes on where the
+// deadline has been moved behind now meanwhile: who moves it has had its lease confirmed.
+//
 // When CMD ends by itself, what it left behind gets SIGTERM, then SIGKILL, and the end is reported when nothing is left.
 //
 // The terminal: where the keeper is in the foreground process group of its controlling terminal, CMD stays in that group,
@@ -32,10 +35,12 @@ struct job_request {
 };
 
 // Nanoseconds of CLOCK_BOOTTIME. At stop_at CMD's process group gets SIGTERM and SIGCONT, at the deadline everything that
-// descends from CMD gets SIGKILL.
+// descends from CMD gets SIGKILL; with a grace SIGSTOP, and SIGKILL behind that.
 struct job_times {
   std::int64_t stop_at = 0;
   std::int64_t deadline = 0;
+  std::int64_t grace = 0;
+  static constexpr std::int64_t never = INT64_MAX;
 };
 
 class guarded_job {
@@ -62,7 +67,10 @@ class guarded_job {
   // it is in the same process group. `code`: si_code, or ssi_code.
   [[nodiscard]] bool passes_on(int code) const;
 
-  // Readable when ended() has something to say. (It is an epoll: it can be polled.)
+  // The guard has stopped everything: the deadline has passed, and the grace has not. As ended() last saw it.
+  [[nodiscard]] bool stands_still() const;
+
+  // Readable when ended() or stands_still() has something new to say. (It is an epoll: it can be polled.)
   [[nodiscard]] int descriptor() const;
   // Does not block, but to end things where the guard did not. Reaps all children of the process: call it at each SIGCHLD,
   // too, so that process 1 of a container leaves no zombies.

@@ -13,10 +13,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 namespace fencegate::hold {
 
 namespace {
+
+// So often it is looked whether all still stand still.
+constexpr std::int64_t still_every = 100'000'000;
 
 class guard {
  public:
@@ -33,6 +37,9 @@ class guard {
   void take_children();
   void clear_up(std::int64_t now);
   void tell_command();
+  [[nodiscard]] std::int64_t next_step();
+  [[nodiscard]] std::int64_t end_at();
+  void keep_still(bool wanted);
   void pass_signals_on();
   [[nodiscard]] bool runs() const { return command_ > 0; }
 
@@ -48,10 +55,11 @@ class guard {
   descriptor children_;     // readable at a SIGCHLD
   descriptor exec_failed_;  // readable with errno when CMD could not be started
   descendants all_;
-  pid_t command_ = 0;          // while it runs, or is not reaped
-  guard_report end_;           // of CMD, once it has ended
-  std::int64_t clear_by_ = 0;  // what CMD left behind was told to end by then; 0: CMD runs
-  bool told_ = false;          // CMD got SIGTERM for this stop_at
+  std::optional<descendants> standing_;  // those that were stopped at the deadline
+  pid_t command_ = 0;                    // while it runs, or is not reaped
+  guard_report end_;                     // of CMD, once it has ended
+  std::int64_t clear_by_ = 0;            // what CMD left behind was told to end by then; 0: CMD runs
+  bool told_ = false;                    // CMD got SIGTERM for this stop_at
   bool keeper_gone_ = false;
 };
 
@@ -125,25 +133,52 @@ void guard::start_command() {
 
 void guard::watch() {
   for (;;) {
-    const std::int64_t stop_at = start_.job.stop_at.load();
-    std::int64_t until = start_.job.deadline.load();
-    if (clear_by_ != 0) until = std::min(until, clear_by_);
-    if (runs() && !told_) until = std::min(until, stop_at);
-    wait_for_something(until);
+    wait_for_something(next_step());
     take_wakes();
     take_children();  // ends here when none is left
     if (keeper_gone_) end_everything(job_end::kind::overdue);
     const std::int64_t now = boottime_now();
-    if (now >= start_.job.deadline.load()) end_everything(job_end::kind::overdue);
+    if (now >= end_at()) end_everything(job_end::kind::overdue);
+    keep_still(now >= start_.job.deadline.load());
     pass_signals_on();
     if (!runs()) {
       clear_up(now);
     } else if (now < start_.job.stop_at.load()) {
       told_ = false;
-    } else if (!told_) {
+    } else if (!told_ && !standing_) {
       told_ = end_.told = true;
       tell_command();
     }
+  }
+}
+
+// When to look again, if nothing happens before.
+std::int64_t guard::next_step() {
+  const std::int64_t end = end_at();
+  if (standing_) return std::min(end, boottime_now() + still_every);
+  std::int64_t until = std::min(end, start_.job.deadline.load());
+  if (clear_by_ != 0) until = std::min(until, clear_by_);
+  if (runs() && !told_) until = std::min(until, start_.job.stop_at.load());
+  return until;
+}
+
+// When everything is ended. What CMD left behind has no grace: it was told to end.
+std::int64_t guard::end_at() {
+  const std::int64_t grace = runs() ? start_.job.grace.load() : 0;
+  return end_of(start_.job.deadline.load(), grace);
+}
+
+// Behind the deadline, within the grace. Whoever continued something meanwhile is not asked.
+void guard::keep_still(bool wanted) {
+  if (wanted) {
+    const bool before = standing_.has_value();
+    if (!before) standing_.emplace();
+    if (!standing_->stop_all()) end_everything(job_end::kind::overdue);
+    if (!before) report({.what = guard_report::kind::stopped});
+  } else if (standing_) {
+    standing_->continue_all();
+    standing_.reset();
+    report({.what = guard_report::kind::goes_on});
   }
 }
 

@@ -18,6 +18,7 @@ namespace fencegate::hold {
 struct shared_job {
   std::atomic<std::int64_t> stop_at;
   std::atomic<std::int64_t> deadline;
+  std::atomic<std::int64_t> grace;
   std::atomic<std::uint64_t> signals;  // to be passed on to CMD: bit number − 1
   // Written before CMD may be started, and never again:
   std::int64_t stop_grace;
@@ -26,6 +27,10 @@ struct shared_job {
 };
 // The kernel takes no more arguments and environment (execve(2): at most 6 MB, three quarters of 8 MB).
 inline constexpr std::size_t request_bytes_max = std::size_t{8} * 1024 * 1024;
+// When everything is ended.
+[[nodiscard]] inline std::int64_t end_of(std::int64_t deadline, std::int64_t grace) {
+  return deadline > INT64_MAX - grace ? INT64_MAX : deadline + grace;
+}
 [[nodiscard]] inline char* request_of(shared_job& job) { return reinterpret_cast<char*>(&job + 1); }
 static_assert(std::atomic<std::int64_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -34,6 +39,8 @@ struct guard_report {
     ready,    // set up; waits for the byte
     failed,   // CMD was not started: step, status is errno
     running,  // CMD was forked
+    stopped,  // everything stands still
+    goes_on,  // again
     ended,    // everything else
   };
   kind what = kind::ended;

@@ -8,7 +8,7 @@ holder::holder(const timing& times, clock_reading sent)
     : times_(times), confirmed_(sent), stop_at_(sent.boot + times.act_for()), deadline_(sent.boot + times.hold_for()) {}
 
 holder::duty holder::due(clock_reading now) const {
-  if (now.boot >= deadline_) return duty::end;
+  if (now.boot >= end_at()) return duty::end;
   if (lost_) return duty::stop;
   if (renewal_due(now)) return duty::renew;
   return now.boot >= stop_at_ ? duty::stop : duty::wait;
@@ -17,7 +17,7 @@ holder::duty holder::due(clock_reading now) const {
 holder::time_point holder::wake(clock_reading now) const {
   if (lost_) return deadline_;
   const auto next = tried_ ? tried_->boot + times_.retry_after() : confirmed_.boot + times_.renew_every();
-  const auto border = now.boot < stop_at_ ? stop_at_ : deadline_;
+  const auto border = now.boot < stop_at_ ? stop_at_ : now.boot < deadline_ ? deadline_ : end_at();
   return std::min(next > now.boot ? next : border, border);
 }
 

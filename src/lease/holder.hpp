@@ -20,8 +20,9 @@ class holder {
   enum class duty : std::uint8_t {
     wait,   // nothing until wake()
     renew,  // send a renewal, and say so by renewal_sent()
-    stop,   // begin nothing new, and end what is under way; renewals go on
-    end     // it is over
+    stop,  // begin nothing new, and end what is under way; renewals go on. With a grace: what is under way stands still
+           // from the deadline on
+    end    // it is over
   };
 
   // The lease was granted by the answer to a request that was sent then.
@@ -46,6 +47,8 @@ class holder {
   // D, and the deadline.
   [[nodiscard]] time_point stop_at() const { return stop_at_; }
   [[nodiscard]] time_point deadline() const { return deadline_; }
+  // The deadline, and the grace behind it. None is left when the lease is lost.
+  [[nodiscard]] time_point end_at() const { return lost_ ? deadline_ : deadline_ + times_.grace; }
 
  private:
   [[nodiscard]] bool stood_still(clock_reading now) const;

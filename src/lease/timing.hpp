@@ -18,6 +18,7 @@ struct timing {
   milliseconds stop_grace{5'000};  // from SIGTERM to the deadline
   milliseconds skew{280};          // by which the clocks of holder and store may drift apart within one TTL
   milliseconds round_trip{500};    // of a renewal, at most
+  milliseconds grace{0};  // behind the deadline: what is under way stands still, and the same term may be had again
 
   // The defaults for this TTL.
   [[nodiscard]] static timing of(milliseconds ttl);

@@ -2,12 +2,13 @@
 //   hold_probe run [OPTION…] -- CMD…
 //     --renew MS       the times move on for so long (0: never)     --ttl MS        from now to the deadline
 //     --grace MS       between stop_at and the deadline             --stop-grace MS
+//     --still MS       behind the deadline: it stands still         said: "still", "goes-on"
 //     --said FILE      lines: "runs", "failed WHY", "signal N passed|heard", and
 //                      "ended KIND STATUS LEFT_BEHIND LATE_US [PID…]" (late: behind the deadline)
 //     --deny CALL      this system call fails: mmap (shared), timerfd_create, pidfd_open, … as often as wanted
 //     --files N        no more descriptors than that                --thread        starts one first
 //   Passes on SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH where hold would. SIGALRM: stop_at is now, and the deadline
-//   behind it by --grace (said: "stopping"). SIGUSR2: it leaves, with status 0. Exits as hold would.
+//   behind it by --grace (said: "stopping"). SIGVTALRM: the deadline is --renewed MS from now (said: "renewed"). SIGUSR2: it leaves, with status 0. Exits as hold would.
 //   hold_probe runners COUNT SECONDS    so many processes that each fork the next, in a session of its own, and exit
 //   hold_probe tree COUNT SECONDS       processes that fork and end, up to so many at a time
 #include "hold/clock.hpp"
@@ -124,7 +125,7 @@ bool deny(const std::string& name) {
 // ------------------------------------------------------------------------------------------------- run
 
 struct options {
-  std::int64_t renew = 0, ttl = 600'000, grace = 0, stop_grace = 5'000, files = 0;
+  std::int64_t renew = 0, ttl = 600'000, renewed = 600'000, grace = 0, still = 0, stop_grace = 5'000, files = 0;
   std::string said = "/dev/null", denied;
   bool thread = false;
   std::vector<std::string> command;
@@ -132,10 +133,9 @@ struct options {
 
 options read_options(int count, char** words) {
   options out;
-  std::map<std::string, std::int64_t*> numbers = {{"--renew", &out.renew},
-                                                  {"--ttl", &out.ttl},
-                                                  {"--grace", &out.grace},
-                                                  {"--stop-grace", &out.stop_grace},
+  std::map<std::string, std::int64_t*> numbers = {{"--renew", &out.renew},     {"--ttl", &out.ttl},
+                                                  {"--grace", &out.grace},     {"--still", &out.still},
+                                                  {"--renewed", &out.renewed}, {"--stop-grace", &out.stop_grace},
                                                   {"--files", &out.files}};
   int i = 2;
   for (; i < count && std::string(words[i]) != "--"; ++i) {
@@ -157,7 +157,7 @@ options read_options(int count, char** words) {
 hold::descriptor open_signals() {
   sigset_t wanted;
   ::sigemptyset(&wanted);
-  for (const int one : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCHLD})
+  for (const int one : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGWINCH, SIGCHLD})
     ::sigaddset(&wanted, one);
   ::sigprocmask(SIG_BLOCK, &wanted, nullptr);
   return hold::descriptor(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -174,14 +174,15 @@ class keeper {
       : wanted_(wanted),
         said_(::open(wanted.said.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)),
         begun_(boottime_now()) {
-    move_times();
+    move_times(wanted_.ttl);
   }
   int run();
 
  private:
-  void move_times() {
-    times_.deadline = boottime_now() + wanted_.ttl * ms;
-    times_.stop_at = times_.deadline - wanted_.grace * ms;
+  void move_times(std::int64_t ttl) {
+    times_.deadline = boottime_now() + ttl * ms;
+    times_.stop_at = wanted_.still > 0 ? hold::job_times::never : times_.deadline - wanted_.grace * ms;
+    times_.grace = wanted_.still * ms;
   }
   void say(const std::string& line) { (void)!::write(said_.get(), (line + '\n').data(), line.size() + 1); }
   // False: the keeper is to leave.
@@ -191,6 +192,7 @@ class keeper {
   hold::descriptor said_;
   std::int64_t begun_;  // moving the times
   hold::job_times times_;
+  bool stands_still_ = false;
 };
 
 bool keeper::take_signals(hold::guarded_job& job, int signals) {
@@ -201,9 +203,15 @@ bool keeper::take_signals(hold::guarded_job& job, int signals) {
     if (number == SIGCHLD) continue;
     if (number == SIGALRM) {
       begun_ = 0;
-      times_ = {.stop_at = boottime_now(), .deadline = boottime_now() + wanted_.grace * ms};
+      times_ = {.stop_at = boottime_now(), .deadline = boottime_now() + wanted_.grace * ms, .grace = 0};
       job.set_times(times_);
       say("stopping");
+      continue;
+    }
+    if (number == SIGVTALRM) {
+      move_times(wanted_.renewed);
+      job.set_times(times_);
+      say("renewed");
       continue;
     }
     const bool passed = job.passes_on(one.ssi_code);
@@ -237,8 +245,9 @@ int keeper::run() {
       say(line);
       return hold::ending_of(*end).status;
     }
+    if (stands_still_ != job->stands_still()) say((stands_still_ = job->stands_still()) ? "still" : "goes-on");
     if (boottime_now() - begun_ < wanted_.renew * ms) {
-      move_times();
+      move_times(wanted_.ttl);
       job->set_times(times_);
     }
     pollfd any[] = {{.fd = job->descriptor(), .events = POLLIN, .revents = 0},

@@ -96,6 +96,35 @@ TEST_F(LeaseHolder, WhatWasLostIsOverWithinItsGrace) {
   EXPECT_EQ(held.due(at(8'000)), holder::duty::end);
 }
 
+TEST_F(LeaseHolder, WithAGraceTheSameTermMayBeHadAgain) {
+  auto with_grace = times;
+  with_grace.grace = seconds(45);
+  holder patient{with_grace, at(0)};
+  EXPECT_EQ(patient.end_at(), at(74'000).boot);
+  patient.renewal_sent(at(28'999));
+  EXPECT_EQ(patient.wake(at(28'999)), at(29'000).boot);
+  EXPECT_EQ(patient.due(at(29'001)), holder::duty::stop);
+  EXPECT_EQ(patient.due(at(31'499)), holder::duty::renew);
+  EXPECT_FALSE(patient.may_begin(at(31'499)));
+  patient.renewal_sent(at(73'000));
+  EXPECT_EQ(patient.wake(at(73'000)), at(74'000).boot);
+  EXPECT_EQ(patient.due(at(73'999)), holder::duty::stop);
+  EXPECT_EQ(patient.due(at(74'000)), holder::duty::end);
+  patient.renewed(at(73'000));
+  EXPECT_EQ(patient.due(at(74'000)), holder::duty::wait);
+  EXPECT_TRUE(patient.may_begin(at(74'000)));
+  EXPECT_EQ(patient.deadline(), at(102'000).boot);
+}
+
+TEST_F(LeaseHolder, ALossLeavesNoGrace) {
+  auto with_grace = times;
+  with_grace.grace = seconds(45);
+  holder patient{with_grace, at(0)};
+  patient.lost(at(40'000));
+  EXPECT_EQ(patient.end_at(), at(29'000).boot);
+  EXPECT_EQ(patient.due(at(40'000)), holder::duty::end);
+}
+
 TEST_F(LeaseHolder, ALossNeverMovesTheDeadlineForward) {
   held.lost(at(27'000));
   EXPECT_EQ(held.stop_at(), at(24'000).boot);

@@ -14,16 +14,6 @@ namespace {
 
 using lease::writer_phase;
 
-std::string_view name_of(writer_phase phase) {
-  switch (phase) {
-    case writer_phase::unknown: return "unknown";
-    case writer_phase::standby: return "standby";
-    case writer_phase::holding: return "holding";
-    case writer_phase::lost: break;
-  }
-  return "lost";
-}
-
 // RFC 3339, in UTC.
 std::string text_of(std::chrono::system_clock::time_point at) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(at);

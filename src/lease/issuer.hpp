@@ -6,6 +6,7 @@
 #include "base/result.hpp"
 #include "fence/tag.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -76,6 +77,13 @@ struct term {
   std::vector<std::string> out;
   for (const auto& claim : claims) out.push_back(claim.resource);
   return out;
+}
+
+// In any order.
+[[nodiscard]] inline bool are_same(std::vector<std::string> a, std::vector<std::string> b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b;
 }
 
 // What an issuer has renewed of a term.

@@ -31,12 +31,6 @@ bool is_same(fence::claims_list a, fence::claims_list b) {
   });
 }
 
-bool is_same(std::vector<std::string> a, std::vector<std::string> b) {
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  return a == b;
-}
-
 std::string list_of(const std::vector<std::string>& names) {
   std::string out;
   for (const auto& name : names) out += (out.empty() ? "" : ",") + name;
@@ -59,7 +53,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
   call acquire(const lease_wish& wanted, clock_reading arrived, answer done) {
     const auto asked = std::make_shared<desk_entry::caller>(desk_entry::caller{arrived, std::move(done)});
     const auto known = find(wanted.id);
-    if (known && !is_same(known->resources, wanted.resources))
+    if (known && !are_same(known->resources, wanted.resources))
       return refuse(asked, refused("this id is of a lease of " + list_of(known->resources)));
     if (known && known->held) {
       boost::asio::post(context_, [known, weak = std::weak_ptr(asked)] {

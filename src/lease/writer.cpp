@@ -5,6 +5,16 @@
 
 namespace fencegate::lease {
 
+std::string_view name_of(writer_phase phase) {
+  switch (phase) {
+    case writer_phase::unknown: return "unknown";
+    case writer_phase::standby: return "standby";
+    case writer_phase::holding: return "holding";
+    case writer_phase::lost: break;
+  }
+  return "lost";
+}
+
 writer::writer(writer_rules rules, time_point began)
     : rules_(std::move(rules)), phase_(rules_.rebinds ? writer_phase::standby : writer_phase::unknown), since_(began) {}
 

@@ -35,6 +35,8 @@ enum class writer_phase : std::uint8_t {
   holding,
   lost
 };
+// "unknown", "standby", …
+[[nodiscard]] std::string_view name_of(writer_phase phase);
 
 class writer {
  public:

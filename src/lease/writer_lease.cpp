@@ -4,7 +4,6 @@
 
 #include <boost/asio/post.hpp>
 
-#include <algorithm>
 #include <utility>
 
 namespace fencegate::lease {
@@ -16,22 +15,6 @@ using std::chrono::milliseconds;
 // Behind what failed: an issuer that does not answer, a disk that is full.
 constexpr milliseconds back_off{1'000};
 constexpr milliseconds silence_interval{500};
-
-bool is_same(std::vector<std::string> a, std::vector<std::string> b) {
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  return a == b;
-}
-
-std::string_view name_of(writer_phase phase) {
-  switch (phase) {
-    case writer_phase::unknown: return "unknown";
-    case writer_phase::standby: return "standby";
-    case writer_phase::holding: return "holding";
-    case writer_phase::lost: break;
-  }
-  return "lost";
-}
 
 }  // namespace
 
@@ -84,7 +67,7 @@ void writer_lease::read_record() {
 void writer_lease::on_record(const result<std::optional<term_record>>& read) {
   if (!read)
     log::write(log::level::warn, "no term is resumed", {{"writer", wish_.name}, {"why", read.error().message}});
-  if (read && *read && is_same(names_of((*read)->held.claims), wish_.resources)) {
+  if (read && *read && are_same(names_of((*read)->held.claims), wish_.resources)) {
     former_ = (*read)->held;
     return resume();
   }

@@ -365,6 +365,18 @@ class Probes(LeaseGatesTest):
         self.assertEqual((a.writer()[0], a.state_now()), (503, "lost"))
         self.assertTrue(client.closed())
 
+    def test_of_what_is_in_flight_at_the_loss_nothing_is_claimed(self):
+        a = self.sidecar(writers={"writer_timeout": "1s"})
+        a.hold()
+        session, client = self.sql_client(a), self.redis_client(a)
+        client.send_command("BLPOP", self.resource, "30")
+        self.assertEqual(a.probe(), 200)
+        with self.assertRaises(psycopg2.Error) as ended:
+            run_sql(session, "SELECT pg_sleep(30)")
+        self.assertEqual(ended.exception.pgcode, "57P03")
+        self.assertIn("unknown", ended.exception.diag.message_detail)
+        self.assertTrue(client.closed())
+
     def test_who_sent_no_probe_is_not_missed(self):
         a = self.sidecar(writers={"writer_timeout": "1s"})
         a.hold()

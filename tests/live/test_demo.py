@@ -15,7 +15,7 @@ from pathlib import Path
 import support
 
 DEMO = Path(__file__).resolve().parents[1] / "demo"
-DEADLINE = 60
+DEADLINE = 120
 LAST_LINE = "figures of http sidecar A"
 
 # What each scene must show, in this order; the numbers of bytes and ports vary.
@@ -114,6 +114,24 @@ CRON = [
     r"A +…psql reads the answer to its late update +token 1 of settle is below mark 2; not applied",
     r"A's cron +…the job has ended +status 79",
     r"in PostgreSQL +the accounts' settled_by +B B B",
+]
+
+GATE = [
+    r"A's hook +fencegate-hold lease restarted ticker +status 0",
+    r"in PostgreSQL +whose ticks, in their order +A",
+    r"B's hook +fencegate-hold lease restarted ticker +status 0",
+    r"B's probe +fencegate-hold lease writer ticker +status 0: standby: held by .*",
+    r"A's node +is frozen: SIGSTOP to all of it +[1-9]\d* bytes of psql lie unread",
+    r"in PostgreSQL +whose ticks, in their order +A B",
+    r"A's node +goes on: SIGCONT +running",
+    r"A's probe +fencegate-hold lease writer ticker +status 1: lost: .*",
+    r"A's writer +…psql reads the answer to its late write +refused",
+    r"A's kubelet +starts the writer anew, since its probe fails +started",
+    r"A's hook +fencegate-hold lease restarted ticker +status 0",
+    r"A's probe +fencegate-hold lease writer ticker +status 0: standby: held by .*",
+    r"in PostgreSQL +whose ticks, in their order +A B",
+    r"B's pod +is told to end: SIGTERM to its sidecar +releases the lease",
+    r"in PostgreSQL +whose ticks, in their order +A B A",
 ]
 
 # What the commands print that it says to try by hand, in this order; below psql and redis-cli, what is typed there.
@@ -317,6 +335,7 @@ class Demo(unittest.TestCase):
         self.assertRegex(output, r'what is there +"B, token 34" +"A, late"\n')
         self.assertRegex(output, r"tokens, as they came +33 34 +33 34 33\n")
         self.assert_steps(steps(output, "A cron job that nobody changed"), CRON)
+        self.assert_steps(steps(output, "A writer that nobody touches"), GATE)
         self.assertNotIn("\033[", output, "colours are for terminals")
         self.assertNotIn("Try it by hand", output)
         self.assert_nothing_left()
@@ -377,7 +396,7 @@ class Demo(unittest.TestCase):
 
     def start_to_serve(self):
         """The demo without --once, and what it has printed by the time that it serves."""
-        demo, told = self.start(), []
+        demo, told = self.start("--until", "http"), []
         for line in demo.stdout:
             told.append(line)
             if LAST_LINE in line:

@@ -127,7 +127,7 @@ TEST_F(ConfigTest, EveryExampleLoads) {
       for (const auto& store : gate.stores) ++stores[store.speaks];
     ++examples;
   }
-  EXPECT_GE(examples, 5);
+  EXPECT_GE(examples, 6);
   EXPECT_EQ(stores.size(), 2u);
 }
 

@@ -24,8 +24,9 @@ class LeaseGates(Sidecar):
     """`fencegate serve` with a gate of each protocol that holds the lease of `orders` for the writer app. `gate`: keys of all its
     gates; `state`: a directory that outlives it."""
 
-    def __init__(self, database, redis, leases=(), gate=(), writers=(), state=None, resource="orders", upstream=None):
-        super().__init__(database, redis, leases)
+    def __init__(self, database, redis, leases=(), gate=(), writers=(), state=None, resource="orders", upstream=None,
+                 issuer="ledger"):
+        super().__init__(database, redis, leases, issuer)
         self.keys = {"lease": resource, "writer": "app"} | dict(gate)
         self.writers, self.state, self.upstream = dict(writers), state, upstream
 

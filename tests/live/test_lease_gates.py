@@ -346,6 +346,27 @@ class StartedAnew(LeaseGatesTest):
         self.assertFalse(os.path.exists(os.path.join(a.folder, "state", "app.term")))
 
 
+class OfRedis(LeaseGatesTest):
+    """Leases that a Redis grants."""
+
+    def test_another_takes_over_and_the_first_one_comes_back(self):
+        a, b = self.two(issuer="cache", leases=StartedAnew.LONG)
+        old = self.redis_client(a)
+        a.restart()
+        before = a.eventually("holding")["tokens"][self.resource]
+        self.assertTrue(old.closed())
+        old = self.redis_client(a)
+        a.stop_process()
+        self.assertGreater(b.eventually("holding")["tokens"][self.resource], before)
+        old.send_command("SET", self.resource, "late")
+        a.continue_process()
+        a.eventually("lost")
+        self.assertIsNone(self.redis.cli.call("GET", self.resource))
+        self.assertEqual(a.report_start(), 204)
+        b.terminate()
+        a.eventually("holding")
+
+
 class Probes(LeaseGatesTest):
     def test_what_they_are_answered(self):
         a = self.sidecar()

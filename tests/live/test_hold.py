@@ -84,8 +84,9 @@ class Hold:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.child.wait()
-        self.child.stdout.close()
-        self.child.stderr.close()
+        for stream in (self.child.stdout, self.child.stderr):
+            if stream:
+                stream.close()
 
     def tree(self):
         """The keeper first."""

@@ -29,12 +29,6 @@ class Candidate(Hold):
                                           process_group=0, preexec_fn=die_with_parent)
         return self
 
-    def __exit__(self, *_):
-        for pid in self.tree():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.child.wait()
-
     def said(self):
         with open(self.err) as file:
             return file.read()

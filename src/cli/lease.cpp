@@ -1,6 +1,5 @@
 #include "cli/lease.hpp"
 
-#include "base/json_text.hpp"
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_leases.hpp"
@@ -11,7 +10,6 @@
 #include <boost/asio/io_context.hpp>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,37 +27,6 @@ int fail(std::ostream& err, const std::string& why, int code = exit_failed) {
   return code;
 }
 
-std::string json_of(const lease::lease_entry& one) {
-  std::string out;
-  json_object json(out);
-  json.add("resource", one.resource);
-  json.add("token", one.granted.value());
-  if (one.mark) json.add("mark", one.mark->value());
-  json.add("holder", one.holder);
-  json.add("since", one.since);
-  json.add("left_ms", one.left.count());
-  json.name("frozen");
-  out += one.frozen ? "true" : "false";
-  json.end();
-  return out;
-}
-
-void print_table(const std::vector<lease::lease_entry>& all, std::ostream& out) {
-  std::vector<std::array<std::string, 6>> rows{{"RESOURCE", "TOKEN", "MARK", "LEFT", "SINCE", "HOLDER"}};
-  for (const auto& one : all)
-    rows.push_back({one.resource, one.granted.to_string(), one.mark ? one.mark->to_string() : "-",
-                    one.frozen             ? "frozen"
-                    : one.left.count() > 0 ? write_duration(one.left)
-                                           : "free",
-                    one.since, one.holder});
-  std::array<std::size_t, 6> widths{};
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i)
-      out << row[i] << (i + 1 == row.size() ? "\n" : std::string(widths[i] - row[i].size() + 2, ' '));
-}
-
 // Asks the issuer that the configuration names; `ask` is given it, and what takes the answer.
 template <class Answer>
 result<Answer> ask_issuer(const settings::process& config, const lease_question& about,
@@ -72,27 +39,6 @@ result<Answer> ask_issuer(const settings::process& config, const lease_question&
 }
 
 }  // namespace
-
-int show_leases(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
-  using entries = std::vector<lease::lease_entry>;
-  const auto config = load_config(about.path, from);
-  if (!config) {
-    print_errors(config.error(), err);
-    return exit_bad_configuration;
-  }
-  auto answer = ask_issuer<entries>(*config, about, [](auto& issuer, auto done) { issuer.list(std::move(done)); });
-  if (!answer) return fail(err, answer.error().message);
-  auto all = std::move(*answer);
-  std::erase_if(all, [&](const auto& one) { return !about.resource.empty() && one.resource != about.resource; });
-  if (!about.json) {
-    print_table(all, out);
-    return exit_ok;
-  }
-  out << '[';
-  for (std::size_t i = 0; i < all.size(); ++i) out << (i == 0 ? "\n" : ",\n") << json_of(all[i]);
-  out << "\n]\n";
-  return exit_ok;
-}
 
 int forget_store(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
   const auto config = load_config(about.path, from);

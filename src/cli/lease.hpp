@@ -15,6 +15,7 @@ struct lease_question {
   std::string issuer;                               // "" = the configuration's
   std::string resource;                             // of show: "" = all
   bool json = false;                                // show
+  bool watch = false;                               // show
   std::string reason;                               // break, freeze
   std::string store;                                // forget-store: its id
   std::string to;                                   // move: the new issuer
@@ -22,7 +23,8 @@ struct lease_question {
   std::optional<std::chrono::milliseconds> wait{};  // move: for a holder to end; nullopt: for ever
 };
 
-// `lease show`: who holds what, for how long, under which token. Exit codes as of commands.hpp.
+// `lease show`: who holds what, for how long, under which token; of one resource also what each place knows of it.
+// `watch`: for ever, whenever it is another's. Exit codes as of commands.hpp.
 [[nodiscard]] int show_leases(const lease_question& about, const environment& from, std::ostream& out,
                               std::ostream& err);
 

@@ -78,6 +78,7 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word, cl
   auto* show = add("show", cli::show_leases, "Show the leases that were ever granted");
   show->add_option("RESOURCE", to.resource, "Only this one");
   show->add_flag("--json", to.json, "As JSON");
+  show->add_flag("--watch", to.watch, "Again whenever that changes, until it is ended");
   const auto add_with_reason = [&](const char* name, lease_word run, const char* what) {
     auto* one = add(name, run, what);
     one->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();

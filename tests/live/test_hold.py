@@ -117,6 +117,22 @@ class Hold:
         return self.child.returncode
 
 
+class Watch(Process):
+    """A command of fencegate that goes on."""
+
+    title = "watch"
+
+    def __init__(self, gates, *words):
+        super().__init__()
+        self.words = [os.environ["FENCEGATE"], *words, "-c", gates.path]
+
+    def command(self):
+        return self.words
+
+    def up(self):
+        return True
+
+
 class HoldTest(LiveTest):
     issuer, gates_of = "ledger", Gates
 
@@ -288,10 +304,18 @@ class Documented(HoldTest):
         (held,) = [one for one in json.loads(self.run_here(show + " --json")) if one["resource"] == "orders"]
         self.assertEqual((held["token"], held["mark"]), (before, before))
         self.assertGreater(held["left_ms"], 0)
+        self.assertNotIn("places", held)
+        (held,) = json.loads(self.run_here(show.replace("lease show", "lease show orders") + " --json"))
+        self.assertEqual({one["place"]: one["mark"] for one in held["places"]},
+                         dict.fromkeys(("store:ledger", "gate:db", "gate:cache"), before))
+        self.assertEqual(len({one["issuer"] for one in held["places"]}), 1)
+        watch = self.start(Watch(self.gates, "lease", "show", "orders", "--watch"))
+        eventually(lambda: re.search(rf"(?m)^orders +{before} .*\d+m?s ", watch.log()))
         self.run_here(documents.command(self.page, "fencegate lease break orders"))
         self.assertEqual(job.ended(), 79)
         self.assertEqual(self.mark(), before + 1)
         self.assertRegex(self.run_here(show), r"(?m)^orders .* free .* lease break: hangs since noon$")
+        eventually(lambda: re.search(rf"(?m)^orders +{before + 1} .* free ", watch.log()))
 
     def test_it_is_frozen_and_thawed(self):
         job = self.shell("echo up; sleep 100")

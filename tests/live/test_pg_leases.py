@@ -61,7 +61,11 @@ class Seals(FenceTest):
             return owner
         self.assertIsNone(move(ISSUER, OTHER_ISSUER))
         self.leases.seal("one", 34)
-        self.assertEqual(move(OTHER_ISSUER, OTHER_ISSUER), ISSUER)
+        other = self.fenced.writer("postgres")
+        other.begin()
+        other.run("SELECT pg_advisory_xact_lock(fencegate.lock_key('orders'))")
+        self.assertEqual(move(OTHER_ISSUER, OTHER_ISSUER), ISSUER)  # waits for nobody
+        other.run("ROLLBACK")
         self.assertEqual(move(ISSUER, OTHER_ISSUER), OTHER_ISSUER)
         self.assertEqual(move(ISSUER, OTHER_ISSUER), OTHER_ISSUER)
         self.assert_rejected(self.leases.seal("one", 34), "ZF007", "another issuer")
@@ -477,7 +481,7 @@ add_mutations(Mutations, {
     "seals: bare tokens": (
         within("not_the_issuer", "IF by_issuer IS NULL THEN", "IF by_issuer IS NULL THEN RETURN;"), shut_all_holders_out, {}),
     "seals: the lock of a move": (
-        within("move_issuer", "  PERFORM fencegate.lock_exclusive($1, 9223372036854775807, fencegate.lock_key($1), "
+        within("move_issuer", "    PERFORM fencegate.lock_exclusive($1, 9223372036854775807, fencegate.lock_key($1), "
                               "clock_timestamp(), deadline);"),
         seal_what_is_moved_meanwhile, {}),
     "seals: other issuers": (

@@ -76,6 +76,10 @@ class Issued(test_hold.Waiting, test_hold.Losses):
         self.assertEqual(self.mark(), before + 1)
         shown = self.run_fencegate("lease", "show").stdout
         self.assertRegex(shown, rf"(?m)^orders +{before + 1} +{before + 1} +free +20\S+ \S+\+00 +lease break: hangs$")
+        shown = self.run_fencegate("lease", "show", "orders").stdout
+        issuer = self.redis.cli.call("GET", "fencegate:issuer").decode().split()[0]
+        self.assertRegex(shown, rf"(?m)^gate:cache +{before + 1} +{issuer}$")
+        self.assertRegex(shown, rf"(?m)^store:ledger +{before + 1} +[-0-9a-f]{{36}}$")
 
     def test_an_operator_freezes_it(self):
         job = self.pausing()

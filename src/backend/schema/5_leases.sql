@@ -213,19 +213,21 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Gives the mark to another issuer, when it is that of `from_issuer`: from now on it rises by seals of `to_issuer` only. The
--- grant beside it is void then. Answers whose mark it is afterwards; NULL: nobody's, which the next seal changes.
+-- grant beside it is void then. Answers whose mark it is afterwards; NULL: nobody's, which the next seal changes. From one issuer
+-- to itself: only that, and nobody waits.
 CREATE OR REPLACE FUNCTION fencegate.move_issuer(resource text, from_issuer uuid, to_issuer uuid) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE owner uuid; deadline timestamptz;
 BEGIN
   PERFORM fencegate.check_claims(ARRAY[$1], ARRAY[0::bigint]);
   PERFORM fencegate.begin_lease();
-  SELECT clock_timestamp() + s.cut_ms * interval '1 ms' INTO STRICT deadline FROM fencegate.settings s;
-  -- A seal that is under way has read whose mark it is.
-  PERFORM fencegate.lock_exclusive($1, 9223372036854775807, fencegate.lock_key($1), clock_timestamp(), deadline);
-  PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
-  UPDATE fencegate.marks m SET issuer = $3, sealed = NULL, grant_hash = NULL
-   WHERE m.resource = $1 AND m.issuer = $2 AND m.issuer <> $3;
+  IF $2 <> $3 THEN
+    SELECT clock_timestamp() + s.cut_ms * interval '1 ms' INTO STRICT deadline FROM fencegate.settings s;
+    -- A seal that is under way has read whose mark it is.
+    PERFORM fencegate.lock_exclusive($1, 9223372036854775807, fencegate.lock_key($1), clock_timestamp(), deadline);
+    PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
+    UPDATE fencegate.marks m SET issuer = $3, sealed = NULL, grant_hash = NULL WHERE m.resource = $1 AND m.issuer = $2;
+  END IF;
   SELECT m.issuer INTO owner FROM fencegate.marks m WHERE m.resource = $1;
   RETURN owner;
 END $$;

@@ -1,5 +1,5 @@
-"""`lease restarted` and `lease writer`: what a writer's container tells the sidecar whose gates hold the lease for it. The
-sidecar here is one of the test."""
+"""`lease restarted` and `lease writer`: what a writer's container tells the sidecar whose gates hold the lease for it. Most of it
+with a sidecar of the test, the rest with real ones."""
 
 import contextlib
 import http.server
@@ -11,6 +11,7 @@ import tempfile
 import threading
 
 import support
+import test_lease_gates
 from support import LOOPBACK, LiveTest, die_with_parent, eventually
 
 PATIENCE = 20
@@ -221,6 +222,36 @@ class StaticRestarted(Restarted):
 
 class StaticHeartbeat(Heartbeat):
     program = "FENCEGATE_HOLD"
+
+
+class WithTheSidecar(test_lease_gates.LeaseGatesTest):
+    def run_words(self, sidecar, *words):
+        done = subprocess.run([os.environ["FENCEGATE_HOLD"], "lease", *words, "--api", f"unix:{sidecar.socket}"], text=True,
+                              capture_output=True, check=False)
+        return done.returncode, done.stderr
+
+    def assert_says(self, outcome, status, why):
+        self.assertEqual(outcome[0], status, outcome[1])
+        self.assertIn(why, outcome[1])
+
+    def test_a_writer_from_its_start_to_standby(self):
+        writers = {"containers": ["app", "worker"]}
+        a, b = self.sidecar(writers=writers), self.sidecar(writers=writers)
+        self.assert_says(self.run_words(a, "writer", "app"), 1, "writer app: unknown")
+        self.assert_says(self.run_words(a, "restarted", "app", "--pid", str(os.getpid()), "--container", "app"), 1, "start")
+        self.assert_says(self.run_words(a, "restarted", "app", "--pid", str(os.getpid()), "--container", "other"), 125, "name one of them")
+        self.assert_says(self.run_words(a, "restarted", "other"), 125, "writer of this name")
+        self.assert_says(self.run_words(a, "writer", "other"), 1, "under this name")
+        new = str(self.start(test_lease_gates.Sleeper()).pid)
+        for sidecar in (a, b):
+            for container in ("app", "worker"):
+                self.assertEqual(self.run_words(sidecar, "restarted", "app", "--pid", new, "--container", container), (0, ""))
+            if sidecar is a:
+                a.eventually("holding")
+        self.assert_says(self.run_words(a, "writer", "app", "--holding"), 0, "writer app: holding")
+        eventually(lambda: "held by" in self.run_words(b, "writer", "app")[1])
+        self.assert_says(self.run_words(b, "writer", "app"), 0, "writer app: standby: held by")
+        self.assert_says(self.run_words(b, "writer", "app", "--holding"), 1, "writer app: standby: held by")
 
 
 if __name__ == "__main__":

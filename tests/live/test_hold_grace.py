@@ -278,6 +278,11 @@ class Leases(LeaseTest):
         self.gates.kill()
         self.assert_goes_on(job, self.gates.start)
 
+    def test_a_sidecar_whose_database_stands_still(self):
+        job = self.by_sidecar("--grace", "45s")
+        self.freeze_database()
+        self.assert_goes_on(job, self.thaw_database)
+
     def test_a_keeper_that_stands_still(self):
         job = self.job("--ttl", "3s", "--grace", "45s")
         os.kill(job.child.pid, signal.SIGSTOP)

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 namespace fencegate {
 
@@ -65,6 +66,13 @@ class byte_queue {
   void consume(std::size_t n) {
     begin_ += n;
     if (begin_ == end_) begin_ = end_ = 0;
+  }
+
+  // Gives back the memory that the content does not need.
+  void fit() {
+    byte_queue exact;
+    exact.append(view());
+    *this = std::move(exact);
   }
 
   // Gives the memory back when nothing is stored.

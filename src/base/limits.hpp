@@ -76,6 +76,10 @@ inline constexpr std::size_t pg_authentication_bytes_max = 64 * 1024;
 inline constexpr std::size_t pg_inspected_bytes_max = 64 * 1024;
 // A statement up to this size is held whole until it was read; a larger one is read as it streams by.
 inline constexpr std::size_t pg_statement_buffered_bytes_max = 256 * 1024;
+// guard: transaction: a larger Query of several statements, a migration file, is held whole up to this size. All that are
+// held share the second number: one that does not fit any more is refused.
+inline constexpr std::size_t pg_gathered_bytes_max = 16 * 1024 * 1024;
+inline constexpr std::size_t pg_gathered_of_process_bytes_max = 64 * 1024 * 1024;
 // Prepared statements of one session whose text carries a tag.
 inline constexpr std::size_t pg_tagged_statements_max = 4096;
 

@@ -11,6 +11,7 @@
 #include "base/byte_queue.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
+#include "gate/gathered_bytes.hpp"
 #include "gate/pg_binding.hpp"
 #include "gate/pg_farewell.hpp"
 #include "gate/pg_flight.hpp"
@@ -109,6 +110,8 @@ class pg_engine {
   [[nodiscard]] bool opening() const { return phase_ < phase::arming; }
   // The client is served, and may be silent as long as it likes.
   [[nodiscard]] bool relaying() const { return phase_ == phase::relaying; }
+  // Bytes of a message in front that is held back until it is there as a whole; 0: there is none.
+  [[nodiscard]] std::size_t gathers() const { return gathers_; }
 
  private:
   enum class phase : std::uint8_t {
@@ -204,6 +207,8 @@ class pg_engine {
   bool step_guarded(const wire::pg_head& head);
   [[nodiscard]] static bool is_malformed(const wire::pg_head& head, std::string_view body);
   [[nodiscard]] pg_guarded::verdict judge_guarded(char type, std::string_view body, std::size_t body_bytes);
+  [[nodiscard]] pg_guarded::verdict refuse_to_gather();
+  void note_gathered();
   [[nodiscard]] passage inspect_guarded(char type, std::string_view body);
   void send_behind();
 
@@ -287,7 +292,9 @@ class pg_engine {
   // Statements prepared since the last Sync that mend a refused application_name: only there is it sure what a name means.
   std::set<std::string, std::less<>> mending_;
 
-  std::unique_ptr<pg_guarded> guarded_;               // guard: transaction; flight_ knows nothing of such a session
+  std::unique_ptr<pg_guarded> guarded_;  // guard: transaction; flight_ knows nothing of such a session
+  std::size_t gathers_ = 0;              // see gathers()
+  gathered_bytes gathered_;
   std::string client_encoding_, conforming_strings_;  // as the server reported them before
 
   // The end.

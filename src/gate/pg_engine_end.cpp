@@ -169,6 +169,8 @@ void pg_engine::part_with(std::string words) {
   const bool unsynced = guarded_ ? guarded_->unsynced() : flight_.unsynced() || flight_.copying();
   farewell_ = pg_farewell(std::move(words), {owes_ready, unsynced, client_passing_ + swallowed_});
   phase_ = phase::parting;
+  gathers_ = 0;
+  gathered_.note(0);
   to_backend.clear();
   if (!draining_) return resume();
   step_parting();

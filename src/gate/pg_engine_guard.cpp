@@ -11,6 +11,9 @@ namespace {
 
 using fence::reason;
 
+constexpr std::string_view no_room_to_gather =
+    "too many large messages of several statements at once: send it later, or its statements one by one";
+
 // Those that are judged by what their bodies begin with.
 constexpr std::string_view read_types = "QPBDEC";
 
@@ -30,15 +33,27 @@ void pg_engine::begin_guarding() {
   guarded_->on_parameter("standard_conforming_strings", conforming_strings_);
 }
 
+// Rule kept: of a message that is gathered nothing is sent before all of it is there. One that is refused meanwhile has
+// reached nobody.
 bool pg_engine::step_guarded(const wire::pg_head& head) {
   using verdict = pg_guarded::verdict;
   const std::size_t bytes = wire::pg_head_bytes + head.body_bytes;
-  const std::size_t there = std::min(bytes, limits::pg_statement_buffered_bytes_max);
+  const std::size_t there = std::min(bytes, std::max(gathers_, limits::pg_statement_buffered_bytes_max));
   const bool reads = read_types.find(head.type) != std::string_view::npos;
-  if (reads && from_client.size() < there) return false;
+  const bool lacks_some = reads && from_client.size() < there;
+  note_gathered();
+  const bool has_no_room = lacks_some && gathers_ != 0 && gathered_bytes::too_many();
+  if (lacks_some && !has_no_room) return false;
   const auto body = reads ? from_client.view().substr(wire::pg_head_bytes, there - wire::pg_head_bytes) : "";
-  const auto did = is_malformed(head, body) ? verdict::malformed : judge_guarded(head.type, body, head.body_bytes);
+  const auto did = is_malformed(head, body) ? verdict::malformed
+                   : has_no_room            ? refuse_to_gather()
+                                            : judge_guarded(head.type, body, head.body_bytes);
   to_backend += std::exchange(guarded_->in_front, {});
+  if (did == verdict::gather) {
+    gathers_ = bytes;
+    return true;
+  }
+  const bool gathered = did != verdict::wait && std::exchange(gathers_, 0) != 0;
   switch (did) {
     case verdict::pass: client_passing_ = bytes; break;
     case verdict::body_only:
@@ -47,6 +62,7 @@ bool pg_engine::step_guarded(const wire::pg_head& head) {
       break;
     case verdict::drop: swallowed_ = bytes; break;
     case verdict::wait: waits_for_boundary_ = true; break;
+    case verdict::gather: break;
     case verdict::malformed:
       protocol_error(metrics::side::client, "a message whose body is not what its type asks for");
       return false;
@@ -57,7 +73,23 @@ bool pg_engine::step_guarded(const wire::pg_head& head) {
   if (std::string_view("QPEF").find(head.type) != std::string_view::npos)
     figures_.requests(metrics::request_class::other).add();
   terminated_ = head.type == 'X';
-  return step_passing();
+  const bool moved = step_passing();
+  if (gathered) from_client.fit();
+  note_gathered();
+  return moved;
+}
+
+pg_guarded::verdict pg_engine::refuse_to_gather() {
+  return guarded_->on_refused('Q', [this] {
+    return refusal_of({reason::refused, {}, {}, {}, std::string(no_room_to_gather)}, "statement");
+  });
+}
+
+// The message, and later its text and what was made of it.
+void pg_engine::note_gathered() {
+  const std::size_t runs = guarded_->translates();
+  const bool large = runs > limits::pg_statement_buffered_bytes_max;
+  gathered_.note(gathers_ != 0 ? from_client.size() : large ? runs + to_backend.size() : 0);
 }
 
 // So that nobody reads a text behind the one that was judged. What is not whole here, the server finds.
@@ -106,6 +138,7 @@ pg_engine::passage pg_engine::inspect_guarded(char type, std::string_view body) 
     }
   const auto did = guarded_->on_reply(type, body);
   send_behind();
+  note_gathered();
   switch (did) {
     case from::pass: return passage::through;
     case from::drop: return passage::dropped;

@@ -137,7 +137,7 @@ std::optional<pg_guarded::verdict> pg_guarded::in_its_way(kind what) {
   if (what == kind::begins || what == kind::bare || what == kind::ends_surely) return std::nullopt;
   if (what == kind::ends && in_known_block()) return std::nullopt;
   if (const auto why = unfit(what, at_); !why.empty()) return refused(why);
-  const bool several = query_ && query_->pieces.size() > 1;
+  const bool several = query_ && query_->several;
   const bool wants_block = what == kind::unsure || what == kind::unknown || what == kind::may_commit ||
                            (several && (what == kind::wants_block || what == kind::locks));
   if (wants_block && !in_known_block() && !lacks("block")) {

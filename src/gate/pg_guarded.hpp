@@ -23,7 +23,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace fencegate::gate {
 
@@ -33,8 +32,9 @@ enum class pg_session_kind : std::uint8_t { direct, pooled };
 // A simple Query on its way as extended messages.
 struct pg_translated {
   std::string text;
-  std::vector<wire::sql_piece> pieces;
-  std::size_t next = 0;
+  std::optional<wire::sql_pieces> rest;               // of the text, behind these two
+  std::optional<wire::sql_piece> next = {}, after{};  // nullopt: there is none
+  bool several = false;
   bool waits = false;  // for what was sent of it: a COPY, the isolation, or only room
   bool synced = false;
 };
@@ -48,6 +48,7 @@ class pg_guarded {
   enum class verdict : std::uint8_t {
     pass,       // `in_front`, then the message, goes to the server
     body_only,  // the same, but without the message's head
+    gather,     // the message has to be there as a whole; then it is asked again
     drop,       // `in_front` goes in its place
     wait,       // the server has to speak first; then it is asked again
     malformed
@@ -91,6 +92,8 @@ class pg_guarded {
   // Since the last ReadyForQuery, which said that a transaction is open, none was ended: when the session
   // ends now with an error, what it did in that transaction was not applied.
   [[nodiscard]] bool uncommitted() const { return status_ != 'I' && !left_; }
+  // Bytes of a Query that is being sent piece by piece.
+  [[nodiscard]] std::size_t translates() const { return query_ ? query_->text.size() : 0; }
 
  private:
   using kind = pg_statement_kind;
@@ -153,7 +156,8 @@ class pg_guarded {
   [[nodiscard]] std::optional<verdict> not_yet();
   [[nodiscard]] verdict refuse_alone(const std::string& sql);
   [[nodiscard]] verdict on_query(std::string_view body, std::size_t body_bytes);
-  [[nodiscard]] verdict on_large_query(std::string_view sql, std::size_t body_bytes);
+  [[nodiscard]] verdict on_large_query(kind what, std::size_t body_bytes);
+  [[nodiscard]] verdict translate(std::string_view sql);
   [[nodiscard]] bool passes_as_it_is(kind what) const;
   [[nodiscard]] verdict on_call();
   void send_piece(kind what, std::size_t at);

@@ -15,16 +15,17 @@ namespace {
 using namespace std::string_literals;
 using kind = pg_statement_kind;
 
-// Messages of one Query that are sent ahead of their answers.
+// Of one Query that are sent ahead of their answers.
 constexpr std::size_t in_flight_max = 1024;
+constexpr std::size_t bytes_in_flight_max = limits::output_high_water_bytes;
 
 constexpr std::string_view too_large_to_split =
-    "several statements in one message of more than 256 KiB: send them one by one";
+    "several statements in one message of more than 16 MiB: send them in several messages";
 constexpr std::string_view changes_its_reading =
     "a message that changes how the rest of it is read: send its statements one by one";
 constexpr std::string_view call_behind_unsure =
     "a function call cannot stand here: it is not known whether a transaction is open; send a Sync first";
-static_assert(limits::pg_statement_buffered_bytes_max == 256 * 1024);
+static_assert(limits::pg_gathered_bytes_max == 16 * 1024 * 1024);
 
 // Nothing but semicolons and blanks behind the first semicolon: wherever that stands, in a literal that does not end or
 // between statements, there is no second one.
@@ -41,7 +42,7 @@ bool mentions(std::string_view sql, std::string_view what) {
 // The server reads a whole message before it runs any of it; piece by piece, the rest would be read otherwise.
 bool changes_reading(std::string_view sql) {
   const bool beyond_ascii = std::any_of(sql.begin(), sql.end(), [](char c) { return (c & 0x80) != 0; });
-  return (mentions(sql, "STANDARD_CONFORMING_STRINGS") && sql.find('\\') != std::string_view::npos) ||
+  return (sql.find('\\') != std::string_view::npos && mentions(sql, "STANDARD_CONFORMING_STRINGS")) ||
          (beyond_ascii && (mentions(sql, "CLIENT_ENCODING") || mentions(sql, "NAMES")));
 }
 
@@ -76,8 +77,13 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
       return verdict::pass;
     }
   }
+  if (!whole) {
+    wire::sql_pieces begun(sql, backslashes_);
+    const kind first = kind_of_statement(begun.next()->text, false);
+    if (!begun.next()) return on_large_query(first, body_bytes);
+    return body_bytes <= limits::pg_gathered_bytes_max ? verdict::gather : refuse_alone(refusal_(too_large_to_split));
+  }
   static_cast<void>(begin_segment());
-  if (!whole) return on_large_query(sql, body_bytes);
   if (lacks("translation")) {
     if (!segment_.guarded && status_ != 'E') send_guard();
     in_front = std::exchange(behind, {});
@@ -85,12 +91,19 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
     expected_.push_back({.what = asked::query});
     return verdict::pass;
   }
-  query_.emplace();
-  query_->text = sql;
-  query_->pieces = wire::split_sql(query_->text, backslashes_);
-  if (query_->pieces.size() > 1 && changes_reading(sql)) {
+  return translate(sql);
+}
+
+pg_guarded::verdict pg_guarded::translate(std::string_view sql) {
+  auto& q = query_.emplace();
+  q.text = sql;
+  q.rest.emplace(q.text, backslashes_);
+  q.next = q.rest->next();
+  q.after = q.rest->next();
+  q.several = q.after.has_value();
+  if (q.several && changes_reading(sql)) {
     refuse(changes_its_reading);
-    query_->next = query_->pieces.size();
+    q.next.reset();
   }
   send_pieces();
   return verdict::drop;
@@ -105,10 +118,8 @@ bool pg_guarded::passes_as_it_is(kind what) const {
 }
 
 // Its text goes on as it comes: so it has to be one statement.
-pg_guarded::verdict pg_guarded::on_large_query(std::string_view sql, std::size_t body_bytes) {
-  const auto begun = wire::split_sql(sql, backslashes_);
-  const kind what = kind_of_statement(begun.front().text, false);
-  if (begun.size() > 1) return refuse_alone(refusal_(too_large_to_split));
+pg_guarded::verdict pg_guarded::on_large_query(kind what, std::size_t body_bytes) {
+  static_cast<void>(begin_segment());
   if (const auto early = in_its_way(what)) {
     if (*early == verdict::wait) return verdict::wait;
     skipping_ = false;
@@ -138,20 +149,20 @@ void pg_guarded::send_piece(kind what, std::size_t at) {
 
 void pg_guarded::send_pieces() {
   auto& q = *query_;
-  while (q.next < q.pieces.size() && !q.waits) {
-    if (expected_.size() > in_flight_max) {
+  while (q.next && !q.waits) {
+    if (expected_.size() > in_flight_max || behind.size() > bytes_in_flight_max) {
       behind += wire::encode_pg_message('H', {});
       q.waits = true;
       break;
     }
-    const auto& piece = q.pieces[q.next];
+    const auto piece = *q.next;
     const kind what = kind_of_statement(piece.text);
     if (const auto early = in_its_way(what)) {
       q.waits = *early == verdict::wait;
-      if (!q.waits) q.next = q.pieces.size();
+      if (!q.waits) q.next.reset();
       break;
     }
-    ++q.next;
+    q.next = std::exchange(q.after, q.after ? q.rest->next() : std::nullopt);
     send('P', "\0"s + std::string(piece.text) + "\0\0\0"s, {.what = asked::parse, .of_query = true, .at = piece.at});
     send_piece(what, piece.at);
   }

@@ -141,7 +141,7 @@ pg_guarded::passage pg_guarded::on_error(std::string_view body) {
     segment_.own = false;
     skipping_ = !query_ && !held;
     if (query_) {
-      query_->next = query_->pieces.size();
+      query_->next.reset();
       query_->waits = false;
       query_->synced = true;
     }

@@ -6,6 +6,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace fencegate::gate {
@@ -86,7 +87,8 @@ bool pg_session::wants_client() const {
   if (client_.ended || engine_.closing()) return false;
   if (backend_.unsent(engine_.to_backend) > limits::output_high_water_bytes) return false;
   // Also while a message waits for something else: so a client that leaves is noticed.
-  const std::size_t most = (engine_.blocked() ? 0 : limits::pg_statement_buffered_bytes_max) + read_ahead_bytes;
+  const std::size_t message = std::max(engine_.gathers(), limits::pg_statement_buffered_bytes_max);
+  const std::size_t most = (engine_.blocked() ? 0 : message) + read_ahead_bytes;
   return engine_.from_client.size() < most;
 }
 
@@ -162,7 +164,9 @@ void pg_session::on_tick(time_point at) {
   if (client_.stalled() && over(client_.stalled_since, times.write, at)) return close();
   if (backend_.stalled() && over(backend_.stalled_since, times.write, at)) return close();
   if (engine_.opening() && link_ != link::connecting && over(began_, times.head, at)) return close();
-  if ((engine_.at_rest() || engine_.parting()) && over(last_heard_, times.idle, at)) return close();
+  // What is gathered takes of the room of all.
+  const bool idles = engine_.at_rest() || engine_.parting() || (engine_.gathers() != 0 && !engine_.blocked());
+  if (idles && over(last_heard_, times.idle, at)) return close();
 }
 
 void pg_session::drain() {

@@ -3,28 +3,15 @@
 #pragma once
 
 #include "base/limits.hpp"
+#include "gate/process_share.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <limits>
 
 namespace fencegate::gate {
 
-// One session's part. Any thread, but each for itself.
-class unread_bytes {
+class unread_bytes : public process_share<unread_bytes> {
  public:
-  unread_bytes() = default;
-  ~unread_bytes() { note(0); }
-  unread_bytes(const unread_bytes&) = delete;
-  unread_bytes& operator=(const unread_bytes&) = delete;
-
-  // What is held for the client now.
-  void note(std::size_t held) {
-    if (held == held_) return;
-    of_all.fetch_add(held - held_, std::memory_order_relaxed);
-    held_ = held;
-  }
-
   // What one client may let wait before more is done for it, when all sessions together hold so much.
   [[nodiscard]] static constexpr std::size_t allowance(std::size_t all) {
     constexpr std::size_t max = limits::unread_of_process_bytes_max, full = limits::unread_of_process_bytes_full;
@@ -42,12 +29,6 @@ class unread_bytes {
   [[nodiscard]] static bool too_many() { return all() > limits::unread_of_process_bytes_max; }
   // There is no room even for the answers to what is in flight.
   [[nodiscard]] static bool full() { return all() >= limits::unread_of_process_bytes_full; }
-
- private:
-  static std::size_t all() { return of_all.load(std::memory_order_relaxed); }
-
-  static inline std::atomic<std::size_t> of_all{0};
-  std::size_t held_ = 0;
 };
 
 }  // namespace fencegate::gate

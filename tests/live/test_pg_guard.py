@@ -275,6 +275,73 @@ class Guarded(GuardTest):
         run_sql(client, "; ".join(f"INSERT INTO writes VALUES ('{one}')" for one in many))
         self.assertEqual(self.written(), ["a", "b", "c", "d", "e", "f", *many])
 
+    @staticmethod
+    def migration(*middle):
+        """A file of 2 MB, many statements of all kinds, with these in its middle."""
+        inserts = [f"INSERT INTO writes VALUES ('{number:05}{'x' * 1000}')" for number in range(2000)]
+        step = ["CREATE TEMP TABLE IF NOT EXISTS migrated (text text); -- ;", "INSERT INTO migrated VALUES ($body$;'$body$)"]
+        return ";\n".join(["BEGIN", *step, *inserts[:1000], *middle, *inserts[1000:], "DROP TABLE migrated; COMMIT"])
+
+    def test_a_whole_migration_file_in_one_message(self):
+        client = self.connect(34)
+        text = self.migration()
+        self.assertGreater(len(text), 2_000_000)
+        before = self.gate.rss_bytes()
+        for _ in range(3):
+            run_sql(client, text)
+        self.assertLess(self.gate.rss_bytes(), before + 16 * 1024 * 1024)
+        self.assertEqual([who[:5] for who in self.written()], [f"{number:05}" for number in range(2000)] * 3)
+        run_sql(client, "BEGIN")
+        run_sql(client, text)  # in an open transaction, too
+        self.assertEqual(len(self.written()), 8000)
+
+    def test_a_migration_file_that_fails_in_its_middle_leaves_nothing(self):
+        client = self.connect(34)
+        self.refused("22012", client, self.migration("SELECT 1/0"))
+        self.assertEqual(self.written(), [])
+        run_sql(client, "ROLLBACK")
+        text = self.migration("SELEC 'é'")
+        error = self.refused("42601", client, text)
+        self.assertEqual(error.diag.statement_position, str(text.index("SELEC ") + 1))
+        run_sql(client, "ROLLBACK")
+        text = self.migration("COMMIT", "SELECT 1/0")
+        self.refused("22012", client, text)
+        self.assertEqual(len(self.written()), 1000)
+
+    def test_a_migration_file_of_a_superseded_holder_stores_nothing(self):
+        old = self.connect(34)
+        self.connect(35, self.other)
+        self.refused("ZF001", old, self.migration())
+        run_sql(old, "ROLLBACK")
+
+    def test_a_migration_file_of_a_holder_that_is_superseded_in_its_middle(self):
+        """What it committed before is stored; of the rest nothing, though the gate has all of it."""
+        old, blocks = self.connect(34), self.enterContext(contextlib.closing(self.server.connect()))
+        run_sql(blocks, "SELECT pg_advisory_lock(77)")
+        outcome = []
+
+        def migrate():
+            try:
+                run_sql(old, self.migration("COMMIT", "SELECT pg_advisory_xact_lock(77)"))
+            except psycopg2.Error as error:
+                outcome.append(error.pgcode)
+
+        migrates = threading.Thread(target=migrate)
+        migrates.start()
+        self.addCleanup(migrates.join)
+        eventually(lambda: self.server.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND objid = 77"))
+        self.connect(35, self.other)
+        migrates.join()
+        self.assertEqual((outcome, len(self.written())), (["ZF001"], 1000))
+
+    def test_a_message_that_is_too_large_is_refused(self):
+        client = self.connect(34)
+        text = "INSERT INTO writes VALUES ('x');" * (16 * 1024 * 1024 // 32 + 1)
+        error = self.refused("ZF007", client, text)
+        self.assertIn("16 MiB", str(error))
+        self.write(client, "a")
+        self.assertEqual(self.written(), ["a"])
+
     def test_a_message_that_fails_late_is_undone_as_a_whole(self):
         client = self.connect(34)
         error = self.refused("42601", client, "INSERT INTO writes VALUES ('é'); SELECT 1; SELEC 2")

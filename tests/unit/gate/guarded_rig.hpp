@@ -44,7 +44,8 @@ class guarded_rig {
         }) {}
 
   gate::pg_guarded machine;
-  words refused;  // why
+  words refused;             // why
+  std::size_t gathered = 0;  // messages that had to be there as a whole
   bool malformed = false, broken = false;
   std::string refuses;  // types of messages that somebody else refuses
 
@@ -100,16 +101,21 @@ class guarded_rig {
       const auto head = wire::decode_pg_head(from_client_).value().value();
       const auto message = from_client_.substr(0, wire::pg_head_bytes + head.body_bytes);
       const auto body = std::string_view(message).substr(wire::pg_head_bytes);
-      const auto did =
-          refuses.find(head.type) != std::string::npos
-              ? machine.on_refused(head.type, [] { return std::string("FOREIGN"); })
-              : machine.on_message(head.type, body.substr(0, limits::pg_statement_buffered_bytes_max), body.size());
+      const auto there = std::exchange(gathers_, false) ? body.size() : limits::pg_statement_buffered_bytes_max;
+      const auto did = refuses.find(head.type) != std::string::npos
+                           ? machine.on_refused(head.type, [] { return std::string("FOREIGN"); })
+                           : machine.on_message(head.type, body.substr(0, there), body.size());
       to_server_ += std::exchange(machine.in_front, {});
       if (did == verdict::pass) to_server_ += message;
       if (did == verdict::body_only) to_server_ += body;
       to_server_ += std::exchange(machine.behind, {});
       malformed = did == verdict::malformed;
       if (did == verdict::wait || malformed) return;
+      if (did == verdict::gather) {
+        gathers_ = true;
+        ++gathered;
+        continue;
+      }
       from_client_.erase(0, message.size());
     }
   }
@@ -138,6 +144,7 @@ class guarded_rig {
   }
 
   std::string from_client_, to_server_, to_client_;
+  bool gathers_ = false;
 };
 
 // A statement of a simple Query as it goes to the server, and what comes behind the last one.

@@ -238,14 +238,83 @@ TEST(PgGuardedQuery, OfALargeOneOnlyWhatIsThereIsKnown) {
   EXPECT_THAT(blank.sent().front(), "[begin]");
 }
 
-TEST(PgGuardedQuery, ALargeOneOfSeveralStatementsIsRefused) {
+TEST(PgGuardedQuery, ALargeOneOfSeveralStatementsIsTranslatedWhenItIsThere) {
   guarded_rig rig;
-  rig.client(query(large("SELECT 1; INSERT", "1")));
+  rig.client(query(large("SELECT 1; UPDATE;", "INSERT")));
+  EXPECT_EQ(rig.gathered, 1U);
+  const auto last = std::to_string(large("", "INSERT").size()) + " bytes";
+  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"[guard]"} + translated("SELECT 1") + translated(" UPDATE") +
+                                           translated(last) + query_ends));
+  rig.server(guarded() + piece("SELECT 1") + piece("UPDATE 1") + piece("INSERT 0 1") + query_end('I'));
+  EXPECT_THAT(rig.told(), ElementsAre("C SELECT 1", "C UPDATE 1", "C INSERT 0 1", "Z I"));
+  EXPECT_TRUE(rig.machine.idle());
+  EXPECT_EQ(rig.machine.translates(), 0U);
+}
+
+// Of 2 MB of statements only so many are on their way that neither answers nor bytes pile up; all are behind one guard.
+TEST(PgGuardedQuery, OfALargeOneOnlySoMuchIsOnItsWay) {
+  guarded_rig rig;
+  const std::string one = "INSERT " + std::string(1'000, 'x');
+  std::string sql;
+  for (int n = 0; n < 2'000; ++n) sql += one + ';';
+  rig.client(query(sql));
+  EXPECT_EQ(rig.machine.translates(), sql.size());
+  std::size_t pieces = 0, turns = 0;
+  for (auto sent = rig.sent(); !sent.empty(); sent = rig.sent(), ++turns) {
+    const auto now =
+        static_cast<std::size_t>(std::count(sent.begin(), sent.end(), "P " + std::to_string(one.size()) + " bytes"));
+    ASSERT_GT(now, 0U);
+    ASSERT_LE(now * one.size(), limits::output_high_water_bytes + one.size());
+    ASSERT_EQ(std::count(sent.begin(), sent.end(), "[guard]"), turns == 0 ? 1 : 0) << "one transaction";
+    std::string replies = turns == 0 ? guarded() : "";
+    for (std::size_t n = 0; n < now; ++n) replies += piece("INSERT 0 1");
+    pieces += now;
+    rig.server(replies);
+  }
+  EXPECT_EQ(pieces, 2'000U);
+  EXPECT_GT(turns, 7U);
+  rig.server(query_end('I'));
+  EXPECT_TRUE(rig.machine.idle());
+}
+
+TEST(PgGuardedQuery, ALargeOneThatFailsEndsThere) {
+  guarded_rig rig;
+  rig.client(query(large("SELECT 1; UPDATE;", "INSERT; DELETE")));
+  EXPECT_THAT(rig.sent().back(), "H") << "too much is on its way for the rest";
+  rig.server(guarded() + piece("SELECT 1") + fails());
+  EXPECT_THAT(rig.sent(), ElementsAre("S"));
+  rig.server(ready('I'));
+  EXPECT_THAT(rig.told(), ElementsAre("C SELECT 1", "E ERROR 22012", "Z I"));
+  EXPECT_EQ(rig.machine.translates(), 0U);
+}
+
+// Nothing of it may be sent before it is known whether the server skips it.
+TEST(PgGuardedQuery, ALargeOneIsGatheredWhenItsTurnHasCome) {
+  guarded_rig rig;
+  rig.client(statement("INSERT") + query(large("SELECT 1; UPDATE;", "")));
+  EXPECT_EQ(rig.gathered, 0U);
+  rig.forget();
+  rig.server(guarded() + done("INSERT 0 1"));
+  EXPECT_EQ(rig.gathered, 1U);
+  EXPECT_THAT(rig.sent(), ElementsAreArray(translated("SELECT 1") + translated(" UPDATE") + query_ends));
+}
+
+TEST(PgGuardedQuery, OneOfSeveralStatementsThatIsTooLargeIsRefusedUnread) {
+  guarded_rig rig;
+  const auto sql = "SELECT 1; INSERT" + std::string(limits::pg_gathered_bytes_max, ' ');
+  rig.client(query(sql));
+  EXPECT_EQ(rig.gathered, 0U);
   EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
-  EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("256 KiB")));
+  EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("16 MiB")));
   rig.server(fails("ZF007") + ready('I'));
   EXPECT_THAT(rig.told(), ElementsAre("E ERROR ZF007", "Z I"));
   EXPECT_TRUE(rig.machine.idle());
+}
+
+TEST(PgGuardedQuery, ALargeOneThatChangesItsReadingIsRefused) {
+  guarded_rig rig;
+  rig.client(query(large("SET standard_conforming_strings = off; SELECT 1;", "SELECT '\\'")));
+  EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "C", "S"));
 }
 
 TEST(PgGuardedQuery, ALargeOneThatIsRefusedIsNotSkippedTo) {

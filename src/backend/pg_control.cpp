@@ -131,7 +131,8 @@ pg_control::looked_after* pg_control::at(const std::string& name) {
       const auto alive = self.lock();
       return alive == nullptr ? std::nullopt : alive->how_to_connect(name);
     };
-    const pg_raises::patience most{gate_.cut_timeout + line_allowance, gate_.cut_timeout + answer_allowance};
+    const pg_raises::patience most{gate_.cut_timeout + line_allowance, gate_.cut_timeout,
+                                   gate_.cut_timeout + answer_allowance};
     one.raises = std::make_shared<pg_raises>(context_, most, std::move(how));
   }
   return &one;
@@ -269,11 +270,13 @@ void pg_control::compare_marks(looked_after& one, const lost_marks::seen_marks& 
   }
 }
 
-std::vector<pg_statement> pg_control::raise_statements(const claims& wanted, std::int64_t max_step) const {
-  return whatever_was_set(in_text(
-      "SELECT resource, mark, raised, cut FROM fencegate.raise_all($1::pg_catalog.text[], "
-      "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8)",
-      {resources_of(wanted), tokens_of(wanted), std::to_string(gate_.cut_timeout.count()), std::to_string(max_step)}));
+pg_raises::raise_statements pg_control::raise_statements(const claims& wanted, std::int64_t max_step) {
+  return [wanted, max_step](milliseconds waits) {
+    return whatever_was_set(
+        in_text("SELECT resource, mark, raised, cut FROM fencegate.raise_all($1::pg_catalog.text[], "
+                "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8)",
+                {resources_of(wanted), tokens_of(wanted), std::to_string(waits.count()), std::to_string(max_step)}));
+  };
 }
 
 // ── questions of sessions ───────────────────────────────────────────────────────────────────────────────────────────
@@ -338,7 +341,7 @@ void pg_control::raise(asio::io_context& reply_to, const std::string& database, 
     if (const auto stale = stale_of(wanted, *rows)) return answer(*stale);
     auto* one = self->at(database);
     if (one == nullptr) return answer(wire::pg_error{"ERROR", {}, "the gate is stopping", {}, {}});
-    one->raises->raise(wanted, self->raise_statements(wanted, self->gate_.policy.max_step), left, answer);
+    one->raises->raise(wanted, raise_statements(wanted, self->gate_.policy.max_step), left, answer);
   };
   auto begin = [self = shared_from_this(), database, wanted, looked = std::move(looked)] {
     self->ask(database,
@@ -360,7 +363,7 @@ void pg_control::raise_ahead(asio::io_context& reply_to, const std::string& data
     if (by.link == nullptr) by = self->unconnected();
     if (one->own.link->connected()) self->keep_connected(*one, by);
     if (!by.link->idle()) return answer(not_free);
-    by.link->transaction(self->raise_statements(wanted, self->gate_.policy.max_step), answer);
+    by.link->transaction(raise_statements(wanted, self->gate_.policy.max_step)(self->gate_.cut_timeout), answer);
   };
   asio::post(context_, std::move(begin));
 }

@@ -93,7 +93,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   void keep_connected(looked_after& to, connection& by);
   [[nodiscard]] std::optional<pg_link::parameters> how_to_connect(const std::string& database) const;
   void ask(const std::string& name, std::vector<pg_statement> statements, pg_answer done);
-  [[nodiscard]] std::vector<pg_statement> raise_statements(const claims& wanted, std::int64_t max_step) const;
+  [[nodiscard]] static pg_raises::raise_statements raise_statements(const claims& wanted, std::int64_t max_step);
   void look_after(looked_after& one);
   void compare_marks(looked_after& one, const lost_marks::seen_marks& seen, const pg_rows& rows);
   void note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found);

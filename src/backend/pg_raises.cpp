@@ -9,15 +9,18 @@ namespace fencegate::backend {
 namespace {
 
 constexpr std::chrono::milliseconds line_interval{250};
-// Connections, so many resources may be held by sessions that cannot be ended before others wait for them. All but one are
-// closed when they are not needed.
+// Connections. All but one are closed when they are not needed.
 constexpr std::size_t workers_max = 16;
+// While more of them than this are at it, a raise that begins waits no longer than a turn for sessions that may be impossible to
+// end. So others wait for a turn, however many are stuck.
+constexpr std::size_t patient_max = workers_max / 2;
+constexpr std::chrono::milliseconds turn{500};
 
 wire::pg_error not_begun(std::string why) { return {"ERROR", {}, std::move(why), {}, {}}; }
 
 template <typename Worker>
 bool is_free(const Worker& one) {
-  return !one->connecting && one->under_way.empty();
+  return !one->connecting && !one->under_way;
 }
 
 }  // namespace
@@ -25,7 +28,7 @@ bool is_free(const Worker& one) {
 pg_raises::pg_raises(boost::asio::io_context& context, patience most, address how)
     : context_(context), most_(most), how_(std::move(how)), timer_(context) {}
 
-void pg_raises::raise(const claims& wanted, std::vector<pg_statement> statements, has_left left, pg_answer done) {
+void pg_raises::raise(const claims& wanted, raise_statements statements, has_left left, pg_answer done) {
   if (closed_) return done(not_begun("the gate is stopping"));
   const auto until = std::chrono::steady_clock::now() + most_.in_line;
   if (line_.add({wanted, std::move(statements), std::move(left), std::move(done), until})) go_on();
@@ -52,17 +55,41 @@ void pg_raises::go_on() {
 }
 
 void pg_raises::begin(const std::shared_ptr<worker>& by, raise_line::wish one) {
-  by->under_way = std::move(one.wanted);
-  auto answered = [self = shared_from_this(), by, done = std::move(one.done)](const pg_result& rows) {
-    self->line_.ended(std::exchange(by->under_way, {}));
-    done(rows);
-    auto go_on = [self] {
-      self->go_on();
-      self->let_go();
-    };
-    boost::asio::post(self->context_, std::move(go_on));
+  const auto began = std::chrono::steady_clock::now();
+  if (one.turns == 0) one.until = began + most_.for_holders;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(one.until - began);
+  const bool has_turns = few_are_left() && left > turn;
+  const auto waits = has_turns ? turn : std::max(left, std::chrono::milliseconds(1));
+  auto statements = one.statements(waits);
+  by->under_way = std::move(one);
+  auto answered = [self = shared_from_this(), by, has_turns, over = began + turn](const pg_result& rows) {
+    // What it says sooner has another reason, which waiting does not mend.
+    const bool is_over = has_turns && std::chrono::steady_clock::now() >= over;
+    self->on_answered(*std::exchange(by->under_way, {}), is_over, rows);
   };
-  by->link->transaction(std::move(one.statements), std::move(answered));
+  by->link->transaction(std::move(statements), std::move(answered));
+}
+
+void pg_raises::on_answered(raise_line::wish one, bool turn_is_over, const pg_result& rows) {
+  constexpr std::string_view unavailable = "ZF006";
+  if (turn_is_over && !closed_ && !rows && rows.error().sqlstate == unavailable) {
+    one.why_not = rows.error();
+    line_.again(std::move(one));
+    watch_time();
+  } else {
+    line_.ended(one.wanted);
+    one.done(rows);
+  }
+  auto go_on = [self = shared_from_this()] {
+    self->go_on();
+    self->let_go();
+  };
+  boost::asio::post(context_, std::move(go_on));
+}
+
+bool pg_raises::few_are_left() const {
+  const auto busy = std::count_if(workers_.begin(), workers_.end(), [](const auto& one) { return !is_free(one); });
+  return static_cast<std::size_t>(busy) >= patient_max;
 }
 
 // One that is free is kept for the next raise.
@@ -116,7 +143,7 @@ void pg_raises::watch_time() {
     self->watched_ = false;
     if (cancelled || self->closed_) return;
     for (const auto& one : self->line_.late(std::chrono::steady_clock::now()))
-      one.done(not_begun("raises in front of this one did not end in time"));
+      one.done(one.why_not.value_or(not_begun("raises in front of this one did not end in time")));
     self->go_on();
     if (!self->line_.empty()) self->watch_time();
   });

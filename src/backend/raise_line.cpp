@@ -25,6 +25,7 @@ bool raise_line::add(wish one) {
 }
 
 std::optional<raise_line::wish> raise_line::next() {
+  auto first = line_.end();
   std::set<std::string_view> taken;  // by those at it and those in front
   for (const auto& [resource, count] : at_it_) taken.insert(resource);
   for (auto one = line_.begin(); one != line_.end();) {
@@ -34,18 +35,26 @@ std::optional<raise_line::wish> raise_line::next() {
       continue;
     }
     const auto& wanted = here->wanted;
-    if (std::none_of(wanted.begin(), wanted.end(), [&](const auto& c) { return taken.count(c.resource) > 0; })) {
-      for (const auto& claim : wanted) ++at_it_[claim.resource];
-      return take(here);
-    }
+    const bool may =
+        std::none_of(wanted.begin(), wanted.end(), [&](const auto& c) { return taken.contains(c.resource); });
+    if (may && (first == line_.end() || here->turns < first->turns)) first = here;
+    if (may && here->turns == 0) break;
     for (const auto& claim : wanted) taken.insert(claim.resource);
   }
-  return std::nullopt;
+  if (first == line_.end()) return std::nullopt;
+  for (const auto& claim : first->wanted) ++at_it_[claim.resource];
+  return take(first);
 }
 
 void raise_line::ended(const claims& wanted) {
-  for (const auto& claim : wanted) one_less(at_it_, claim.resource);
+  leave(wanted);
   forget(wanted);
+}
+
+void raise_line::again(wish one) {
+  leave(one.wanted);
+  ++one.turns;
+  line_.push_front(std::move(one));
 }
 
 std::vector<raise_line::wish> raise_line::late(time_point now) {
@@ -74,6 +83,10 @@ raise_line::wish raise_line::take(place from) {
   auto out = std::move(*from);
   line_.erase(from);
   return out;
+}
+
+void raise_line::leave(const claims& wanted) {
+  for (const auto& claim : wanted) one_less(at_it_, claim.resource);
 }
 
 void raise_line::forget(const claims& wanted) {

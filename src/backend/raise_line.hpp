@@ -1,5 +1,5 @@
 // Who waits to raise marks, and who is at it: each waits for those of its own resources only, in the order in which they
-// came. Pure.
+// came. One whose turn is over stands in line again, in front of those that want the same and behind all others. Pure.
 #pragma once
 
 #include "backend/pg_link.hpp"
@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -25,18 +26,23 @@ class raise_line {
   using has_left = std::shared_ptr<const std::atomic<bool>>;
   struct wish {
     claims wanted;
-    std::vector<pg_statement> statements;
+    // For as long the raise waits for the end of those who hold its marks.
+    std::function<std::vector<pg_statement>(std::chrono::milliseconds)> statements;
     has_left left;
     pg_answer done;
-    time_point until;  // it leaves the line then
+    time_point until;                         // it leaves the line then
+    std::size_t turns = 0;                    // that it has had in vain
+    std::optional<wire::pg_error> why_not{};  // as the server said in its last one
   };
 
   // true: nobody is at it or in front, so that next() is worth a question.
   bool add(wish one);
-  // The first that waits for nobody; it is at it from now on. Those who have left are forgotten.
+  // Of those that wait for nobody the first with the fewest turns; it is at it from now on. Those who have left are forgotten.
   std::optional<wish> next();
   // Whoever was at it is no more.
   void ended(const claims& wanted);
+  // … and stands in line again.
+  void again(wish one);
   // Takes out those whose time is up, and forgets those who have left.
   std::vector<wish> late(time_point now);
   std::vector<wish> all();
@@ -46,6 +52,7 @@ class raise_line {
   using place = std::list<wish>::iterator;
 
   wish take(place from);
+  void leave(const claims& wanted);
   void forget(const claims& wanted);
 
   std::list<wish> line_;

@@ -120,20 +120,38 @@ class Raises(LiveTest):
         with self.connect(self.resource, 34):
             self.assertEqual(self.mark(self.resource), 34)
 
-    def test_behind_16_stuck_resources_others_wait_for_the_first_to_give_up(self):
-        gate = self.start(PgGate(self.server, guard="transaction", user="alice", cut_timeout="4s"))
+    @contextlib.contextmanager
+    def many_stuck(self, gate):
+        """Of more resources than the gate has connections for raises: who wants them waits."""
         with contextlib.ExitStack() as stuck:
-            names = [f"{self.resource}.{number}" for number in range(16)]
+            names = [f"{self.resource}.{number}" for number in range(20)]
             for name in names:
                 stuck.enter_context(self.stuck(name))
             waiting = [self.in_background(name, 34, gate) for name in names]
-            eventually(lambda: self.waiting_raises() == len(names))
-            other = self.in_background(self.resource, 34, gate)
-            eventually(lambda: other)
-            self.assertEqual((other, self.mark(self.resource)), ([[(1,)]], 34))
+            eventually(lambda: self.waiting_raises() >= 15)
+            yield names, waiting
+
+    def test_behind_many_stuck_resources_others_wait_for_a_turn(self):
+        with self.many_stuck(self.gate) as (names, waiting):
+            for token in (34, 35):
+                with self.connect(self.resource, token) as client:
+                    self.assertEqual(run_sql(client, "SELECT 1"), [(1,)])
+            self.assertEqual([outcome for outcome in waiting if outcome], [])
+            self.assertEqual(self.mark(self.resource), 35)
+        for name, outcome in zip(names, waiting):
+            eventually(lambda one=outcome: one)
+            self.assertEqual((outcome, self.mark(name)), ([[(1,)]], 34))
+
+    def test_many_stuck_resources_are_given_up_each_at_its_time(self):
+        gate = self.start(PgGate(self.server, guard="transaction", user="alice", cut_timeout="3s"))
+        with self.many_stuck(gate) as (names, waiting):
             for outcome in waiting:
                 eventually(lambda one=outcome: one)
-        self.assertEqual({re.search("it is locked|$", str(outcome[0])).group() for outcome in waiting}, {"it is locked"})
+            told = {re.search("it is locked|$", str(outcome[0])).group() for outcome in waiting}
+            self.assertEqual((told, {self.mark(name) for name in names}), ({"it is locked"}, {None}))
+            eventually(lambda: self.waiting_raises() == 0)
+        with self.connect(names[0], 34, gate):
+            self.assertEqual(self.mark(names[0]), 34)
 
 
 if __name__ == "__main__":

@@ -21,24 +21,32 @@ class RaiseLine : public testing::Test {
   // The wish's name is its statement.
   bool add(const std::string& name, const std::vector<std::string>& resources, raise_line::has_left left = nullptr,
            int until = 10) {
-    return line_.add({claims_of(resources), {{name}}, std::move(left), nullptr, at(until)});
+    const auto statements = [name](std::chrono::milliseconds) { return std::vector<pg_statement>{{name}}; };
+    return line_.add({claims_of(resources), statements, std::move(left), nullptr, at(until)});
   }
   // Those that begin now.
   std::vector<std::string> begin() {
     std::vector<std::string> out;
-    while (const auto one = line_.next()) out.push_back(one->statements[0].sql);
+    while (auto one = line_.next()) {
+      out.push_back(name_of(*one));
+      at_it_.insert_or_assign(out.back(), std::move(*one));
+    }
     return out;
   }
+  // Its turn is over.
+  void again(const std::string& name) { line_.again(std::move(at_it_.extract(name).mapped())); }
   void end(const std::vector<std::string>& resources) { line_.ended(claims_of(resources)); }
   std::vector<std::string> late(int now) { return names_of(line_.late(at(now))); }
   static std::vector<std::string> names_of(const std::vector<raise_line::wish>& wishes) {
     std::vector<std::string> out;
-    for (const auto& one : wishes) out.push_back(one.statements[0].sql);
+    for (const auto& one : wishes) out.push_back(name_of(one));
     return out;
   }
+  static std::string name_of(const raise_line::wish& one) { return one.statements({})[0].sql; }
   static time_point at(int second) { return time_point() + std::chrono::seconds(second); }
 
   raise_line line_;
+  std::map<std::string, raise_line::wish> at_it_;
 };
 
 TEST_F(RaiseLine, EachResourceWaitsForItself) {
@@ -93,6 +101,53 @@ TEST_F(RaiseLine, NobodyStandsInItForEver) {
   end({"a"});
   EXPECT_THAT(begin(), ElementsAre("a3"));
   EXPECT_THAT(late(30), IsEmpty());  // it is at it
+}
+
+TEST_F(RaiseLine, WhoHasHadATurnLetsOthersGoFirst) {
+  add("a1", {"a"});
+  add("b1", {"b"});
+  EXPECT_THAT(begin(), ElementsAre("a1", "b1"));
+  add("c", {"c"});
+  again("a1");
+  again("b1");
+  add("d", {"d"});
+  EXPECT_THAT(begin(), ElementsAre("c", "d", "b1", "a1"));
+  again("b1");
+  again("a1");
+  again("c");
+  EXPECT_THAT(begin(), ElementsAre("c", "a1", "b1")) << "with one turn, and with two";
+}
+
+TEST_F(RaiseLine, WhoHasHadATurnIsStillInFrontOfThoseThatWantTheSame) {
+  add("a1", {"a"});
+  EXPECT_THAT(begin(), ElementsAre("a1"));
+  add("ab", {"a", "b"});
+  add("b", {"b"});
+  add("c", {"c"});
+  again("a1");
+  EXPECT_THAT(begin(), ElementsAre("c", "a1"));
+  end({"a"});
+  EXPECT_THAT(begin(), ElementsAre("ab"));
+  again("ab");
+  EXPECT_THAT(begin(), ElementsAre("ab")) << "nor do they overtake it by their fewer turns";
+  end({"a", "b"});
+  EXPECT_THAT(begin(), ElementsAre("b"));
+}
+
+TEST_F(RaiseLine, WhoHasHadATurnLeavesItLikeOthers) {
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  add("a1", {"a"}, left);
+  add("b1", {"b"}, nullptr, 10);
+  EXPECT_THAT(begin(), ElementsAre("a1", "b1"));
+  again("a1");
+  again("b1");
+  *left = true;
+  EXPECT_THAT(late(9), IsEmpty());
+  EXPECT_THAT(late(10), ElementsAre("b1"));
+  EXPECT_TRUE(line_.empty());
+  EXPECT_TRUE(add("a2", {"a"}));
+  EXPECT_TRUE(add("b2", {"b"}));
+  EXPECT_THAT(begin(), ElementsAre("a2", "b2"));
 }
 
 TEST_F(RaiseLine, AllLeaveAtTheEnd) {

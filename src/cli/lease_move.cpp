@@ -31,9 +31,11 @@ class unsealed_place final : public lease::seal_place {
   explicit unsealed_place(std::shared_ptr<lease::seal_place> at) : at_(std::move(at)) {}
 
   [[nodiscard]] const std::string& name() const override { return at_->name(); }
-  void identify(std::function<void(const result<std::string>&)> done) override { at_->identify(std::move(done)); }
+  void identify(std::function<void(const lease::answer<std::string>&)> done) override {
+    at_->identify(std::move(done));
+  }
   void look(const std::vector<std::string>& resources,
-            std::function<void(const result<std::vector<backend::looked_mark>>&)> done) override {
+            std::function<void(const lease::answer<std::vector<backend::looked_mark>>&)> done) override {
     at_->look(resources, std::move(done));
   }
   void seal(const lease::term& /*held*/, const std::string& /*issuer_id*/,

@@ -83,7 +83,7 @@ std::shared_ptr<local_http> api_issuer::ask(const char* method, const std::strin
                          std::move(read));
 }
 
-void api_issuer::identify(std::function<void(const result<std::string>&)> done) {
+void api_issuer::identify(std::function<void(const answer<std::string>&)> done) {
   done({boost::system::in_place_value, std::string()});
 }
 

@@ -25,7 +25,7 @@ class api_issuer final : public issuer {
              std::chrono::milliseconds stop_grace);
 
   // "": its leases are sealed already.
-  void identify(std::function<void(const result<std::string>&)> done) override;
+  void identify(std::function<void(const answer<std::string>&)> done) override;
   void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
   void give_up() override;
   void renew(const term& held, std::function<void(const result<renewal>&)> done) override;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate::lease {
@@ -67,6 +68,17 @@ struct grant_answer {
   bool waited = false;  // held: the issuer has waited itself, and may be asked again at once
 };
 
+// Why a server did not say what it was asked for.
+struct unanswered : error {
+  unanswered() = default;
+  unanswered(error why, bool always = false) : error(std::move(why)), lasts(always) {}  // an error is one that may pass
+
+  bool lasts = false;  // until an operator mends it
+};
+
+template <class T>
+using answer = boost::system::result<T, unanswered>;
+
 // One term: what a grant gave.
 struct term {
   fence::claims_list claims;
@@ -102,7 +114,7 @@ class issuer {
   virtual ~issuer() = default;
 
   // Its random id, for life.
-  virtual void identify(std::function<void(const result<std::string>&)> done) = 0;
+  virtual void identify(std::function<void(const answer<std::string>&)> done) = 0;
   virtual void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) = 0;
   // Nobody wants what is asked for at this moment: it is answered soon.
   virtual void give_up() {}
@@ -137,9 +149,9 @@ class seal_place {
   // "gate:cache", "store:ledger".
   [[nodiscard]] virtual const std::string& name() const = 0;
   // Its random id, for life.
-  virtual void identify(std::function<void(const result<std::string>&)> done) = 0;
+  virtual void identify(std::function<void(const answer<std::string>&)> done) = 0;
   virtual void look(const std::vector<std::string>& resources,
-                    std::function<void(const result<std::vector<backend::looked_mark>>&)> done) = 0;
+                    std::function<void(const answer<std::vector<backend::looked_mark>>&)> done) = 0;
   // Strictly: each mark rises to its token, or is there by this very grant. `equal` in a rejection: it is there by another.
   virtual void seal(const term& held, const std::string& issuer_id,
                     std::function<void(const backend::store_result<void>&)> done) = 0;

@@ -86,18 +86,18 @@ void keeper::identify() {
   unanswered_ = 1 + places_.size();
   problem_.reset();
   const auto answered = [self = shared_from_this()](const std::string& whom, std::string& id,
-                                                    const result<std::string>& outcome) {
+                                                    const answer<std::string>& outcome) {
     if (outcome)
       id = *outcome;
-    else if (!self->problem_)
-      self->problem_ = error{whom + ": " + outcome.error().message};
+    else
+      self->note(whom, outcome.error());
     if (--self->unanswered_ > 0 || self->stopped_) return;
     if (self->problem_) return self->missed("", *self->problem_, &keeper::identify);
     self->look();
   };
-  issuer_->identify([=, this](const result<std::string>& id) { answered("the issuer", issuer_id_, id); });
+  issuer_->identify([=, this](const answer<std::string>& id) { answered("the issuer", issuer_id_, id); });
   for (std::size_t i = 0; i < places_.size(); ++i)
-    places_[i]->identify([=, this](const result<std::string>& id) { answered(places_[i]->name(), place_ids_[i], id); });
+    places_[i]->identify([=, this](const answer<std::string>& id) { answered(places_[i]->name(), place_ids_[i], id); });
 }
 
 void keeper::look() {
@@ -106,23 +106,21 @@ void keeper::look() {
   std::fill(floors_.begin(), floors_.end(), 0);
   problem_.reset();
   for (const auto& place : places_) {
-    auto answered = [self = shared_from_this(), place](const result<std::vector<backend::looked_mark>>& marks) {
-      if (!marks && !self->problem_) self->problem_ = error{place->name() + ": " + marks.error().message};
+    auto answered = [self = shared_from_this(), place](const answer<std::vector<backend::looked_mark>>& marks) {
+      if (!marks) self->note(place->name(), marks.error());
       if (marks)
         for (const auto& one : *marks) {
           const auto& names = self->wanted_.resources;
           const auto at = std::find(names.begin(), names.end(), one.resource);
           if (at == names.end() || !one.mark) continue;
-          if (one.mark->value() > token_max && !self->problem_)
-            self->too_high_ = self->problem_ =
-                error{place->name() + ": the mark of " + one.resource + ", " + one.mark->to_string() +
-                      ", is too high for leases, whose tokens end at 2^62"};
+          if (one.mark->value() > token_max)
+            self->note(place->name(), {{"the mark of " + one.resource + ", " + one.mark->to_string() +
+                                        ", is too high for leases, whose tokens end at 2^62"},
+                                       true});
           auto& floor = self->floors_[static_cast<std::size_t>(at - names.begin())];
           floor = std::max(floor, one.mark->value());
         }
       if (--self->unanswered_ > 0 || self->stopped_) return;
-      if (const auto wrong = std::exchange(self->too_high_, std::nullopt))
-        return self->fail({keeper_failure::kind::refused, wrong->message});
       if (self->problem_) return self->missed("", *self->problem_, &keeper::look);
       self->reached_ = true;
       self->acquire();
@@ -182,7 +180,7 @@ void keeper::on_grant(clock_reading sent, const grant_answer& answer) {
                "seal the same places. If it is no more: fencegate lease forget-store " +
                answer.resource + " " + answer.by});
     case grant_answer::kind::refused: return fail({keeper_failure::kind::refused, answer.detail});
-    case grant_answer::kind::failed: return missed("the issuer", {answer.detail}, &keeper::look);
+    case grant_answer::kind::failed: return missed("the issuer", error{answer.detail}, &keeper::look);
   }
 }
 
@@ -256,7 +254,7 @@ void keeper::all_answered() {
     if (self->stopped_) return;
     if (is_outrun(why)) return self->try_again(back_off, &keeper::look);
     if (why.why == fence::reason::refused) return self->fail({keeper_failure::kind::refused, fence::describe(why)});
-    self->missed("it was not sealed", {fence::describe(why)}, &keeper::look);
+    self->missed("it was not sealed", error{fence::describe(why)}, &keeper::look);
   };
   let_go_then(next);
 }
@@ -343,13 +341,19 @@ void keeper::let_go_then(std::function<void(const result<void>&)> done) {
 }
 
 // Those that were never reached are told at once: somebody may wait for ever for a name that is wrong.
-void keeper::missed(const std::string& whom, const error& why, step from) {
+void keeper::missed(const std::string& whom, const unanswered& why, step from) {
   const auto message = (whom.empty() ? "" : whom + ": ") + why.message;
+  if (why.lasts) return fail({keeper_failure::kind::refused, message});
   if ((!reached_ && !wanted_.patient) || clock::now() >= wait_until_)
     return fail({keeper_failure::kind::unreachable, message});
   held_by_.clear();
   wait_for(message);
   try_again(back_off, from);
+}
+
+void keeper::note(const std::string& whom, const unanswered& why) {
+  if (problem_ && (problem_->lasts || !why.lasts)) return;
+  problem_.emplace(error{whom + ": " + why.message}, why.lasts);
 }
 
 void keeper::wait_for(const std::string& what) {

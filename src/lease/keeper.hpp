@@ -114,7 +114,8 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void on_release(const std::string& resource);
   void try_again(std::chrono::milliseconds pause, step from);
   void let_go_then(std::function<void(const result<void>&)> done);
-  void missed(const std::string& whom, const error& why, step from);
+  void missed(const std::string& whom, const unanswered& why, step from);
+  void note(const std::string& whom, const unanswered& why);
   void wait_for(const std::string& what);
   void fail(keeper_failure why);
 
@@ -130,8 +131,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   std::vector<std::string> place_ids_;
   std::vector<std::int64_t> floors_;
   std::size_t unanswered_ = 0;
-  std::optional<error> too_high_;               // a mark
-  std::optional<error> problem_;                // the first of a round
+  std::optional<unanswered> problem_;           // of a round: the first, or the first that lasts
   std::optional<fence::rejection> not_sealed_;  // of the worst kind
   std::uint64_t round_ = 0;                     // of seals: answers of an earlier one are void
   std::string waits_for_, held_by_;             // as said last

@@ -32,13 +32,21 @@ std::string array_of(const std::string& text, std::size_t n) {
 
 const char* bool_of(bool is) { return is ? "true" : "false"; }
 
-result<std::string> identity(const pg_result& rows) {
-  if (!rows) return told(rows.error());
+// The schema, or what is asked of it, is not there: it says so until it is installed.
+bool is_older(const wire::pg_error& e) {
+  constexpr std::string_view undefined_function = "42883", invalid_schema_name = "3F000", undefined_table = "42P01";
+  return e.sqlstate == undefined_function || e.sqlstate == invalid_schema_name || e.sqlstate == undefined_table;
+}
+
+unanswered not_told(const wire::pg_error& e) { return {told(e), is_older(e)}; }
+
+answer<std::string> identity(const pg_result& rows) {
+  if (!rows) return not_told(rows.error());
   if (rows->size() != 1 || rows->front().size() != 1 || !rows->front().front()) return unexpected();
   return {boost::system::in_place_value, *rows->front().front()};
 }
 
-void identify(pg_caller& by, const char* column, std::function<void(const result<std::string>&)> done) {
+void identify(pg_caller& by, const char* column, std::function<void(const answer<std::string>&)> done) {
   auto answered = [done = std::move(done)](const pg_result& rows) { done(identity(rows)); };
   by.call({std::string("SELECT ") + column + " FROM fencegate.identity()"}, std::move(answered));
 }
@@ -67,7 +75,8 @@ grant_answer failed(std::string why) {
 // What the fence says of it, or a check of its table, it says again.
 bool is_for_good(const wire::pg_error& e) {
   constexpr std::string_view insufficient_privilege = "42501", check_violation = "23514";
-  return e.sqlstate.starts_with("ZF") || e.sqlstate == insufficient_privilege || e.sqlstate == check_violation;
+  return e.sqlstate.starts_with("ZF") || e.sqlstate == insufficient_privilege || e.sqlstate == check_violation ||
+         is_older(e);
 }
 
 // Columns: resource, outcome, token, held_by, left_ms.
@@ -142,7 +151,7 @@ std::shared_ptr<void> pg_issuer::on_release(std::function<void(const std::string
   return out;
 }
 
-void pg_issuer::identify(std::function<void(const result<std::string>&)> done) {
+void pg_issuer::identify(std::function<void(const answer<std::string>&)> done) {
   lease::identify(callers_.any(), "issuer", std::move(done));
 }
 
@@ -211,14 +220,14 @@ pg_seal_place::pg_seal_place(boost::asio::io_context& context, std::string name,
                              std::chrono::milliseconds patience, std::chrono::milliseconds cut, std::size_t connections)
     : name_(std::move(name)), patience_(patience), cut_(cut), callers_(context, at, patience, connections) {}
 
-void pg_seal_place::identify(std::function<void(const result<std::string>&)> done) {
+void pg_seal_place::identify(std::function<void(const answer<std::string>&)> done) {
   lease::identify(callers_.any(), "store", std::move(done));
 }
 
 void pg_seal_place::look(const std::vector<std::string>& resources,
-                         std::function<void(const result<std::vector<backend::looked_mark>>&)> done) {
+                         std::function<void(const answer<std::vector<backend::looked_mark>>&)> done) {
   auto answered = [resources, done = std::move(done)](const pg_result& rows) {
-    if (!rows) return done(told(rows.error()));
+    if (!rows) return done(not_told(rows.error()));
     std::vector<backend::looked_mark> found;
     for (const auto& name : resources) found.push_back({name, std::nullopt});
     for (const auto& row : *rows) {
@@ -242,7 +251,11 @@ void pg_seal_place::seal(const term& held, const std::string& issuer_id,
       {backend::resources_of(held.claims), backend::tokens_of(held.claims), issuer_id, held.grant,
        std::to_string(cut_.count())});
   auto answered = [held, done = std::move(done)](const pg_result& rows) {
-    if (!rows) return done(backend::rejection_of(rows.error(), held.claims));
+    if (!rows) {
+      auto why = backend::rejection_of(rows.error(), held.claims);
+      if (is_older(rows.error())) why.why = fence::reason::refused;
+      return done(why);
+    }
     if (!proves(*rows, held.claims)) return done(backend::unavailable(unexpected().message));
     done({});
   };

@@ -24,7 +24,7 @@ class pg_issuer final : public issuer {
             std::size_t connections = 1);
   ~pg_issuer() override;
 
-  void identify(std::function<void(const result<std::string>&)> done) override;
+  void identify(std::function<void(const answer<std::string>&)> done) override;
   void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
   void renew(const term& held, std::function<void(const result<renewal>&)> done) override;
   void release(const term& held, bool unused, std::function<void(const result<void>&)> done) override;
@@ -51,9 +51,9 @@ class pg_seal_place final : public seal_place {
                 std::chrono::milliseconds patience, std::chrono::milliseconds cut, std::size_t connections = 1);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
-  void identify(std::function<void(const result<std::string>&)> done) override;
+  void identify(std::function<void(const answer<std::string>&)> done) override;
   void look(const std::vector<std::string>& resources,
-            std::function<void(const result<std::vector<backend::looked_mark>>&)> done) override;
+            std::function<void(const answer<std::vector<backend::looked_mark>>&)> done) override;
   void seal(const term& held, const std::string& issuer_id,
             std::function<void(const backend::store_result<void>&)> done) override;
   void move(const std::string& resource, const std::string& from, const std::string& to,

@@ -206,7 +206,7 @@ void redis_issuer::run(const std::string& script, words keys, words arguments, m
   });
 }
 
-void redis_issuer::identify(std::function<void(const result<std::string>&)> done) {
+void redis_issuer::identify(std::function<void(const answer<std::string>&)> done) {
   auto answered = [this, done = std::move(done)](const result<words>& said) {
     if (!said) return done(told(said.error()));
     if (said->size() != 1 || said->front().empty()) return done(unexpected());

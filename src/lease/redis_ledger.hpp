@@ -22,7 +22,7 @@ class redis_issuer final : public issuer {
   // `patience`: for the answer to a renewal.
   redis_issuer(boost::asio::io_context& context, const settings::mark_store& at, std::chrono::milliseconds patience);
 
-  void identify(std::function<void(const result<std::string>&)> done) override;
+  void identify(std::function<void(const answer<std::string>&)> done) override;
   void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override;
   void renew(const term& held, std::function<void(const result<renewal>&)> done) override;
   void release(const term& held, bool unused, std::function<void(const result<void>&)> done) override;

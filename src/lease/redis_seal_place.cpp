@@ -13,12 +13,12 @@ redis_seal_place::redis_seal_place(boost::asio::io_context& context, std::string
                                    std::chrono::milliseconds patience)
     : name_(std::move(name)), caller_(context, at, patience) {}
 
-void redis_seal_place::identify(std::function<void(const result<std::string>&)> done) {
+void redis_seal_place::identify(std::function<void(const answer<std::string>&)> done) {
   caller_.ask([done = std::move(done)](redis_store& store, const store_caller& from) { store.identify(from, done); });
 }
 
 void redis_seal_place::look(const std::vector<std::string>& resources,
-                            std::function<void(const result<std::vector<backend::looked_mark>>&)> done) {
+                            std::function<void(const answer<std::vector<backend::looked_mark>>&)> done) {
   auto answered = [done = std::move(done)](const backend::store_result<std::vector<backend::looked_mark>>& found) {
     if (found) return done(*found);
     done(error{found.error().detail});

@@ -20,9 +20,9 @@ class redis_seal_place final : public seal_place {
                    std::chrono::milliseconds patience);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
-  void identify(std::function<void(const result<std::string>&)> done) override;
+  void identify(std::function<void(const answer<std::string>&)> done) override;
   void look(const std::vector<std::string>& resources,
-            std::function<void(const result<std::vector<backend::looked_mark>>&)> done) override;
+            std::function<void(const answer<std::vector<backend::looked_mark>>&)> done) override;
   void seal(const term& held, const std::string& issuer_id,
             std::function<void(const backend::store_result<void>&)> done) override;
   void move(const std::string& resource, const std::string& from, const std::string& to,

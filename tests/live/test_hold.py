@@ -396,6 +396,25 @@ class Refusals(HoldTest):
         self.assertEqual(done.returncode, 0)
         self.assertEqual(self.run_shell(":", resource="lost").status, 0)
 
+    def test_a_schema_that_is_older_is_named(self):
+        """Waiting would not mend it: whoever runs it hears at once what does."""
+        parts = [("the issuer|store:ledger|gate:db", "SCHEMA fencegate", "fencegate", "hidden"),
+                 ("the issuer|store:ledger|gate:db", "FUNCTION fencegate.identity", "identity", "hidden"),
+                 ("store:ledger|gate:db", "FUNCTION fencegate.look", "look", "hidden"),
+                 ("", "FUNCTION fencegate.lease_grant", "lease_grant", "hidden"),
+                 ("", "TABLE fencegate.leases", "leases", "hidden"),
+                 ("", "FUNCTION fencegate.seal", "seal", "hidden")]
+        for place, what, name, hidden in parts:
+            with self.subTest(what):
+                self.sql(f"ALTER {what} RENAME TO {hidden}")
+                try:
+                    job = self.run_shell(":", resource="older")
+                finally:
+                    self.sql(f"ALTER {what[:-len(name)]}{hidden} RENAME TO {name}")
+                self.assertEqual(job.status, 125, job.said)
+                self.assertRegex(job.said, rf"^fencegate hold: ({place}).*fencegate.*does not exist.*\(run fencegate install\)")
+                self.assertEqual(self.run_shell(":", "--no-wait", resource="older").status, 0)
+
     def test_one_who_leaves_while_it_is_granted(self):
         self.assertEqual(self.run_shell(":", resource="slow").status, 0)
         locked = self.database.connect(database="app")

@@ -53,7 +53,7 @@ result<void> sidecar_leases::make_writers(const std::vector<std::unique_ptr<gate
   for (std::size_t i = 0; i < all.writers.size(); ++i) {
     const auto& one = all.writers[i];
     lease::writer_wish wish{one.name, {false, one.containers, one.writer_timeout}, {}, {}, {}};
-    std::vector<lease::writers::gate> behind;
+    std::vector<lease::writers::named_gate> behind;
     for_each_lease_gate(config_, [&](const std::string& name, const settings::gate_lease& leased) {
       if (leased.writer != one.name) return;
       wish.rules.rebinds = leased.rebinds;

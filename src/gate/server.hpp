@@ -126,6 +126,7 @@ class server : public lease::writer_gate {
   // All of these: context 0's thread.
   std::optional<door> door_;  // of a lease gate
   boost::asio::steady_timer waiting_timer_;
+  bool looks_after_waiting_ = false;
   bool accepting_ = true;
   bool settled_ = false;  // it is known whether the backend answers
   std::size_t listener_number_ = 0;

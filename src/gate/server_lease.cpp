@@ -81,10 +81,12 @@ void server::listen_anew(std::function<void(const result<void>&)> done) {
 }
 
 void server::look_after_waiting() {
-  if (door_->waiting() == 0) return;
+  if (looks_after_waiting_ || door_->waiting() == 0) return;
+  looks_after_waiting_ = true;
   waiting_timer_.expires_after(waiting_interval);
   waiting_timer_.async_wait([this](const boost::system::error_code& cancelled) {
     if (cancelled) return;
+    looks_after_waiting_ = false;
     door_->tick(steady_clock::now());
     look_after_waiting();
   });

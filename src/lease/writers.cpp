@@ -5,7 +5,7 @@
 
 namespace fencegate::lease {
 
-void writers::add(std::shared_ptr<writer_lease> one, std::vector<gate> gates) {
+void writers::add(std::shared_ptr<writer_lease> one, std::vector<named_gate> gates) {
   all_.push_back({std::move(one), std::move(gates)});
 }
 

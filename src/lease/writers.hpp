@@ -15,11 +15,11 @@ namespace fencegate::lease {
 class writers final : public writer_desk {
  public:
   // `gates`: by name, with what each of them holds.
-  struct gate {
+  struct named_gate {
     std::string name;
     std::vector<std::string> resources;
   };
-  void add(std::shared_ptr<writer_lease> one, std::vector<gate> gates);
+  void add(std::shared_ptr<writer_lease> one, std::vector<named_gate> gates);
 
   // See writer_lease. `done`: when all are released.
   void start();
@@ -36,7 +36,7 @@ class writers final : public writer_desk {
  private:
   struct entry {
     std::shared_ptr<writer_lease> lease;
-    std::vector<gate> gates;
+    std::vector<named_gate> gates;
   };
   [[nodiscard]] writer_lease* named(std::string_view writer) const;
   [[nodiscard]] writer_lease* behind(std::string_view gate) const;

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 
 import psycopg2
@@ -179,6 +180,25 @@ class Served(LeaseGatesTest):
     def test_a_standby_waits_so_long_only(self):
         a, b = self.two(gate={"standby": "wait", "standby_wait": "300ms"})
         self.assert_refused(b, "standby: held by ")
+
+    def test_so_long_only_however_many_come_behind(self):
+        a, b = self.two(gate={"standby": "wait", "standby_wait": "300ms"})
+        first, crowd, answered = self.redis_client(b), [], threading.Event()
+        first.send_command("PING")
+
+        def come():
+            while not answered.wait(0.01):
+                crowd.append(Resp(b.redis_port))
+
+        coming = threading.Thread(target=come)
+        coming.start()
+        try:
+            self.assert_error(first.reply(), "FENCEDOWN")
+        finally:
+            answered.set()
+            coming.join()
+            for client in crowd:
+                client.close()
 
     def test_in_monitor_mode_a_standby_passes_and_is_counted(self):
         a, b = self.two(gate={"policy": {"mode": "monitor", "missing_token": "allow"}})

@@ -10,6 +10,7 @@
 #include <boost/json/object.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <istream>
@@ -117,6 +118,7 @@ std::optional<failed_question> ask(const term_request& of, std::istream& in, con
 int acquire(const lease_wish& wish, std::ostream& out, std::ostream& err) {
   const auto plan = plan_of(wish, plan_by_sidecar(wish));
   if (!plan) return say_and_end(err, plan.error().message, status_of(outcome::error));
+  std::signal(SIGPIPE, SIG_IGN);  // else nobody would release a lease that nobody reads
   boost::asio::io_context io(1);
   std::shared_ptr<lease::keeper> keeper;
   int status = 0;

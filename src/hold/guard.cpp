@@ -166,6 +166,7 @@ bool guarded_job::state::guard_is_late() {
   const std::int64_t now = boottime_now();
   if (job->grace == 0 && !stands_still) return now >= late_at(job->deadline);
   if (now < owes_from()) return false;
+  if (now >= late_at(end_of(job->deadline, job->grace))) return true;
   if (noticed != 0) return now >= late_at(noticed);
   noticed = now;
   look();

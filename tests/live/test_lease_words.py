@@ -82,11 +82,14 @@ class Words(ApiTest):
         eventually(lambda: len([one for one in self.api.all() if one["resources"] == [name]]) == 1)
 
     def test_one_that_nobody_can_be_told_of_is_released(self):
-        name = self.name()
-        with open("/dev/full", "w") as full:
-            done = subprocess.run(self.words("acquire", name), text=True, stdout=full, stderr=subprocess.PIPE, check=False)
-        self.assertEqual((done.returncode, done.stderr), (125, "fencegate lease: nobody takes the lease; it is released\n"))
-        self.assertEqual(self.taken(name)["tokens"], {name: 2})
+        unread, pipe = os.pipe()
+        os.close(unread)
+        for out in (os.open("/dev/full", os.O_WRONLY), pipe):
+            name = self.name()
+            done = subprocess.run(self.words("acquire", name), text=True, stdout=out, stderr=subprocess.PIPE, check=False)
+            os.close(out)
+            self.assertEqual((done.returncode, done.stderr), (125, "fencegate lease: nobody takes the lease; it is released\n"))
+            self.assertEqual(self.taken(name)["tokens"], {name: 2})
 
     def test_its_holder_may_ask_that_nobody_gets_it_sooner(self):
         name = self.name()

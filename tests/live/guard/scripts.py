@@ -97,6 +97,9 @@ def scripts(r, ids, function):
                 query(f"SELECT U&'\\0027; COMMIT; {ins()}; --'"), query(f'SELECT U&"a\\" ; COMMIT; {ins()}')]
     made["dollar"] = [query(f"SELECT $a$ ; COMMIT; {ins()}; $b$ $a$; COMMIT; {ins()}; SELECT $$ $$")]
     made["dollar ident"] = [query(f"SELECT 1 AS a$b$; COMMIT; {ins()}; SELECT 1 AS c$b$; {ins()}")]
+    pad = "x" * 300_000  # in a larger message than the gate reads at once
+    made["large"] = [query(f"{ins()}; SELECT '{pad}' LIMIT 0; COMMIT; {ins()}; SELECT pg_sleep(0.1); COMMIT AND CHAIN; {ins()}; COMMIT; "
+                           f"SELECT '{pad}' LIMIT 0; {ins()}; BEGIN; {ins()}"), query(ins())]
     made["nested comment"] = [query(f"/* /* */ ; COMMIT; {ins()} */ SELECT 1; COMMIT /* /* */ */; {ins()}")]
     made["comment in op"] = [query(f"SELECT 1 -/* */- ; COMMIT; {ins()}"), query(f"SELECT 1 --\\\r; COMMIT; {ins()}")]
     made["psql backslash"] = [query(f"SELECT 1\\; COMMIT; {ins()}")]

@@ -34,6 +34,13 @@ bool is_single(std::string_view sql) {
   return end == std::string_view::npos || sql.find_first_not_of("; \t\n\r\f\v", end) == std::string_view::npos;
 }
 
+// Of a statement without a name: up to its text, which is this long with the byte that ends it. Two more bytes follow.
+void begin_parse(std::string& out, std::size_t text_bytes) {
+  out += 'P';
+  wire::append_u32(out, static_cast<std::uint32_t>(4 + 1 + text_bytes + 2));
+  out += '\0';
+}
+
 bool mentions(std::string_view sql, std::string_view what) {
   const auto same = [](char a, char b) { return wire::upper(a) == b; };
   return std::search(sql.begin(), sql.end(), what.begin(), what.end(), same) != sql.end();
@@ -126,9 +133,8 @@ pg_guarded::verdict pg_guarded::on_large_query(kind what, std::size_t body_bytes
     end_segment(false);
     return verdict::drop;
   }
-  in_front = std::exchange(behind, {}) + 'P';
-  wire::append_u32(in_front, static_cast<std::uint32_t>(4 + 1 + body_bytes + 2));
-  in_front += '\0';
+  in_front = std::exchange(behind, {});
+  begin_parse(in_front, body_bytes);
   behind = "\0\0"s;
   expected_.push_back({.what = asked::parse, .of_query = true});
   query_.emplace();
@@ -163,7 +169,10 @@ void pg_guarded::send_pieces() {
       break;
     }
     q.next = std::exchange(q.after, q.after ? q.rest->next() : std::nullopt);
-    send('P', "\0"s + std::string(piece.text) + "\0\0\0"s, {.what = asked::parse, .of_query = true, .at = piece.at});
+    begin_parse(behind, piece.text.size() + 1);
+    behind += piece.text;
+    behind += "\0\0\0"s;
+    expected_.push_back({.what = asked::parse, .of_query = true, .at = piece.at});
     send_piece(what, piece.at);
   }
   if (q.waits || std::exchange(q.synced, true)) return;

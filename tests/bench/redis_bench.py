@@ -3,19 +3,20 @@
 import contextlib
 import statistics
 
+import waiting
 from contenders import THREADS, TUNED, all_contenders, bench_redis
 from measure import footprint, run_load
 from report import interleave, ratio, table, target_table, version
 
 ROWS = {"50x1": (50, 1), "50x16": (50, 16), "1x1": (1, 1), "1x64": (1, 64)}
-ALL_ROWS = [*ROWS, "footprint"]
+ALL_ROWS = [*ROWS, "footprint", "waiting"]
 ROUNDS = 7
 
 
 def run(options, names):
     """The lines of the report."""
     rows = [name for name in names if name in ROWS]
-    found, contenders, sizes = {}, [], {}
+    found, contenders, sizes, waits = {}, [], {}, []
     with contextlib.ExitStack() as stack:
         redis = stack.enter_context(bench_redis(options.durable))
         if rows:
@@ -24,7 +25,9 @@ def run(options, names):
                                lambda row, contender: run_load(options.load, contender, *ROWS[row], options.seconds))
         if "footprint" in names:
             sizes = footprint(redis, options.fencegate, options.quick)
-    yield from report(found, contenders, sizes)
+        if "waiting" in names:
+            waits = waiting.waiting(redis, options.fencegate, options.quick)
+    yield from report(found, contenders, sizes, waits)
 
 
 def added(found, row, column, figure):
@@ -83,7 +86,7 @@ def processor_rows(found, contenders):
         yield cells
 
 
-def report(found, contenders, sizes):
+def report(found, contenders, sizes, waits):
     titles = [contender.title for contender in contenders]
     if found:
         yield "Writes per second, as a ratio to direct in the same round (connections × pipeline):\n"
@@ -100,6 +103,9 @@ def report(found, contenders, sizes):
         yield from table(["", "idle", "1,000 connections", "256 MB value", "start-up"],
                          ([title, *(text.format(figures[key]) if key in figures else "–" for key, text in labels.items())]
                           for title, figures in sizes.items()))
+    if waits:
+        yield "Clients that wait by BLPOP and get nothing, under a tag where there is a fence:\n"
+        yield from table(["", "clients", "commands a second", "Redis, of a processor", "fencegate, of a processor"], waits)
     yield from target_table(targets(found, sizes))
 
 

@@ -65,12 +65,14 @@ class Deadline(HoldTest):
 
     def test_a_stopped_job_hears_sigterm(self):
         held = self.shell("trap 'exit 5' TERM; kill -STOP $$; sleep 300; :", grace=60_000)
+        held.wait_for_job(1)  # its keeper hears signals by now
         eventually(lambda: [pid for pid in held.job() if state(pid) == "T"])
         held.stop_now()
         self.assert_ended(held, 5, "exited")
 
     def test_a_stopped_job_is_ended(self):
         held = self.shell("trap '' TERM; kill -STOP $$; while :; do kill -STOP $$; done", grace=100)
+        held.wait_for_job(1)  # its keeper hears signals by now
         eventually(lambda: [pid for pid in held.job() if state(pid) == "T"])
         held.stop_now()
         self.assert_overdue(held)

@@ -26,7 +26,7 @@ class scripted_issuer final : public issuer {
  public:
   scripted_issuer(boost::asio::io_context& io, std::vector<std::string>& seen) : io_(io), seen_(seen) {}
 
-  void identify(std::function<void(const result<std::string>&)> done) override {
+  void identify(std::function<void(const answer<std::string>&)> done) override {
     boost::asio::post(io_, [done] { done({boost::system::in_place_value, "me"}); });
   }
   void acquire(const grant_request& wanted, std::function<void(const grant_answer&)> done) override {

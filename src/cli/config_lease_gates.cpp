@@ -106,7 +106,8 @@ class lease_gates_check {
       if (!has(mine.resources, resource)) mine.resources.push_back(resource);
     }
     for (auto& place : places_of(gate)) {
-      places_[place] = gate.leased.resources;
+      auto& sealed = places_[place];  // other gates may have their marks there, too
+      sealed.insert(sealed.end(), gate.leased.resources.begin(), gate.leased.resources.end());
       mine.places.push_back(std::move(place));
     }
   }

@@ -97,8 +97,8 @@ result<void> server::start() {
   return {};
 }
 
-result<void> server::listen() {
-  auto opened = listening_socket::open(place_.listen);
+result<void> server::listen(std::optional<::mode_t> mode) {
+  auto opened = listening_socket::open(place_.listen, mode);
   if (!opened) return error{"gate " + place_.name + ": " + opened.error().message};
   listener_.emplace(std::move(*opened));
   boost::system::error_code failed;

@@ -98,7 +98,7 @@ class server : public lease::writer_gate {
   using door = lease_door<arrival>;
   using session_maker = std::function<std::shared_ptr<session>(shard&, arrival, const session_ended&)>;
 
-  [[nodiscard]] result<void> listen();
+  [[nodiscard]] result<void> listen(std::optional<::mode_t> mode = {});
   void accept();
   void welcome(stream::socket socket, const stream::endpoint& from);
   void open(arrival one, session_maker make);

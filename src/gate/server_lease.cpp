@@ -5,8 +5,12 @@
 #include "gate/server_shard.hpp"
 
 #include <boost/asio/post.hpp>
+#include <sys/stat.h>
+
+#include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 namespace fencegate::gate {
@@ -71,10 +75,16 @@ void server::listen_anew(std::function<void(const result<void>&)> done) {
     if (!accepting_) return done(error{"gate " + place_.name + " accepts no more connections"});
     ++listener_number_;
     door_->drop_waiting();
+    // What an operator has given to the file of a unix socket goes over to the new one.
+    struct ::stat file {};
+    const bool is_file = place_.listen.is_unix() && ::stat(place_.listen.path.c_str(), &file) == 0;
     boost::system::error_code ignored;
     acceptor_.close(ignored);
     listener_.reset();
-    const auto listening = listen();
+    const auto listening = listen(is_file ? std::optional<::mode_t>(file.st_mode & 07777U) : std::nullopt);
+    if (listening && is_file && ::lchown(place_.listen.path.c_str(), file.st_uid, file.st_gid) != 0)
+      log::write(log::level::warn, "the new socket has another owner",
+                 {{"gate", place_.name}, {"path", place_.listen.path}});
     if (listening && settled_) accept();
     done(listening);
   });

@@ -62,16 +62,21 @@ class exchange final : public local_http {
     const auto [unsent, sent] = co_await http::async_write(stream_, request_, no_throw);
     if (unsent) co_return trouble(unsent);
     boost::beast::flat_buffer buffer;
-    http::response_parser<http::string_body> answer;
-    answer.body_limit(answer_bytes_max_ == 0 ? boost::optional<std::uint64_t>() : answer_bytes_max_);
-    error_code unread;
-    std::size_t bytes = 0;
-    if (answer_bytes_max_ == 0)
-      std::tie(unread, bytes) = co_await http::async_read_header(stream_, buffer, answer, no_throw);
-    else
-      std::tie(unread, bytes) = co_await http::async_read(stream_, buffer, answer, no_throw);
-    if (unread) co_return trouble(unread);
-    co_return local_answer{answer.get().result_int(), std::move(answer.get().body())};
+    for (;;) {
+      http::response_parser<http::string_body> answer;
+      answer.body_limit(answer_bytes_max_ == 0 ? boost::optional<std::uint64_t>() : answer_bytes_max_);
+      error_code unread;
+      std::size_t bytes = 0;
+      if (answer_bytes_max_ == 0)
+        std::tie(unread, bytes) = co_await http::async_read_header(stream_, buffer, answer, no_throw);
+      else
+        std::tie(unread, bytes) = co_await http::async_read(stream_, buffer, answer, no_throw);
+      if (unread) co_return trouble(unread);
+      const auto status = answer.get().result_int();
+      // Interim ones precede the answer (RFC 9110, 15.2).
+      if (http::to_status_class(status) != http::status_class::informational)
+        co_return local_answer{status, std::move(answer.get().body())};
+    }
   }
 
  private:

@@ -5,6 +5,7 @@ import contextlib
 import http.server
 import json
 import os
+import socket
 import socketserver
 import subprocess
 import tempfile
@@ -183,6 +184,21 @@ class Heartbeat(WriterTest):
         sidecar.says = (503, {"state": "lost"})
         self.assertEqual(self.run_words("writer", "app", "--and", f"http://{LOOPBACK}:{port}")[0], 1)
         self.assertEqual(len(app.asked), asked)
+
+    def test_and_an_address_whose_answer_comes_behind_another(self):
+        self.sidecar(200, {"state": "holding"})
+        for last, outcome in (("200 OK", 0), ("503 Service Unavailable", 1)):
+            with self.subTest(last), socket.create_server((LOOPBACK, 0)) as app:
+                def answer(app=app, last=last):
+                    client, _ = app.accept()
+                    with client:
+                        client.recv(4096)
+                        client.sendall(f"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 {last}\r\nContent-Length: 0\r\n\r\n".encode())
+                        client.recv(1)
+                answering = threading.Thread(target=answer, daemon=True)
+                answering.start()
+                self.assertEqual(self.run_words("writer", "app", "--and", f"http://{LOOPBACK}:{app.getsockname()[1]}")[0], outcome)
+                answering.join(10)
 
     def test_and_an_address_where_nobody_is(self):
         self.sidecar(200, {"state": "holding"})

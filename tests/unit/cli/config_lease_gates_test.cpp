@@ -4,6 +4,7 @@ namespace fencegate::cli {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -124,6 +125,18 @@ TEST_F(LeaseGatesConfigTest, ItsMarksAreSealedWhereTheGateHasThem) {
   EXPECT_THAT(errors(redis_gate("lease: orders"), rule), ElementsAre(HasSubstr("orders is not sealed at gate:cache")));
   EXPECT_THAT(errors(http_gate(R"(lease: orders, routes: [{ match: "PUT /a", resource: orders }])"), rule),
               ElementsAre(HasSubstr("orders is not sealed at store:cache")));
+}
+
+TEST_F(LeaseGatesConfigTest, SoAreThoseOfTwoGatesWithOneStore) {
+  const auto rule = lease_section + "  resources: [{ match: orders, seal: [\"store:ledger\"] }]\n";
+  auto two = http_gate(R"(lease: orders, routes: [{ match: "PUT /a", resource: orders }])");
+  auto other = http_gate(R"(lease: others, routes: [{ match: "PUT /a", resource: others }])");
+  const auto change = [&](const std::string& from, const std::string& to) {
+    other.replace(other.find(from), from.size(), to);
+  };
+  change("name: web", "name: web2");
+  change(":8081", ":8082");
+  EXPECT_THAT(errors(two + other, rule), Contains(HasSubstr("orders is not sealed at store:cache")));
 }
 
 }  // namespace

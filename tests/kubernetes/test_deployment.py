@@ -50,9 +50,7 @@ class StandingStill(WriterTest):
 
     def thawed_late(self, pod, *containers):
         for container in containers:
-            self.rig.cluster.freeze(pod, container)
-            self.addCleanup(subprocess.run, [self.rig.cluster.script, "thaw", str(self.rig.cluster.folder), pod, container],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.rig.freeze(self, pod, container)
         if "writer" not in containers:
             self.rig.locks.revoke()
         self.await_holder(other_than=pod)

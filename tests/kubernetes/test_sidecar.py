@@ -4,25 +4,13 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import cluster
 from cluster import WAIT, command, eventually
+from node import process_of
 from writers import GATES, WriterTest
 
 PAGE = "docs/operations.md"
-
-
-def process_of(pod):
-    """The fencegate of a pod, which is a process of this machine."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            is_ours = f"HOSTNAME={pod}".encode() in (path / "environ").read_bytes().split(b"\0")
-            if is_ours and (path / "cmdline").read_bytes().split(b"\0")[1] == b"serve":
-                return int(path.name)
-        except (OSError, IndexError):
-            continue  # it has ended
-    raise AssertionError(f"no fencegate in {pod}")
 
 
 # In a writer's container: requests whose body the gate must hold whole, and which never end.

@@ -27,6 +27,7 @@ from postgres import PostgresServer, run_sql  # noqa: E402
 from support import LOOPBACK, RedisServer, clean_up_on_sigterm, eventually  # noqa: E402, F401
 
 WAIT = 150  # seconds that pods may take to change on a busy machine
+TTL = "10s"  # of leases
 PAGE = "docs/operations.md"
 NODE = "10.244.0.1"  # the node, as pods see it
 PODS = "10.244.0.0/24"
@@ -215,6 +216,25 @@ class NodePostgres(PostgresServer):
             file.write(f"listen_addresses = '{LOOPBACK},{NODE}'\n")
 
 
+class Blocked:
+    """Writes wait in PostgreSQL for a lock that a session of the test took by `statement`."""
+
+    def __init__(self, rig, statement):
+        self.rig = rig
+        self.session = rig.postgres.connect(database="app")
+        run_sql(self.session, f"BEGIN; {statement}")
+
+    def await_waiting(self, other_than=None):
+        """Until the only one that waits is another session: its pid."""
+        def waiting():
+            found = self.rig.sql("SELECT pid FROM pg_stat_activity WHERE datname = 'app' AND wait_event_type = 'Lock'")
+            return found[0][0] if len(found) == 1 and found[0][0] != other_than else None
+        return eventually(waiting, WAIT, every=0.2)
+
+    def close(self):
+        self.session.close()
+
+
 class Rig:
     """`redis`, `postgres` (database `app`), `catalog`, `locks`: the servers; `cluster`; and kubectl."""
 
@@ -281,11 +301,12 @@ class Rig:
             return run_sql(connection, text, *values)
 
     def shipped(self, path):
-        """A file of docker/k8s, but for what its user puts there: the servers' ports, and the image of the Job."""
-        changes = {"docker/k8s/configmap.yaml": {"@redis:6379": f"@redis:{self.redis.port}",
-                                                 "@postgres/app": f"@postgres:{self.postgres.port}/app",
-                                                 '"http://catalog"': f'"http://catalog:{self.catalog.port}"'},
-                   "docker/k8s/job.yaml": {"image: redis:7.0": "image: orders-writer:1"}}
+        """A file of docker/k8s, but for what its user puts there: the servers' ports, images; and a short TTL."""
+        redis = {"@redis:6379": f"@redis:{self.redis.port}"}
+        postgres = {"@postgres/app": f"@postgres:{self.postgres.port}/app"}
+        changes = {"docker/k8s/configmap.yaml": redis | postgres | {'"http://catalog"': f'"http://catalog:{self.catalog.port}"'},
+                   "docker/k8s/cronjob.yaml": postgres | {"image: postgres:15": "image: orders-writer:1",
+                                                          "hold, invoices,": f"hold, invoices, --ttl, {TTL},"}}
         text = (ROOT / path).read_text()
         for old, new in changes.get(path, {}).items():
             if old not in text:
@@ -318,6 +339,14 @@ class Rig:
             self.roll_out()
         os.environ.update(PGHOST=LOOPBACK, PGPORT=str(self.postgres.port))
         self.shell(command(PAGE, "kubectl exec deploy/orders-writer"))
+        return True
+
+    @functools.cached_property
+    def installed(self):
+        """The schema is there, and the writers of the Deployment that brought it have ended: theirs are other tests."""
+        assert self.deployed
+        self.kubectl("delete", "deployment", "orders-writer", "--wait=false")
+        eventually(lambda: not self.get("pods", "-l", "app=orders-writer"), WAIT, every=0.2)
         return True
 
     def roll_out(self):

@@ -57,8 +57,8 @@ def run_tests(names):
             nodes.load(cluster.FENCEGATE, cluster.NEXT, cluster.WRITER)
         cluster.rig = cluster.Rig(nodes, stack.enter_context(Locks(cluster.NODE, 8500)))
         cluster.rig.start_servers(stack)
-        # The Jobs first, whose tokens are those of the file.
-        tests = unittest.defaultTestLoader.loadTestsFromNames(names or ("test_jobs", "test_deployment", "test_sidecar"))
+        # Those of leases last, since the others' writers must have ended.
+        tests = unittest.defaultTestLoader.loadTestsFromNames(names or ("test_deployment", "test_sidecar", "test_cronjob"))
         runner = unittest.TextTestRunner(verbosity=2, resultclass=Timed)
         return 0 if runner.run(tests).wasSuccessful() else 1
 

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import textwrap
 from pathlib import Path
 
 from support import Gate, LiveTest, RedisServer, Resp, encode, main
@@ -125,18 +124,17 @@ class RedisCli(LiveTest):
         self.assertTrue(text.startswith("FENCEMISSING "), text)
         self.assertEqual(self.redis.cli.call("GET", "k"), b"first")
 
-    def test_the_example_of_a_job_fails_when_its_write_is_rejected(self):
-        job = (ROOT / "docker/k8s/job.yaml").read_text()
-        script = textwrap.dedent(re.search(r"- -ec\n +- \|\n((?: {14}.*\n)+)", job)[1])
-        self.assertIn("-p 6380", script)
-        command = ["sh", "-ec", script.replace("-p 6380", f"-p {self.gate.port}")]
+    def test_a_script_fails_when_its_write_is_rejected(self):
+        """As docs/leases.md has it, with redis-cli -e."""
+        line = re.search(r"`(redis-cli -e -p 6380 FENCE CALL orders .*?)`", (ROOT / "docs/leases.md").read_text())[1]
+        command = ["sh", "-ec", line.replace("6380", str(self.gate.port))]
 
         def run():
             return subprocess.run(command, env=os.environ | {"FENCING_TOKEN": "34"}, capture_output=True).returncode
-        self.assertEqual((run(), self.redis.cli.call("GETDEL", "orders:report")), (0, b"done"))
+        self.assertEqual((run(), self.redis.cli.call("GETDEL", "orders:1")), (0, b"paid"))
         self.supersede()
         self.assertNotEqual(run(), 0)
-        self.assertIsNone(self.redis.cli.call("GET", "orders:report"))
+        self.assertIsNone(self.redis.cli.call("GET", "orders:1"))
 
 
 if __name__ == "__main__":

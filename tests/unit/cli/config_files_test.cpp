@@ -197,38 +197,31 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
   EXPECT_EQ(walk.words, expected);
 }
 
-// Pod templates of a Kubernetes file.
-std::vector<YAML::Node> pods_of(const std::filesystem::path& file) {
-  std::vector<YAML::Node> out;
+YAML::Node document_of(const std::filesystem::path& file, std::string_view kind) {
   for (const auto& document : YAML::LoadAll(contents(file)))
-    if (document["spec"] && document["spec"]["template"]) out.push_back(document["spec"]["template"]["spec"]);
-  return out;
+    if (document["kind"].as<std::string>() == kind) return document;
+  ADD_FAILURE() << file << " has no " << kind;
+  return {};
 }
 
-TEST_F(ConfigTest, TheConfigMapLoadsAndPodsOutliveItsDrain) {
+TEST_F(ConfigTest, TheConfigMapsLoadAndPodsOutliveTheirDrain) {
   files = {{"/run/secrets/fencegate/redis", "x"}, {"/run/secrets/fencegate/postgres", "x"}};
-  const auto map = YAML::Load(contents(root / "docker/k8s/configmap.yaml"));
-  int pods = 0;
-  for (const auto* file : {"docker/k8s/deployment.yaml", "docker/k8s/job.yaml"}) {
-    SCOPED_TRACE(file);
-    for (const auto& pod : pods_of(root / file)) {
-      ++pods;
-      variables.clear();
-      for (const auto& one : pod["initContainers"][0]["env"]) variables[one["name"].as<std::string>()] = "x";
-      const auto config = settings_of(map["data"]["fencegate.yaml"].as<std::string>());
-      EXPECT_EQ(config.redis_gates.size(), 1u);
-      EXPECT_EQ(config.postgres_gates.size(), 1u);
-      EXPECT_EQ(config.http_gates.size(), 1u);
-      EXPECT_GT(std::chrono::seconds(pod["terminationGracePeriodSeconds"].as<int>()), config.drain_timeout);
-      ASSERT_EQ(pod["initContainers"].size(), 1u);
-      const auto sidecar = pod["initContainers"][0];
-      EXPECT_EQ(sidecar["restartPolicy"].as<std::string>(), "Always");
-      EXPECT_TRUE(sidecar["securityContext"]["readOnlyRootFilesystem"].as<bool>());
-      for (const auto* probe : {"startupProbe", "livenessProbe"})
-        EXPECT_EQ(sidecar[probe]["exec"]["command"][1].as<std::string>(), "healthcheck");
-    }
+  const auto k8s = root / "docker/k8s";
+  const std::vector<std::pair<std::string, YAML::Node>> workloads = {
+      {"configmap.yaml", document_of(k8s / "deployment.yaml", "Deployment")},
+      {"cronjob.yaml", document_of(k8s / "cronjob.yaml", "CronJob")["spec"]["jobTemplate"]}};
+  for (const auto& [map, workload] : workloads) {
+    SCOPED_TRACE(map);
+    const auto config = settings_of(document_of(k8s / map, "ConfigMap")["data"]["fencegate.yaml"].as<std::string>());
+    EXPECT_EQ(config.postgres_gates.size(), 1u);
+    const auto pod = workload["spec"]["template"]["spec"];
+    EXPECT_GT(std::chrono::seconds(pod["terminationGracePeriodSeconds"].as<int>()), config.drain_timeout);
+    const auto sidecar = pod["initContainers"][pod["initContainers"].size() - 1];
+    EXPECT_EQ(sidecar["restartPolicy"].as<std::string>(), "Always");
+    EXPECT_TRUE(sidecar["securityContext"]["readOnlyRootFilesystem"].as<bool>());
+    for (const auto* probe : {"startupProbe", "livenessProbe"})
+      EXPECT_EQ(sidecar[probe]["exec"]["command"][1].as<std::string>(), "healthcheck");
   }
-  EXPECT_EQ(pods, 2);
 }
 
 TEST_F(ConfigTest, TheConfigurationThatComposeMountsLoads) {

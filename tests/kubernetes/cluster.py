@@ -304,9 +304,12 @@ class Rig:
         """A file of docker/k8s, but for what its user puts there: the servers' ports, images; and a short TTL."""
         redis = {"@redis:6379": f"@redis:{self.redis.port}"}
         postgres = {"@postgres/app": f"@postgres:{self.postgres.port}/app"}
+        ttl = {"      issuers:": f"      ttl: {TTL}\n      issuers:"}
         changes = {"docker/k8s/configmap.yaml": redis | postgres | {'"http://catalog"': f'"http://catalog:{self.catalog.port}"'},
                    "docker/k8s/cronjob.yaml": postgres | {"image: postgres:15": "image: orders-writer:1",
-                                                          "hold, invoices,": f"hold, invoices, --ttl, {TTL},"}}
+                                                          "hold, invoices,": f"hold, invoices, --ttl, {TTL},"},
+                   "docker/k8s/lease-gates.yaml": redis | postgres | ttl | {
+                       "image: billing:1": "image: orders-writer:1\n          command: [python3, -u, /app.py]"}}
         text = (ROOT / path).read_text()
         for old, new in changes.get(path, {}).items():
             if old not in text:
@@ -316,7 +319,7 @@ class Rig:
 
     def run_page(self, line):
         """A command of a page, with the files as they are here."""
-        path = re.search(r"docker/k8s/[\w.]+$", line)[0]
+        path = re.search(r"docker/k8s/[\w.-]+$", line)[0]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(self.shipped(path))
             file.flush()
@@ -349,10 +352,10 @@ class Rig:
         eventually(lambda: not self.get("pods", "-l", "app=orders-writer"), WAIT, every=0.2)
         return True
 
-    def roll_out(self):
+    def roll_out(self, name="orders-writer"):
         """Until it is done, and the old pods have ended."""
-        self.kubectl("rollout", "status", "deployment/orders-writer", f"--timeout={WAIT}s")
-        eventually(lambda: len(self.get("pods", "-l", "app=orders-writer")) == 2, WAIT, every=0.2)
+        self.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={WAIT}s")
+        eventually(lambda: len(self.get("pods", "-l", f"app={name}")) == 2, WAIT, every=0.2)
 
     def sidecar_of(self, pod):
         """Its sidecar's status."""

@@ -58,7 +58,8 @@ def run_tests(names):
         cluster.rig = cluster.Rig(nodes, stack.enter_context(Locks(cluster.NODE, 8500)))
         cluster.rig.start_servers(stack)
         # Those of leases last, since the others' writers must have ended.
-        tests = unittest.defaultTestLoader.loadTestsFromNames(names or ("test_deployment", "test_sidecar", "test_cronjob"))
+        tests = unittest.defaultTestLoader.loadTestsFromNames(
+            names or ("test_deployment", "test_sidecar", "test_cronjob", "test_standby"))
         runner = unittest.TextTestRunner(verbosity=2, resultclass=Timed)
         return 0 if runner.run(tests).wasSuccessful() else 1
 

@@ -209,6 +209,7 @@ TEST_F(ConfigTest, TheConfigMapsLoadAndPodsOutliveTheirDrain) {
   const auto k8s = root / "docker/k8s";
   const std::vector<std::pair<std::string, YAML::Node>> workloads = {
       {"configmap.yaml", document_of(k8s / "deployment.yaml", "Deployment")},
+      {"lease-gates.yaml", document_of(k8s / "lease-gates.yaml", "Deployment")},
       {"cronjob.yaml", document_of(k8s / "cronjob.yaml", "CronJob")["spec"]["jobTemplate"]}};
   for (const auto& [map, workload] : workloads) {
     SCOPED_TRACE(map);

@@ -51,6 +51,16 @@ void keeper::adopt(term held, clock_reading sent) {
   renew_in_time();
 }
 
+void keeper::resume(term held, const std::string& issuer_id, clock_reading sent) {
+  resumes_ = true;
+  term_ = std::move(held);
+  issuer_id_ = issuer_id;
+  holder_.emplace(wanted_.times, sent);
+  renew_in_time();
+  // Called later: the owner is told of nothing from within this function.
+  if (holder_) boost::asio::post(context_, [self = shared_from_this()] { self->seal(); });
+}
+
 void keeper::stop(milliseconds patience, std::function<void(const result<void>&)> done) {
   stopped_ = true;
   owner_ = {};
@@ -214,7 +224,8 @@ void keeper::on_release(const std::string& resource) {
 // ── the seals ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void keeper::seal() {
-  if (places_.empty()) {  // its issuer has sealed it
+  if (stopped_ || !holder_) return;  // resumed: it was lost meanwhile
+  if (places_.empty()) {             // its issuer has sealed it
     not_sealed_.reset();
     return all_answered();
   }
@@ -238,6 +249,7 @@ void keeper::on_sealed(std::uint64_t round, const seal_place& place, const backe
 }
 
 void keeper::all_answered() {
+  if (resumes_ && (not_sealed_ || !holder_->may_begin(clock_reading::now()))) return not_resumed();
   if (!not_sealed_) {
     if (!holder_->may_begin(clock_reading::now())) {
       auto again = [self = shared_from_this()](const result<void>&) { self->try_again(back_off, &keeper::look); };
@@ -257,6 +269,19 @@ void keeper::all_answered() {
     self->missed("it was not sealed", error{fence::describe(why)}, &keeper::look);
   };
   let_go_then(next);
+}
+
+// A seal that is equal and of the same grant is admitted, so it may be repeated as long as the term holds.
+void keeper::not_resumed() {
+  const auto why = std::exchange(not_sealed_, std::nullopt);
+  const auto message = why ? fence::describe(*why) : std::string("the clock may have stood still");
+  if (!why || !(is_outrun(*why) || why->why == fence::reason::refused)) {
+    wait_for("it was not sealed: " + message);
+    return try_again(back_off, &keeper::seal);
+  }
+  let_go_then([self = shared_from_this(), message](const result<void>&) {
+    self->fail({keeper_failure::kind::refused, message});
+  });
 }
 
 // ── renewals ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -316,7 +341,11 @@ void keeper::lose(keeper_loss why) {
   renewals_.cancel();
   if (!acquired_) {  // seals are under way; what they answer does not count any more
     ++round_;
-    return let_go_then([self = shared_from_this()](const result<void>&) { self->try_again(back_off, &keeper::look); });
+    pause_.cancel();
+    return let_go_then([self = shared_from_this(), why](const result<void>&) {
+      if (self->resumes_) return self->fail({keeper_failure::kind::over, why.message});
+      self->try_again(back_off, &keeper::look);
+    });
   }
   if (owner_.times_moved) owner_.times_moved();
   if (const auto tell = std::exchange(owner_.lost, nullptr)) tell(why);
@@ -337,7 +366,7 @@ void keeper::let_go_then(std::function<void(const result<void>&)> done) {
   renewals_.cancel();
   holder_.reset();
   const auto held = std::exchange(term_, {});
-  issuer_->release(held, !acquired_, std::move(done));
+  issuer_->release(held, !acquired_ && !resumes_, std::move(done));
 }
 
 // Those that were never reached are told at once: somebody may wait for ever for a name that is wrong.

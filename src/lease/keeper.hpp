@@ -79,6 +79,9 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void start();
   // Instead of start(): it was granted and sealed before, and the issuer has just confirmed it, asked at `sent`.
   void adopt(term held, clock_reading sent);
+  // The same, but nobody knows whether all places of today are sealed. They are sealed again, then it is acquired. That fails
+  // when a seal is refused, or when the term ends before all places were reached: another term is not asked for.
+  void resume(term held, const std::string& issuer_id, clock_reading sent);
   // REQUIRES: acquired, or adopted. An error: the issuer did not answer. False: it is lost. `done`: nullptr, or called once.
   void renew(std::function<void(const result<bool>&)> done);
   // Releases what is held, as far as the issuer answers within `patience`; then `done`, with why it is not known to be
@@ -106,6 +109,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void seal();
   void on_sealed(std::uint64_t round, const seal_place& place, const backend::store_result<void>& outcome);
   void all_answered();
+  void not_resumed();
   void renew_in_time();
   bool on_renewed(clock_reading sent, const renewal& confirmed);
   void lose(keeper_loss why);
@@ -138,6 +142,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   std::string not_renewed_;
   bool reached_ = false;  // all of them once: then they are waited for
   bool acquired_ = false, stopped_ = false;
+  bool resumes_ = false;                                    // this term and no other
   bool asking_ = false;                                     // for a grant
   std::function<void(const result<void>&)> answered_late_;  // stopped: when that was answered, and given back
   std::shared_ptr<void> releases_;                          // heard of, once it waits for one

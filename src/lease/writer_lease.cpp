@@ -12,8 +12,6 @@ namespace {
 using metrics::lease_state;
 using std::chrono::milliseconds;
 
-// Behind what failed: an issuer that does not answer, a disk that is full.
-constexpr milliseconds back_off{1'000};
 constexpr milliseconds silence_interval{500};
 
 }  // namespace
@@ -31,14 +29,6 @@ writer_lease::writer_lease(boost::asio::io_context& context, boost::asio::thread
       pause_(context),
       silence_(context) {}
 
-template <class Call>
-auto writer_lease::current(Call call) {
-  return [weak = weak_from_this(), attempt = attempt_, call](auto&&... args) {
-    const auto self = weak.lock();
-    if (self && self->attempt_ == attempt) call(*self, args...);
-  };
-}
-
 void writer_lease::start() {
   show();
   watch_silence();
@@ -52,61 +42,6 @@ void writer_lease::later(milliseconds pause, step next) {
   pause_.async_wait([go_on](const boost::system::error_code& cancelled) {
     if (!cancelled) go_on();
   });
-}
-
-// ── a term of an earlier process ────────────────────────────────────────────────────────────────────────────────────
-
-void writer_lease::read_record() {
-  auto on_read =
-      current([](writer_lease& self, const result<std::optional<term_record>>& read) { self.on_record(read); });
-  boost::asio::post(disk_, [&context = context_, file = *wish_.record, on_read] {
-    boost::asio::post(context, [read = file.read(), on_read] { on_read(read); });
-  });
-}
-
-void writer_lease::on_record(const result<std::optional<term_record>>& read) {
-  if (!read)
-    log::write(log::level::warn, "no term is resumed", {{"writer", wish_.name}, {"why", read.error().message}});
-  if (read && *read && are_same(names_of((*read)->held.claims), wish_.resources)) {
-    former_ = (*read)->held;
-    return resume();
-  }
-  if (writer_.phase() == writer_phase::standby) acquire();
-}
-
-// It goes on only with this very term, and only when the issuer has just confirmed it.
-void writer_lease::resume() {
-  const auto source = sources_(wish_.resources, {}, {});
-  if (!source) return give_up(source.error().message);
-  auto identified = current([from = *source](writer_lease& self, const result<std::string>& known) {
-    if (!known) return self.later(back_off, &writer_lease::resume);
-    const auto sent = clock_reading::now();
-    auto renewed = self.current(
-        [from, sent](writer_lease& me, const result<renewal>& confirmed) { me.on_renewed(from, sent, confirmed); });
-    from.by->renew(*self.former_, renewed);
-  });
-  source->by->identify(identified);
-}
-
-void writer_lease::on_renewed(const lease_source& from, clock_reading sent, const result<renewal>& confirmed) {
-  if (!confirmed) return later(back_off, &writer_lease::resume);
-  const auto held = *former_;
-  if (confirmed->claims.size() != held.claims.size()) {
-    former_.reset();
-    log::write(log::level::warn, "no term is resumed",
-               {{"writer", wish_.name}, {"why", "another has it, or it is over"}});
-    forget();
-    if (writer_.phase() == writer_phase::standby) acquire();
-    return;
-  }
-  // As long as it was granted for, which the configuration may have changed since.
-  auto source = sources_(wish_.resources, confirmed->ttl, {});
-  if (!source) source = from;
-  former_.reset();
-  keeper_ = make_keeper(*source);
-  count(lease_state::held, 1);
-  keeper_->adopt(held, sent);
-  if (keeper_) hold();  // else its time was over when the answer came
 }
 
 // ── the next one ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,16 +83,17 @@ void writer_lease::listen_anew() {
 void writer_lease::take() {
   const auto source = sources_(wish_.resources, {}, {});
   if (!source) return give_up(source.error().message);
-  keeper_ = make_keeper(*source);
+  keeper_ = make_keeper(*source, &writer_lease::on_acquired);
   count(lease_state::waiting, 1);
   keeper_->start();
 }
 
-std::shared_ptr<keeper> writer_lease::make_keeper(const lease_source& from) {
+std::shared_ptr<keeper> writer_lease::make_keeper(const lease_source& from, step acquired) {
   begin_anew();
+  resumes_ = false;
   holder_ = from.request.holder;
   keeper_owner owner;
-  owner.acquired = current([](writer_lease& self, const term& held) { self.on_acquired(held); });
+  owner.acquired = current([acquired](writer_lease& self, const term&) { (self.*acquired)(); });
   owner.not_acquired = current([](writer_lease& self, const keeper_failure& why) { self.on_failure(why); });
   owner.times_moved = current([](writer_lease& self) { self.moved(); });
   owner.lost = current([](writer_lease& self, const keeper_loss& why) { self.on_lost(why); });
@@ -172,16 +108,16 @@ std::shared_ptr<keeper> writer_lease::make_keeper(const lease_source& from) {
   return std::make_shared<keeper>(context_, from.by, from.places, std::move(request), std::move(owner));
 }
 
-void writer_lease::on_acquired(const term& held) {
+void writer_lease::on_acquired() {
   count(lease_state::held, 1);
   figures_.grants(metrics::grant_outcome::granted).add();
   if (const auto took = keeper_->handover()) figures_.handover_seconds.observe(*took);
   if (!wish_.record) return hold();
   auto on_done = current([](writer_lease& self, const result<void>& outcome) { self.on_written(outcome); });
-  boost::asio::post(
-      disk_, [&context = context_, file = *wish_.record, on_done, record = term_record{held, writer_.started_at()}] {
-        boost::asio::post(context, [outcome = file.write(record), on_done] { on_done(outcome); });
-      });
+  boost::asio::post(disk_, [&context = context_, file = *wish_.record, on_done,
+                            record = term_record{keeper_->held(), writer_.started_at()}] {
+    boost::asio::post(context, [outcome = file.write(record), on_done] { on_done(outcome); });
+  });
 }
 
 void writer_lease::on_written(const result<void>& outcome) {
@@ -217,6 +153,7 @@ void writer_lease::give_up(const std::string& why) {
 }
 
 void writer_lease::on_failure(const keeper_failure& why) {
+  if (resumes_) return on_not_resumed(why.message);
   using kind = keeper_failure::kind;
   figures_.grants(why.what == kind::unreachable ? metrics::grant_outcome::unreachable : metrics::grant_outcome::refused)
       .add();

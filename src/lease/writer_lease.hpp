@@ -1,7 +1,7 @@
 // The lease of one writer, which its gates hold for it: takes it, writes it down, opens the gates to it, renews it, and shuts
 // them when it is lost (what is known of the writer: lease/writer.hpp).
 //
-// Rule kept: nothing is bound before the term is sealed and on the disk; and behind a loss, or in a sidecar that has just
+// Rule kept: nothing is bound before the term is sealed in all places of today and on the disk, resumed or not; and behind a loss, or in a sidecar that has just
 // started, nothing is taken before the writer was started anew and its gates listen anew.
 //
 // All of it runs on its context's thread.
@@ -56,17 +56,22 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
  private:
   using step = void (writer_lease::*)();
 
+  // Behind what failed: an issuer that does not answer, a disk that is full.
+  static constexpr std::chrono::milliseconds back_off{1'000};
+
   void read_record();
   void on_record(const result<std::optional<term_record>>& read);
   void resume();
-  void on_renewed(const lease_source& from, clock_reading sent, const result<renewal>& confirmed);
+  void on_renewed(const lease_source& from, const std::string& issuer_id, clock_reading sent,
+                  const result<renewal>& confirmed);
   void acquire();
   void listen_anew();
   void take();
-  void on_acquired(const term& held);
+  void on_acquired();
   void on_written(const result<void>& outcome);
   void hold();
   void on_failure(const keeper_failure& why);
+  void on_not_resumed(const std::string& why);
   void on_lost(const keeper_loss& why);
   void lose(const std::string& why);
   void give_up(const std::string& why);
@@ -74,7 +79,8 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
   void watch_silence();
   void moved();
 
-  [[nodiscard]] std::shared_ptr<keeper> make_keeper(const lease_source& from);
+  // `acquired`: called then.
+  [[nodiscard]] std::shared_ptr<keeper> make_keeper(const lease_source& from, step acquired);
   // As long as nothing else was begun meanwhile.
   template <class Call>
   [[nodiscard]] auto current(Call call);
@@ -96,6 +102,7 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
 
   std::uint64_t attempt_ = 0;   // answers of an earlier one are void
   std::optional<term> former_;  // of an earlier process: to be resumed, or released
+  bool resumes_ = false;        // keeper_: that one
   std::shared_ptr<keeper> keeper_;
   std::shared_ptr<bond> bond_;  // holding
   std::optional<metrics::lease_state> counted_;
@@ -106,5 +113,13 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
   writer_phase shown_ = writer_phase::unknown;
   std::chrono::system_clock::time_point since_ = std::chrono::system_clock::now();
 };
+
+template <class Call>
+auto writer_lease::current(Call call) {
+  return [weak = weak_from_this(), attempt = attempt_, call](auto&&... args) {
+    const auto self = weak.lock();
+    if (self && self->attempt_ == attempt) call(*self, args...);
+  };
+}
 
 }  // namespace fencegate::lease

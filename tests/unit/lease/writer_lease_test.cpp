@@ -62,6 +62,47 @@ class scripted_issuer final : public issuer {
   std::vector<std::string>& seen_;
 };
 
+// Seals for one grant, and for each other above its mark.
+class scripted_place final : public seal_place {
+ public:
+  scripted_place(boost::asio::io_context& io, std::vector<std::string>& seen) : io_(io), seen_(seen) {}
+
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  void identify(std::function<void(const answer<std::string>&)> done) override {
+    boost::asio::post(io_, [done] { done({boost::system::in_place_value, "place"}); });
+  }
+  void look(const std::vector<std::string>&,
+            std::function<void(const answer<std::vector<backend::looked_mark>>&)> done) override {
+    boost::asio::post(io_, [done] { done(std::vector<backend::looked_mark>{}); });
+  }
+  void seal(const term& held, const std::string&,
+            std::function<void(const backend::store_result<void>&)> done) override {
+    boost::asio::post(io_, [this, held, done] {
+      const auto& claim = held.claims.front();
+      if (unreachable) {
+        ++missed;
+        return done(fence::rejection{fence::reason::unavailable, claim.resource, claim.presented, {}, "no answer"});
+      }
+      if (claim.presented < mark)
+        return done(fence::rejection{fence::reason::stale, claim.resource, claim.presented, mark, {}});
+      mark = claim.presented;
+      seen_.push_back("sealed");
+      done({});
+    });
+  }
+  void move(const std::string&, const std::string&, const std::string&,
+            std::function<void(const result<std::string>&)>) override {}
+
+  fence::token mark{0};
+  bool unreachable = false;
+  int missed = 0;
+
+ private:
+  boost::asio::io_context& io_;
+  std::vector<std::string>& seen_;
+  const std::string name_ = "gate:cache";
+};
+
 class scripted_gate final : public writer_gate {
  public:
   scripted_gate(std::vector<std::string>& seen, std::function<bool()> recorded)
@@ -115,7 +156,7 @@ class WriterLease : public testing::Test {
       request.resources = resources;
       request.holder = "a";
       request.times = quick;
-      return result<lease_source>(lease_source{source, {}, request});
+      return result<lease_source>(lease_source{source, places, request});
     };
   }
   template <class Condition>
@@ -143,6 +184,7 @@ class WriterLease : public testing::Test {
   boost::asio::thread_pool disk{1};
   std::vector<std::string> seen;
   std::shared_ptr<scripted_issuer> source;
+  std::vector<std::shared_ptr<seal_place>> places;
   std::optional<scripted_gate> gate;
   metrics::leases figures;
   metrics::writer state{"app"};
@@ -212,6 +254,39 @@ TEST_F(WriterLease, ANewProcessGoesOnWithThatVeryTermOnly) {
   until([this] { return !std::filesystem::exists(folder + "/app.term"); });
   EXPECT_EQ(lease->view().phase, phase::unknown);
   EXPECT_THAT(seen, IsEmpty());
+}
+
+TEST_F(WriterLease, ATermThatIsResumedIsSealedAgainBeforeAnythingIsBoundToIt) {
+  begin();
+  hold();
+  lease.reset();  // killed
+  const auto added = std::make_shared<scripted_place>(io, seen);
+  added->unreachable = true;
+  places = {added};
+  seen.clear();
+  begin();
+  until([&] { return added->missed == 2; });
+  EXPECT_EQ(lease->view().phase, phase::unknown);
+  EXPECT_THAT(seen, IsEmpty());
+  added->unreachable = false;
+  until(phase::holding);
+  EXPECT_THAT(seen, ElementsAre("sealed", "open to orders=1"));
+}
+
+TEST_F(WriterLease, ATermWhoseSealIsRefusedIsNotResumed) {
+  begin();
+  hold();
+  lease.reset();  // killed
+  const auto held_before = figures.in(metrics::lease_state::held).value();
+  const auto added = std::make_shared<scripted_place>(io, seen);
+  added->mark = fence::token(5);
+  places = {added};
+  seen.clear();
+  begin();
+  until([this] { return !seen.empty() && !std::filesystem::exists(folder + "/app.term"); });
+  EXPECT_EQ(lease->view().phase, phase::unknown);
+  EXPECT_THAT(seen, ElementsAre("released"));
+  EXPECT_EQ(figures.in(metrics::lease_state::held).value(), held_before);
 }
 
 TEST_F(WriterLease, SaysWhoHoldsIt) {

@@ -48,20 +48,13 @@ void writer_lease::later(milliseconds pause, step next) {
 
 void writer_lease::acquire() {
   begin_anew();
-  if (ending_) return;
+  if (ending_ || reading_) return;
+  auto again = current([](writer_lease& self) { self.acquire(); });
   // A term that was resumed, and to which nothing was bound yet.
-  auto stopped = current([](writer_lease& self, const result<void>&) { self.acquire(); });
-  if (const auto held = std::exchange(keeper_, nullptr)) return held->stop(release_patience, stopped);
-  if (!former_) return queues_are_old_ ? listen_anew() : take();
-  const auto source = sources_(wish_.resources, {}, {});
-  if (!source) return give_up(source.error().message);
-  // Nobody works under it any more. Where it cannot be released, its time ends by itself.
-  const auto held = *std::exchange(former_, std::nullopt);
-  auto released = current([](writer_lease& self, const auto&...) { self.acquire(); });
-  source->by->identify(current([by = source->by, held, released](writer_lease& self, const result<std::string>& known) {
-    if (!known) return self.acquire();
-    by->release(held, false, released);
-  }));
+  if (keeper_) return let_go(std::exchange(keeper_, nullptr), again);
+  if (let_former_go(again)) return;
+  if (queues_are_old_) return listen_anew();
+  take();
 }
 
 void writer_lease::listen_anew() {
@@ -122,7 +115,7 @@ void writer_lease::on_acquired() {
 
 void writer_lease::on_written(const result<void>& outcome) {
   if (outcome) return hold();
-  std::exchange(keeper_, nullptr)->stop(release_patience, [](const result<void>&) {});
+  let_go(std::exchange(keeper_, nullptr), nullptr);
   give_up("the term is not written down: " + outcome.error().message);
 }
 
@@ -214,7 +207,7 @@ void writer_lease::watch_silence() {
         self->count(lease_state::held, 0);
         self->show();
       }
-      if (held) held->stop(release_patience, [held](const result<void>&) {});
+      if (held) self->let_go(held, nullptr);
     }
     self->watch_silence();
   });
@@ -239,33 +232,6 @@ void writer_lease::heard() {
   if (before == writer_.phase()) return;
   show();
   acquire();
-}
-
-void writer_lease::drain() {
-  ending_ = true;
-  if (bond_) return;
-  begin_anew();
-  count(lease_state::held, 0);
-  if (const auto held = std::exchange(keeper_, nullptr)) held->stop(release_patience, [held](const result<void>&) {});
-}
-
-void writer_lease::release(std::function<void()> done) {
-  begin_anew();
-  gates_.clear();
-  ending_ = true;
-  silence_.cancel();
-  const auto held = std::exchange(keeper_, nullptr);
-  if (!held) return boost::asio::post(context_, std::move(done));
-  if (bond_) bond_->revoke();
-  count(lease_state::held, 0);
-  held->stop(release_patience,
-             [file = wish_.record, name = wish_.name, held, done = std::move(done)](const auto& outcome) {
-               if (!outcome)
-                 log::write(log::level::warn, "the lease of a writer is not released",
-                            {{"writer", name}, {"why", outcome.error().message}});
-               if (file && outcome) static_cast<void>(file->remove());
-               done();
-             });
 }
 
 // ── what is told of it ──────────────────────────────────────────────────────────────────────────────────────────────

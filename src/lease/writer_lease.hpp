@@ -47,7 +47,8 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
   void heard();
   // The process is ending: what is held stays until release(), and nothing is taken any more.
   void drain();
-  // No gate is there any more: gives back what is held, as far as the issuer answers in time.
+  // No gate is there any more: gives back what is held, as far as the issuer answers in time. `done`: when nothing is on its way
+  // back any more.
   void release(std::function<void()> done);
 
   [[nodiscard]] writer_view view() const;
@@ -58,6 +59,12 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
 
   // Behind what failed: an issuer that does not answer, a disk that is full.
   static constexpr std::chrono::milliseconds back_off{1'000};
+
+  void give_back();
+  void let_go(std::shared_ptr<keeper> held, std::function<void()> then);
+  [[nodiscard]] bool let_former_go(std::function<void()> then);
+  void gone(const result<void>& outcome);
+  void settled();
 
   void read_record();
   void on_record(const result<std::optional<term_record>>& read);
@@ -102,7 +109,10 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
 
   std::uint64_t attempt_ = 0;   // answers of an earlier one are void
   std::optional<term> former_;  // of an earlier process: to be resumed, or released
-  bool resumes_ = false;        // keeper_: that one
+  bool reading_ = false;        // whether there is one
+  std::size_t leaving_ = 0;     // what is being released, or read to be
+  std::function<void()> released_;
+  bool resumes_ = false;  // keeper_: that one
   std::shared_ptr<keeper> keeper_;
   std::shared_ptr<bond> bond_;  // holding
   std::optional<metrics::lease_state> counted_;

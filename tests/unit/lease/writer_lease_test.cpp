@@ -39,6 +39,8 @@ class scripted_issuer final : public issuer {
     });
   }
   void renew(const term& held, std::function<void(const result<renewal>&)> done) override {
+    ++renewals;
+    if (deaf) return;
     boost::asio::post(io_, [this, held, done] {
       const bool mine = valid && held.claims.front().presented == fence::token(token);
       done(renewal{mine ? held.claims : fence::claims_list{}, quick.ttl});
@@ -48,6 +50,7 @@ class scripted_issuer final : public issuer {
     boost::asio::post(io_, [this, done] {
       seen_.push_back("released");
       valid = false;
+      if (keeps_answers) return kept.push_back([done] { done({}); });
       done({});
     });
   }
@@ -55,7 +58,10 @@ class scripted_issuer final : public issuer {
   void list(std::function<void(const result<std::vector<lease_entry>>&)>) override {}
 
   bool held_by_another = false, valid = false;
-  int token = 0;
+  bool deaf = false;  // to renewals
+  bool keeps_answers = false;
+  std::vector<std::function<void()>> kept;  // answers to releases
+  int token = 0, renewals = 0;
 
  private:
   boost::asio::io_context& io_;
@@ -287,6 +293,57 @@ TEST_F(WriterLease, ATermWhoseSealIsRefusedIsNotResumed) {
   EXPECT_EQ(lease->view().phase, phase::unknown);
   EXPECT_THAT(seen, ElementsAre("released"));
   EXPECT_EQ(figures.in(metrics::lease_state::held).value(), held_before);
+}
+
+TEST_F(WriterLease, AProcessThatEndsWhileItResumesReleasesThatTerm) {
+  const std::vector<std::function<bool()>> when{
+      [] { return true; },                                                    // the record is being read
+      [this] { return source->renewals > 0; },                                // the issuer is asked
+      [this] { return figures.in(metrics::lease_state::held).value() > 0; },  // it is being sealed
+  };
+  for (std::size_t i = 0; i < when.size(); ++i) {
+    SCOPED_TRACE(i);
+    begin();
+    hold();
+    lease.reset();  // killed
+    figures.in(metrics::lease_state::held).set(0);
+    const auto place = std::make_shared<scripted_place>(io, seen);
+    place->unreachable = true;
+    places = {place};
+    source->deaf = i == 1;
+    source->renewals = 0;
+    seen.clear();
+    begin();
+    until(when[i]);
+    lease->drain();
+    bool done = false;
+    lease->release([&] { done = true; });
+    until([&] { return done; });
+    EXPECT_THAT(seen, ElementsAre("released"));
+    lease.reset();
+    places.clear();
+    source->deaf = false;
+  }
+}
+
+TEST_F(WriterLease, TheEndWaitsForWhatIsOnItsWayBack) {
+  const auto place = std::make_shared<scripted_place>(io, seen);
+  begin();
+  hold();
+  lease.reset();  // killed
+  place->unreachable = true;
+  places = {place};
+  begin();
+  until([&] { return place->missed > 0; });
+  source->keeps_answers = true;
+  lease->drain();
+  bool done = false;
+  lease->release([&] { done = true; });
+  until([this] { return !source->kept.empty(); });
+  EXPECT_FALSE(done);
+  source->kept.front()();
+  until([&] { return done; });
+  EXPECT_FALSE(std::filesystem::exists(folder + "/app.term"));
 }
 
 TEST_F(WriterLease, SaysWhoHoldsIt) {

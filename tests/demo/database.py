@@ -27,6 +27,11 @@ def find_postgres():
             raise Missing(f"{program} is not installed: run `./dev setup`, or `apt-get install {package}`")
 
 
+def at_node(name, port):
+    """In front of a command with psql in it: the node that it runs on, whose sidecar listens on that port."""
+    return ["env", f"HOSTNAME={name}", "PGHOST=127.0.0.1", f"PGPORT={port}", f"PGUSER={USER}", f"PGDATABASE={DATABASE}"]
+
+
 @contextlib.contextmanager
 def private_server():
     """With a database `app` of a user `app`, and a user `fencegate` for the gates. Who waits for a lock gives up after

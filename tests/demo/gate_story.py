@@ -41,11 +41,8 @@ class Pod:
         self.sidecar, self.port, _ = stage.start_sidecar(f"ticker sidecar {name}", "postgres", upstream, more)
 
     def start_writer(self):
-        environment = [f"{name}={value}" for name, value in (
-            ("HOSTNAME", self.name), ("PGHOST", "127.0.0.1"), ("PGPORT", self.port), ("PGUSER", database.USER),
-            ("PGDATABASE", database.DATABASE))]
         self.writer = self.stage.enter_context(
-            Process(f"ticker {self.name}", ["env", *environment, "sh", "ticker.sh"], self.stage.folder))
+            Process(f"ticker {self.name}", [*database.at_node(self.name, self.port), "sh", "ticker.sh"], self.stage.folder))
 
     def fencegate_hold(self, *words):
         """Its exit status and what it said, on one line."""

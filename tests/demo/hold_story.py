@@ -29,10 +29,7 @@ class Job(Process):
     """The script under hold, as one node's cron starts it."""
 
     def __init__(self, node, port, config, folder):
-        environment = [f"{name}={value}" for name, value in (
-            ("HOSTNAME", node), ("PGHOST", "127.0.0.1"), ("PGPORT", port), ("PGUSER", database.USER),
-            ("PGDATABASE", database.DATABASE))]
-        super().__init__(f"job {node}", ["env", *environment, find_fencegate(), "hold", "settle", "-c", config, "--",
+        super().__init__(f"job {node}", [*database.at_node(node, port), find_fencegate(), "hold", "settle", "-c", config, "--",
                                          "sh", "settle.sh"], folder)
 
     def tree(self):

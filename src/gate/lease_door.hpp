@@ -34,6 +34,9 @@ class lease_door {
     std::function<void(Arrival, const std::string& why)> let_pass;
     std::function<void(Arrival)> drop;  // without a word
     std::function<lease::clock_reading()> clock;
+    // It was closed by its peer, or half-closed. Such a client may be legal and wait for its answer, but it looks like one whose
+    // process has died, and nothing of it was sent on yet: it is dropped as long as it waits to be bound.
+    std::function<bool(Arrival&)> is_gone;
   };
 
   lease_door(const settings::gate_lease& rules, bool monitors, owner calls)
@@ -76,6 +79,7 @@ class lease_door {
 
   // Now and then, while some wait.
   void tick(time_point now) {
+    drop_gone();
     admit_waiting();
     while (!waiting_.empty() && waiting_.front().until <= now) {
       auto one = std::move(waiting_.front());
@@ -99,8 +103,19 @@ class lease_door {
     while (!waiting_.empty() && binds()) {
       auto one = std::move(waiting_.front());
       waiting_.pop_front();
-      owner_.admit(std::move(one.who), tag_);
+      if (owner_.is_gone(one.who))
+        owner_.drop(std::move(one.who));
+      else
+        owner_.admit(std::move(one.who), tag_);
     }
+  }
+  void drop_gone() {
+    std::list<waiter> gone;
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+      const auto one = at++;
+      if (owner_.is_gone(one->who)) gone.splice(gone.end(), waiting_, one);
+    }
+    for (auto& one : gone) owner_.drop(std::move(one.who));
   }
 
   const settings::gate_lease& rules_;

@@ -9,6 +9,8 @@
 
 #include <unistd.h>
 
+#include <poll.h>
+
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -21,6 +23,11 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds waiting_interval{50};
 
+bool is_closed_by_peer(int socket) {
+  pollfd one{socket, POLLRDHUP, 0};
+  return ::poll(&one, 1, 0) > 0;  // POLLHUP and POLLERR are told in any case
+}
+
 }  // namespace
 
 server::door::owner server::calls_of_door() {
@@ -30,6 +37,7 @@ server::door::owner server::calls_of_door() {
   calls.let_pass = [this](arrival one, const std::string& why) { let_pass(std::move(one), why); };
   calls.drop = [this](arrival) { figures_.connections.add(-1); };
   calls.clock = lease::clock_reading::now;
+  calls.is_gone = [](arrival& one) { return is_closed_by_peer(one.socket.native_handle()); };
   return calls;
 }
 

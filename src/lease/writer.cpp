@@ -26,6 +26,7 @@ writer::report writer::started(std::string_view container, time_point start, tim
   // Nothing hangs on it while the lease is held; of a container that starts anew then, the next loss will want another start.
   if (start <= since_) return phase_ == writer_phase::holding ? report::counted : report::early;
   auto& known = starts_[all.empty() ? std::string() : std::string(container)];
+  if (start > known) ++count_;
   known = std::max(known, start);
   started_at_ = std::max(started_at_.value_or(start), start);
   const bool waits = phase_ == writer_phase::unknown || (phase_ == writer_phase::lost && !rules_.rebinds);

@@ -14,6 +14,7 @@
 #include "lease/clock.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -68,6 +69,8 @@ class writer {
 
   [[nodiscard]] writer_phase phase() const { return phase_; }
   [[nodiscard]] bool rebinds() const { return rules_.rebinds; }
+  // How many starts were counted, each later than the one before it of its container.
+  [[nodiscard]] std::size_t starts() const { return count_; }
   // The latest start that was reported and counted.
   [[nodiscard]] std::optional<time_point> started_at() const { return started_at_; }
   // Only a later start counts.
@@ -80,6 +83,7 @@ class writer {
   writer_phase phase_;
   time_point since_;
   std::map<std::string, time_point, std::less<>> starts_;  // later than since_, by container
+  std::size_t count_ = 0;
   std::optional<time_point> started_at_;
   std::optional<time_point> heard_;
   bool fell_silent_ = false;  // rebind: the next heartbeat ends `lost`

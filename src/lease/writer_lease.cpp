@@ -216,9 +216,10 @@ void writer_lease::watch_silence() {
 // ── what the writer tells ───────────────────────────────────────────────────────────────────────────────────────────
 
 writer::report writer_lease::started(std::string_view container, boot_clock::time_point start) {
-  const auto before = writer_.phase();
+  const auto before = writer_.starts();
   const auto out = writer_.started(container, start, boot_clock::now());
-  if (before == writer_.phase()) return out;
+  // A report that is repeated changes nothing. In standby, a request of its predecessor may wait to be bound: it goes first.
+  if (before == writer_.starts() || writer_.phase() != writer_phase::standby) return out;
   log::write(log::level::info, "a writer was started anew", {{"writer", wish_.name}});
   queues_are_old_ = true;
   show();

@@ -177,6 +177,23 @@ class Served(LeaseGatesTest):
         self.assertEqual(client.reply(), b"OK")
         self.assertEqual(talk.getresponse().status, 200)
 
+    def test_nothing_of_a_dead_writer_waits_for_the_grant(self):
+        a, b = self.two(gate={"standby": "wait"})
+        accepted = 'fencegate_connections_total{gate="cache"}'
+        before = b.figure(accepted)
+        gone, still_there = self.redis_client(b), self.redis_client(b)
+        gone.send_command("SET", self.resource, "of a client that is gone")
+        gone.close()
+        still_there.send_command("SET", self.resource, "of its predecessor")
+        eventually(lambda: b.figure(accepted) == before + 2)
+        eventually(lambda: b.figure('fencegate_connections{gate="cache"}') == 1)
+        eventually(lambda: b.report_start() == 204)
+        self.assertTrue(still_there.closed())
+        client = self.redis_client(b)
+        client.send_command("GET", self.resource)
+        a.terminate()
+        self.assertIsNone(client.reply())
+
     def test_a_standby_waits_so_long_only(self):
         a, b = self.two(gate={"standby": "wait", "standby_wait": "300ms"})
         self.assert_refused(b, "standby: held by ")

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace fencegate::gate {
 namespace {
 
@@ -23,7 +25,8 @@ class LeaseDoor : public testing::Test {
         {[this](const std::string& one, const bound_tag& tag) { seen.push_back(one + " " + fence::write_tag(*tag)); },
          [this](const std::string& one, const std::string& why) { seen.push_back(one + " refused " + why); },
          [this](const std::string& one, const std::string& why) { seen.push_back(one + " passes " + why); },
-         [this](const std::string& one) { seen.push_back(one + " dropped"); }, [this] { return now; }}};
+         [this](const std::string& one) { seen.push_back(one + " dropped"); }, [this] { return now; },
+         [this](const std::string& one) { return gone.contains(one); }}};
   }
   std::shared_ptr<lease::bond> bond_of(int token) {
     return std::make_shared<lease::bond>(
@@ -40,6 +43,7 @@ class LeaseDoor : public testing::Test {
   settings::gate_lease rules{{"orders"}, "default", false, false, milliseconds(100)};
   lease::clock_reading now{};
   std::vector<std::string> seen;
+  std::set<std::string> gone;  // closed by their peers
 };
 
 TEST_F(LeaseDoor, RefusesUntilTheLeaseIsHeldAndAgainBehindItsLoss) {
@@ -100,6 +104,20 @@ TEST_F(LeaseDoor, DropsThoseThatWaitWhenTheirWriterMayBeDead) {
   one.drop_waiting();
   one.open_to(bond_of(35));
   EXPECT_THAT(take(), ElementsAre("a dropped"));
+}
+
+TEST_F(LeaseDoor, BindsNobodyWhoHasGoneAndKeepsNoRoomForHim) {
+  rules.waits = true;
+  auto one = make();
+  (void)one.shut(phase::standby, "standby");
+  for (const auto* name : {"a", "b", "c", "d"}) one.arrive(name, at(0));
+  gone = {"a", "c"};
+  one.tick(at(50));
+  EXPECT_THAT(take(), ElementsAre("a dropped", "c dropped"));
+  EXPECT_EQ(one.waiting(), 2u);
+  gone = {"b"};
+  one.open_to(bond_of(35));
+  EXPECT_THAT(take(), ElementsAre("b dropped", "d orders=35"));
 }
 
 TEST_F(LeaseDoor, InMonitorModeAStandbyPassesWithoutATag) {

@@ -161,7 +161,7 @@ class WriterLease : public testing::Test {
       keeper_request request;
       request.resources = resources;
       request.holder = "a";
-      request.times = quick;
+      request.times = times;
       return result<lease_source>(lease_source{source, places, request});
     };
   }
@@ -195,12 +195,13 @@ class WriterLease : public testing::Test {
   metrics::leases figures;
   metrics::writer state{"app"};
   std::string folder;
+  timing times = quick;
   std::shared_ptr<writer_lease> lease;
 };
 
 TEST_F(WriterLease, ListensAnewTakesWritesDownAndOpensInThisOrder) {
   begin();
-  EXPECT_EQ(start_now(), report::early) << "the same millisecond";
+  EXPECT_EQ(lease->started("", boot_clock::now() - seconds(1)), report::early);
   EXPECT_THAT(seen, IsEmpty());
   hold();
   EXPECT_THAT(seen, ElementsAre("listens anew", "granted", "open to orders=1"));
@@ -344,6 +345,38 @@ TEST_F(WriterLease, TheEndWaitsForWhatIsOnItsWayBack) {
   source->kept.front()();
   until([&] { return done; });
   EXPECT_FALSE(std::filesystem::exists(folder + "/app.term"));
+}
+
+TEST_F(WriterLease, AnotherStartInStandbyClosesWhatItsPredecessorLeft) {
+  source->held_by_another = true;
+  begin();
+  until([this] { return start_now() == report::counted; });
+  until([this] { return lease->view().held_by == "b"; });
+  EXPECT_THAT(seen, ElementsAre("listens anew"));
+  const auto then = boot_clock::now() + milliseconds(1);
+  until([&] { return boot_clock::now() > then; });
+  EXPECT_EQ(start_now(), report::counted);
+  until([this] { return seen.size() == 2; });
+  EXPECT_THAT(seen, ElementsAre("listens anew", "listens anew"));
+  source->held_by_another = false;
+  until(phase::holding);
+  EXPECT_THAT(seen, ElementsAre("listens anew", "listens anew", "granted", "open to orders=1"));
+}
+
+TEST_F(WriterLease, AStartThatIsRepeatedInStandbyChangesNothing) {
+  source->held_by_another = true;
+  begin();
+  std::optional<boot_clock::time_point> start;
+  until([&] {
+    start = boot_clock::time_point(std::chrono::floor<milliseconds>(boot_clock::now().time_since_epoch()));
+    return lease->started("", *start) == report::counted;
+  });
+  until([this] { return lease->view().held_by == "b"; });
+  EXPECT_EQ(lease->started("", *start), report::counted);
+  EXPECT_NE(lease->started("", *start - milliseconds(1)), report::ahead);
+  source->held_by_another = false;
+  until(phase::holding);
+  EXPECT_THAT(seen, ElementsAre("listens anew", "granted", "open to orders=1"));
 }
 
 TEST_F(WriterLease, SaysWhoHoldsIt) {

@@ -193,24 +193,29 @@ void writer_lease::forget() {
 
 void writer_lease::watch_silence() {
   silence_.expires_after(silence_interval);
-  silence_.async_wait([weak = weak_from_this()](const boost::system::error_code& cancelled) {
+  silence_.async_wait([weak = weak_from_this(), set = boot_clock::now()](const boost::system::error_code& cancelled) {
     const auto self = weak.lock();
     if (cancelled || !self) return;
-    if (!self->ending_ && self->writer_.is_silent(boot_clock::now())) {
-      const std::string why = "its probes come no more";
-      const auto held = std::exchange(self->keeper_, nullptr);
-      if (self->bond_) {
-        self->lose(why);
-      } else {
-        self->begin_anew();
-        self->writer_.lost(boot_clock::now());
-        self->count(lease_state::held, 0);
-        self->show();
-      }
-      if (held) self->let_go(held, nullptr);
-    }
+    const auto now = boot_clock::now();
+    // This process stood still: probes that came meanwhile wait in its queues, and are heard before the next look.
+    const bool late = now - set > 2 * silence_interval;
+    if (!(late && !self->looked_late_) && !self->ending_ && self->writer_.is_silent(now)) self->fall_silent();
+    self->looked_late_ = late;
     self->watch_silence();
   });
+}
+
+void writer_lease::fall_silent() {
+  const auto held = std::exchange(keeper_, nullptr);
+  if (bond_) {
+    lose("its probes come no more");
+  } else {
+    begin_anew();
+    writer_.lost(boot_clock::now());
+    count(lease_state::held, 0);
+    show();
+  }
+  if (held) let_go(held, nullptr);
 }
 
 // ── what the writer tells ───────────────────────────────────────────────────────────────────────────────────────────

@@ -84,6 +84,7 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
   void give_up(const std::string& why);
   void forget();
   void watch_silence();
+  void fall_silent();
   void moved();
 
   // `acquired`: called then.
@@ -118,6 +119,7 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
   std::optional<metrics::lease_state> counted_;
   boot_clock::time_point deadline_{};
   bool queues_are_old_ = false;  // those of the gates' listening sockets
+  bool looked_late_ = false;     // for silence, the last time
   bool ending_ = false;
   std::string holder_, held_by_, problem_;
   writer_phase shown_ = writer_phase::unknown;

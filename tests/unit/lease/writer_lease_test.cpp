@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace fencegate::lease {
@@ -377,6 +378,18 @@ TEST_F(WriterLease, AStartThatIsRepeatedInStandbyChangesNothing) {
   source->held_by_another = false;
   until(phase::holding);
   EXPECT_THAT(seen, ElementsAre("listens anew", "granted", "open to orders=1"));
+}
+
+TEST_F(WriterLease, IsNotSilentBecauseItsSidecarStoodStill) {
+  times = timing::of(seconds(30));
+  begin({false, {}, milliseconds(600)});
+  hold();
+  lease->heard();
+  std::this_thread::sleep_for(milliseconds(1'200));  // probes would wait in the queues
+  io.restart();
+  io.poll();
+  EXPECT_EQ(lease->view().phase, phase::holding);
+  until(phase::lost);  // there was none
 }
 
 TEST_F(WriterLease, SaysWhoHoldsIt) {

@@ -3,6 +3,8 @@
 #include "admin/writer_pages.hpp"
 #include "cli/lease_places.hpp"
 
+#include <boost/asio/post.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -92,6 +94,15 @@ result<void> sidecar_leases::start_listeners() {
     return none;
   });
   return probes_->start();
+}
+
+void sidecar_leases::superseded(std::string_view gate, const fence::rejection& why) {
+  bool holds = false;
+  for_each_lease_gate(config_, [&](const std::string& name, const settings::gate_lease&) { holds |= name == gate; });
+  if (!holds || !why.presented) return;
+  boost::asio::post(io_, [this, gate = std::string(gate), claim = fence::claim{why.resource, *why.presented}] {
+    writers_.superseded(gate, claim);
+  });
 }
 
 void sidecar_leases::release() {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::cli {
@@ -31,6 +32,8 @@ class sidecar_leases {
 
   // `gates`: of all protocols; they live until release(). The error says why nothing can be served.
   [[nodiscard]] result<void> start(const std::vector<std::unique_ptr<gate::server>>& gates);
+  // A gate met a mark above the token of a request, which may be that of the lease that it holds. Any thread.
+  void superseded(std::string_view gate, const fence::rejection& why);
   // The process is about to end: nothing is taken any more.
   void drain() { writers_.drain(); }
   // No gate is left: gives back what they held, and runs `io` for it. REQUIRES: nobody else runs it.

@@ -12,11 +12,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace fencegate::gate {
@@ -36,6 +38,11 @@ class rejection_log {
   static constexpr std::size_t command_bytes_max = 64;
   // Of all kinds together.
   static constexpr std::size_t lines_per_second_max = 50;
+
+  // `tell` hears of each request whose token is below a mark, on the thread that reports it, and returns at once. REQUIRES: before
+  // the first report.
+  using on_stale = std::function<void(std::string_view gate, const fence::rejection& why)>;
+  void hear_of_stale(on_stale tell) { stale_ = std::move(tell); }
 
   // `client_address`: "host:port", "[v6]:port", or a name without port. `command`: its name only, never arguments.
   // `monitor`: the request was let through all the same. `now` may differ a little between threads.
@@ -76,6 +83,7 @@ class rejection_log {
   void take_suppressed(std::vector<line>& lines);
   static void write(const line& l);
 
+  on_stale stale_;
   std::mutex mutex_;
   clock::time_point second_began_{};
   std::size_t shown_this_second_ = 0;

@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace fencegate::lease {
@@ -169,6 +170,15 @@ void writer_lease::on_lost(const keeper_loss& why) {
   keeper_.reset();
   if (bond_) return lose(why.message);
   give_up(why.message);  // before anything was bound to it
+}
+
+void writer_lease::superseded(const fence::claim& presented) {
+  const auto is_it = [&](const fence::claim& one) { return one == presented; };
+  // Said once; and a connection of an earlier bond tells of that one.
+  if (!bond_ || std::none_of(bond_->claims().begin(), bond_->claims().end(), is_it)) return;
+  figures_.lost(metrics::lease_end::superseded).add();
+  lose("a gate met a mark above its token");
+  if (keeper_) let_go(std::exchange(keeper_, nullptr), nullptr);
 }
 
 void writer_lease::lose(const std::string& why) {

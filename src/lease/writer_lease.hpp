@@ -45,6 +45,8 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
   void start();
   [[nodiscard]] writer::report started(std::string_view container, boot_clock::time_point start);
   void heard();
+  // One of its gates met a mark above that token: no write passes there any more, whatever the issuer still confirms.
+  void superseded(const fence::claim& presented);
   // The process is ending: what is held stays until release(), and nothing is taken any more.
   void drain();
   // No gate is there any more: gives back what is held, as far as the issuer answers in time. `done`: when nothing is on its way

@@ -38,6 +38,10 @@ writer_lease* writers::behind(std::string_view gate) const {
   return nullptr;
 }
 
+void writers::superseded(std::string_view gate, const fence::claim& presented) {
+  if (auto* lease = behind(gate)) lease->superseded(presented);
+}
+
 std::optional<writer_view> writers::of_gate(std::string_view gate) const {
   const auto* lease = behind(gate);
   return lease == nullptr ? std::nullopt : std::optional(lease->view());

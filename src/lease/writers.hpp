@@ -26,6 +26,8 @@ class writers final : public writer_desk {
   void drain();
   void release(const std::function<void()>& done);
 
+  void superseded(std::string_view gate, const fence::claim& presented);
+
   [[nodiscard]] std::optional<writer_view> of_gate(std::string_view gate) const override;
   std::optional<writer_view> heard(std::string_view writer) override;
   std::optional<writer_view> heard_of_gate(std::string_view gate) override;

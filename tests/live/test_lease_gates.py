@@ -271,6 +271,47 @@ class StoodStill(LeaseGatesTest):
         self.assertEqual(self.reached(), [f"{self.resource} before"])
         self.assert_refused(a, "lost: ")
 
+    def lost_by_a_mark(self, raised, write, issuer="ledger"):
+        """`raised(TOKEN)` puts a mark above it into a gate's own store, and `write(SIDECAR)` meets it there."""
+        sidecar = self.sidecar(issuer=issuer, leases={"ttl": "600s"})
+        token = sidecar.hold()
+        raised(token)
+        write(sidecar)
+        sidecar.eventually("lost")
+        self.assert_refused(sidecar, "lost: ")
+        lost = 'fencegate_lease_lost_total{reason="superseded"}'
+        self.assertEqual(sidecar.figure(lost), 1)
+        return sidecar, token
+
+    def raise_in_redis(self, token):
+        self.redis.cli.call("SET", f"fencegate:mark:{{{self.resource}}}", str(token + 5))
+
+    def test_by_a_mark_that_a_redis_client_meets(self):
+        def write(sidecar):
+            client = self.redis_client(sidecar)
+            with contextlib.suppress(ConnectionError):
+                self.assert_error(client.call("SET", self.resource, "late"), "FENCED")
+
+        sidecar, token = self.lost_by_a_mark(self.raise_in_redis, write)
+        self.assertGreater(sidecar.hold(), token + 5)
+        self.assertEqual(self.redis_client(sidecar).call("SET", self.resource, "new"), b"OK")
+
+    def test_by_a_mark_that_an_http_client_meets(self):
+        def write(sidecar):
+            self.assertEqual(self.put(self.http_client(sidecar), f"{self.resource} late")[0], 412)
+
+        self.lost_by_a_mark(self.raise_in_redis, write)
+
+    def test_by_a_mark_that_an_sql_client_meets(self):
+        def write(sidecar):
+            with self.assertRaises(psycopg2.Error):
+                self.note(self.sql_client(sidecar), "late")
+
+        def raised(token):
+            run_sql(self.admin, "UPDATE fencegate.marks SET mark = mark + 5 WHERE resource = %s", self.resource)
+
+        self.lost_by_a_mark(raised, write, issuer="cache")
+
     def test_it_is_lost_until_its_writer_was_started_later(self):
         a, b, token = self.overtaken()
         a.continue_process()

@@ -392,6 +392,34 @@ TEST_F(WriterLease, IsNotSilentBecauseItsSidecarStoodStill) {
   until(phase::lost);  // there was none
 }
 
+TEST_F(WriterLease, IsLostAtOnceAndOnceByAMarkAboveItsToken) {
+  times = timing::of(seconds(30));
+  begin();
+  hold();
+  lease->superseded({"orders", fence::token(2)});
+  lease->superseded({"stock", fence::token(1)});
+  EXPECT_EQ(lease->view().phase, phase::holding) << "of another grant";
+  const auto bound = gate->last;
+  lease->superseded({"orders", fence::token(1)});
+  lease->superseded({"orders", fence::token(1)});
+  EXPECT_EQ(lease->view().phase, phase::lost);
+  EXPECT_FALSE(bound->may_bind(clock_reading::now()));
+  EXPECT_EQ(figures.lost(metrics::lease_end::superseded).value(), 1u);
+  until([this] { return seen.back() == "released"; });
+  hold();
+  EXPECT_THAT(seen, ElementsAre("listens anew", "granted", "open to orders=1", "released", "listens anew", "granted",
+                                "open to orders=2"));
+}
+
+TEST_F(WriterLease, ThatRebindsReleasesATermBelowAMarkBeforeItTakesTheNext) {
+  times = timing::of(seconds(30));
+  begin({true, {}, seconds(30)});
+  until(phase::holding);
+  lease->superseded({"orders", fence::token(1)});
+  until(phase::holding);
+  EXPECT_THAT(seen, ElementsAre("granted", "open to orders=1", "released", "granted", "open to orders=2"));
+}
+
 TEST_F(WriterLease, SaysWhoHoldsIt) {
   source->held_by_another = true;
   begin();

@@ -7,9 +7,8 @@
 #include <boost/asio/post.hpp>
 #include <sys/stat.h>
 
-#include <unistd.h>
-
 #include <poll.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <optional>

@@ -196,7 +196,7 @@ void writer_lease::lose(const std::string& why) {
   if (writer_.phase() == writer_phase::standby) acquire();
 }
 
-// Where it stays, the issuer confirms that term to nobody.
+// Where it stays, a later process may resume that very term, as long as the issuer confirms it: nobody has had another.
 void writer_lease::forget() {
   if (wish_.record) boost::asio::post(disk_, [file = *wish_.record] { static_cast<void>(file.remove()); });
 }

@@ -16,6 +16,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds writer_timeout_least{1'000};
+constexpr std::string_view what_names_a_writer =
+    "a writer's name has 1 to 64 letters, digits, _ . and -, and is not . or ..";
+
+// It stands in paths of the API.
+bool is_writer_name(const std::string& text) { return is_name(text) && text != "." && text != ".."; }
 
 bool has(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
@@ -163,7 +168,7 @@ void read_gate_lease(report& to, section& gate, settings::gate_lease& out) {
   else
     gate.complain("lease", "lease: " + resources.error().message);
   if (const auto writer = gate.text("writer")) {
-    if (!is_name(*writer)) gate.complain("writer", "a writer's name has 1 to 64 letters, digits, _ . and -");
+    if (!is_writer_name(*writer)) gate.complain("writer", std::string(what_names_a_writer));
     out.writer = *writer;
   }
   gate.choice("on_loss", out.rebinds, words::on_loss);
@@ -181,7 +186,7 @@ void read_lease_writers(report& to, section& leases, settings::leases& out) {
   if (!node) return;
   section writers(to, *node, "writers", {});
   for (const auto& entry : writers.entries()) {
-    if (!is_name(entry.key)) to.add(entry.key_mark, "a writer's name has 1 to 64 letters, digits, _ . and -");
+    if (!is_writer_name(entry.key)) to.add(entry.key_mark, std::string(what_names_a_writer));
     section writer(to, entry.value, "writer", keys::lease_writer);
     settings::lease_writer read{entry.key, {}};
     writer.duration("writer_timeout", read.writer_timeout, writer_timeout_least);
@@ -191,8 +196,11 @@ void read_lease_writers(report& to, section& leases, settings::leases& out) {
         const auto name = text_of(to, one, "containers");
         if (!name) continue;
         if (!is_name(*name)) to.add(one.Mark(), "a container's name has 1 to 64 letters, digits, _ . and -");
+        if (has(read.containers, *name)) to.add(one.Mark(), "the container " + *name + " is named twice");
         read.containers.push_back(*name);
       }
+    if (containers && containers->IsSequence() && containers->size() == 0)
+      writer.complain("containers", "containers names at least one; without this key there is one, whatever its name");
     out.writers.push_back(std::move(read));
   }
 }

@@ -1,6 +1,7 @@
 #include "client/arguments.hpp"
 
 #include <iostream>
+#include <limits>
 #include <string>
 
 namespace fencegate::client {
@@ -63,7 +64,7 @@ void add_lease_words(CLI::App& lease, lease_words& to) {
   add_api(*to.restarted, to.starting.api);
   to.restarted->add_option("WRITER", to.starting.writer, "Its name in the configuration")->required();
   to.restarted->add_option("--pid", to.starting.pid, "The writer's process; default: process 1 of this container")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()));
   to.restarted->add_option("--container", to.starting.container, "Which one of the writer's containers this is");
 
   to.writer = lease.add_subcommand("writer", "Whether a writer may go on: a liveness probe, and its heartbeat");

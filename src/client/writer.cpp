@@ -46,6 +46,7 @@ bool is_writer(std::string_view name) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' ||
            c == '-';
   };
+  if (name == "." || name == "..") return false;
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), fits);
 }
 

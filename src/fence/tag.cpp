@@ -117,7 +117,8 @@ std::optional<std::string> disagreement(const claims_list& of_listener, const cl
   if (of_listener.empty()) return std::nullopt;
   for (const auto& one : brought)
     if (std::find(of_listener.begin(), of_listener.end(), one) == of_listener.end())
-      return "this listener's connections carry " + write_tag(of_listener) + " (tag_from: listen), and nothing else";
+      return "connections here carry " + write_tag(of_listener) +
+             ", and nothing else: the listener's tag (tag_from: listen), or that of the lease which this gate holds";
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -142,9 +143,12 @@ class Served(LeaseGatesTest):
         client = self.redis_client(a)
         self.assertEqual(client.call("CLIENT", "SETNAME", f"fence:{self.resource}={token}"), b"OK")
         self.assertEqual(client.call("SET", self.resource, "mine"), b"OK")
-        self.assert_error(client.call("CLIENT", "SETNAME", f"fence:{self.resource}={token + 1}"), "FENCEBAD")
+        why = f"{self.resource}={token}, and nothing else: the listener's tag (tag_from: listen), or that of the lease"
+        reply = client.call("CLIENT", "SETNAME", f"fence:{self.resource}={token + 1}")
+        self.assert_error(reply, "FENCEBAD")
+        self.assertIn(why, str(reply))
         self.assert_error(client.call("SET", self.resource, "another's"), "FENCEBAD")
-        with self.assertRaises(psycopg2.OperationalError):
+        with self.assertRaisesRegex(psycopg2.OperationalError, re.escape(why)):
             psycopg2.connect(host=LOOPBACK, port=a.pg_port, user="orders", dbname="app",
                              options=f"-c fencing.tokens={self.resource}={token + 1}")
         talk = self.http_client(a)

@@ -133,8 +133,9 @@ class Restarted(WriterTest):
 
     def test_arguments_that_make_no_sense(self):
         for words, more, told in (
-                (["app", "--pid", "4194305"], {}, "/proc/4194305/stat cannot be read"), (["app", "--pid", "0"], {}, "--pid"),
-                (["a/b"], {}, "no name of a writer"), ([], {}, "WRITER is required"),
+                (["app", "--pid", "4194305"], {}, "/proc/4194305/stat cannot be read"),
+                (["app", "--pid", "0"], {}, "--pid: Value 0 not in range 1 to 2147483647"),
+                (["a/b"], {}, "no name of a writer"), ([".."], {}, "no name of a writer"), ([], {}, "WRITER is required"),
                 (["app"], {"api": "http://127.0.0.1:9181"}, "over its unix socket alone")):
             with self.subTest(" ".join(words)):
                 status, _, said = self.run_words("restarted", *words, **more)

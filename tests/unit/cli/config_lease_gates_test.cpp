@@ -105,6 +105,19 @@ TEST_F(LeaseGatesConfigTest, WhatCannotBe) {
   EXPECT_THAT(errors(redis_gate("lease: orders"), ""), testing::Contains(HasSubstr("has no section leases")));
 }
 
+TEST_F(LeaseGatesConfigTest, NamesOfAWriterAndItsContainers) {
+  const auto about = [this](const std::string& writers) {
+    return errors(redis_gate("lease: orders, writer: app"),
+                  lease_section + "  writers: { app: { " + writers + " } }\n");
+  };
+  EXPECT_THAT(about("containers: [app, worker]"), IsEmpty());
+  EXPECT_THAT(about("containers: [app, app]"), ElementsAre("the container app is named twice"));
+  EXPECT_THAT(about("containers: []"), ElementsAre(HasSubstr("containers names at least one")));
+  for (const auto* name : {".", ".."})
+    EXPECT_THAT(errors(redis_gate("lease: orders, writer: " + std::string(name))),
+                testing::Contains(HasSubstr("and is not . or ..")));
+}
+
 TEST_F(LeaseGatesConfigTest, RestartNeedsAPlaceForTheTermAndOneForReports) {
   const std::string bare = "leases: { issuers: { main: { store: ledger } } }\n";
   EXPECT_THAT(errors(redis_gate("lease: orders"), bare),

@@ -235,6 +235,7 @@ void pg_session::report(const fence::rejection& why, std::string_view command, b
 }
 
 void pg_session::report_cut(const fence::rejection& why, applied certain) {
+  shard_.rejections.tell_of_stale(shard_.gate.name, why);
   // Who raises counts the armed sessions that it ended, but does not learn how many held on to the lock of a guard.
   if (shard_.gate.kept_by == settings::guard::transaction) shard_.figures.sessions_cut_total.add();
   log::event event;

@@ -57,7 +57,7 @@ metrics::check_outcome outcome_of(fence::reason why) {
 
 void rejection_log::report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
                            std::string_view command, clock::time_point now, bool monitor) {
-  if (stale_ && why.why == fence::reason::stale) stale_(gate, why);
+  tell_of_stale(gate, why);
   if (!log::enabled(log::level::warn)) return;
 
   line latest;

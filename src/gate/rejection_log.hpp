@@ -39,10 +39,14 @@ class rejection_log {
   // Of all kinds together.
   static constexpr std::size_t lines_per_second_max = 50;
 
-  // `tell` hears of each request whose token is below a mark, on the thread that reports it, and returns at once. REQUIRES: before
-  // the first report.
+  // `tell` hears of each token below a mark that is reported or told, on that thread, and returns at once. REQUIRES: before the
+  // first of them.
   using on_stale = std::function<void(std::string_view gate, const fence::rejection& why)>;
   void hear_of_stale(on_stale tell) { stale_ = std::move(tell); }
+  // Of what is no rejection: a session that was served was ended by it.
+  void tell_of_stale(std::string_view gate, const fence::rejection& why) const {
+    if (stale_ && why.why == fence::reason::stale) stale_(gate, why);
+  }
 
   // `client_address`: "host:port", "[v6]:port", or a name without port. `command`: its name only, never arguments.
   // `monitor`: the request was let through all the same. `now` may differ a little between threads.

@@ -316,6 +316,17 @@ class StoodStill(LeaseGatesTest):
 
         self.lost_by_a_mark(raised, write, issuer="cache")
 
+    def test_by_a_mark_for_which_an_sql_session_is_ended(self):
+        sidecar = self.sidecar(issuer="cache", leases={"ttl": "600s"})
+        sidecar.hold()
+        session = self.sql_client(sidecar)
+        self.note(session, "before")
+        ((process,),) = run_sql(session, "SELECT pg_backend_pid()")
+        run_sql(self.admin, "UPDATE fencegate.marks SET mark = mark + 5 WHERE resource = %s", self.resource)
+        run_sql(self.admin, "SELECT pg_terminate_backend(%s)", process)
+        sidecar.eventually("lost")
+        self.assertEqual(sidecar.figure('fencegate_lease_lost_total{reason="superseded"}'), 1)
+
     def test_it_is_lost_until_its_writer_was_started_later(self):
         a, b, token = self.overtaken()
         a.continue_process()

@@ -90,8 +90,15 @@ class Limits(OperationsTest):
         self.start(gate)
         for _ in range(64):
             self.start(Wire(gate.address, user="alice"))
-        eventually(lambda: gate.metric("connections_rejected_total", reason="files") > 0)
-        self.assertIn("no file descriptor is left", self.assert_fatal(self.start(Wire(gate.address)), "53300"))
+
+        def told():
+            """One that found room stays: the next has less."""
+            kind, body = self.start(Wire(gate.address)).read()
+            return kind == b"E" and (fields(body)["C"], fields(body)["V"], fields(body)["M"])
+        state, severity, why = eventually(told)
+        self.assertEqual((state, severity), ("53300", "FATAL"))
+        self.assertIn("no file descriptor is left", why)
+        self.assertGreater(gate.metric("connections_rejected_total", reason="files"), 0)
         self.assertEqual((gate.http("/readyz")[0], gate.http("/livez")[0]), (503, 200))
 
     def test_every_gauge_returns_to_zero(self):

@@ -440,10 +440,6 @@ TEST(PgEngineStatement, WhatCannotBeReadEndsTheConnection) {
 
 // ── large statements
 
-std::string large(std::string_view begin, std::string_view end) {
-  return std::string(begin) + std::string(2 * limits::pg_statement_buffered_bytes_max, ' ') + std::string(end);
-}
-
 // The last text hides `; COMMIT` in what looks like a literal: the server, which is asked for one statement, refuses it.
 TEST(PgEngineStatement, TextInAnyEncodingIsReadByTheServerOnly) {
   const std::string hidden = "SET x = E'\x83\x5c'; COMMIT; --'";
@@ -520,7 +516,7 @@ TEST(PgEngineStatement, WhatIsRefusedFirstInAPipelineIsAnsweredBehindAPooler) {
 }
 
 TEST(PgEngineStatement, ALargeStatementStreams) {
-  for (const auto& message : {query(large("SELECT", "1")), parse("n", large("SELECT", "1"))}) {
+  for (const auto& message : {query(large_sql("SELECT", "1")), parse("n", large_sql("SELECT", "1"))}) {
     pg_rig rig;
     rig.serve();
     for (std::size_t at = 0; at < message.size(); at += 10'000) rig.client(message.substr(at, 10'000));
@@ -530,7 +526,7 @@ TEST(PgEngineStatement, ALargeStatementStreams) {
 
 // Whatever the server says meanwhile: what the gate has to say comes behind the last byte of the message.
 TEST(PgEngineStatement, NothingIsSentAmidALargeQuery) {
-  const auto sql = large("SELECT", "1");
+  const auto sql = large_sql("SELECT", "1");
   const auto message = query(sql);
   const auto behind = wire::encode_pg_message('B', std::string(8, '\0')) + wire::encode_pg_message('D', "P\0"s) +
                       execute() + close_statement("") + sync();
@@ -555,7 +551,7 @@ TEST(PgEngineStatement, NothingIsSentAmidALargeQuery) {
 TEST(PgEngineStatement, ALargeStatementIsArmedByATagAtItsStart) {
   pg_rig rig;
   rig.serve();
-  const auto message = query(large("/*fence:orders=35*/", "SELECT"));
+  const auto message = query(large_sql("/*fence:orders=35*/", "SELECT"));
   rig.client(message);
   EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 35"));
   rig.server(armed(orders_35));
@@ -567,12 +563,12 @@ TEST(PgEngineStatement, ALargeStatementHasItsTagWhereItBegins) {
   for (const char* begin : {"", "/*fence:orders=3", "/* "}) {
     pg_rig rig;
     rig.serve();
-    rig.client(query(large(begin, "/*fence:orders=35*/ SELECT 1")));
+    rig.client(query(large_sql(begin, "/*fence:orders=35*/ SELECT 1")));
     EXPECT_THAT(rig.sent(), ElementsAre("Q FAIL ZF003")) << begin;
   }
   pg_rig rig;
   rig.serve();
-  const auto message = query(large("SELECT 1", "/*fence:orders=35*/"));
+  const auto message = query(large_sql("SELECT 1", "/*fence:orders=35*/"));
   rig.client(message);
   EXPECT_EQ(rig.engine.to_backend, message);
 }

@@ -201,13 +201,9 @@ TEST(PgGuardedQuery, TakesTheUnnamedStatementWithIt) {
 
 // ── a large one
 
-std::string large(std::string_view begin, std::string_view end) {
-  return std::string(begin) + std::string(2 * limits::pg_statement_buffered_bytes_max, ' ') + std::string(end);
-}
-
 TEST(PgGuardedQuery, ALargeOneIsStreamedAsOneParse) {
   guarded_rig rig;
-  const auto sql = large("INSERT", "1");
+  const auto sql = large_sql("INSERT", "1");
   rig.client(query(sql));
   const auto bytes = rig.sent_bytes();
   EXPECT_TRUE(bytes.find("\0"s + sql + "\0\0\0"s) != std::string::npos);
@@ -222,7 +218,7 @@ TEST(PgGuardedQuery, ALargeOneIsStreamedAsOneParse) {
 
 TEST(PgGuardedQuery, ALargeOneThatMayCommitInsideGetsABlock) {
   guarded_rig rig;
-  const auto sql = large("DO $$x", "$$");
+  const auto sql = large_sql("DO $$x", "$$");
   rig.client(query(sql));
   EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "P " + std::to_string(sql.size()) + " bytes", "B", "D", "E",
                                       "C", "[commit]", "S"));
@@ -231,18 +227,18 @@ TEST(PgGuardedQuery, ALargeOneThatMayCommitInsideGetsABlock) {
 // COMMIT may be followed by AND CHAIN beyond what is there.
 TEST(PgGuardedQuery, OfALargeOneOnlyWhatIsThereIsKnown) {
   guarded_rig rig;
-  rig.client(query(large("COMMIT", "AND CHAIN")));
+  rig.client(query(large_sql("COMMIT", "AND CHAIN")));
   EXPECT_THAT(rig.sent().front(), "[guard]");
   guarded_rig blank;
-  blank.client(query(large("", "CALL p()")));
+  blank.client(query(large_sql("", "CALL p()")));
   EXPECT_THAT(blank.sent().front(), "[begin]");
 }
 
 TEST(PgGuardedQuery, ALargeOneOfSeveralStatementsIsTranslatedWhenItIsThere) {
   guarded_rig rig;
-  rig.client(query(large("SELECT 1; UPDATE;", "INSERT")));
+  rig.client(query(large_sql("SELECT 1; UPDATE;", "INSERT")));
   EXPECT_EQ(rig.gathered, 1U);
-  const auto last = std::to_string(large("", "INSERT").size()) + " bytes";
+  const auto last = std::to_string(large_sql("", "INSERT").size()) + " bytes";
   EXPECT_THAT(rig.sent(), ElementsAreArray(words{"[guard]"} + translated("SELECT 1") + translated(" UPDATE") +
                                            translated(last) + query_ends));
   rig.server(guarded() + piece("SELECT 1") + piece("UPDATE 1") + piece("INSERT 0 1") + query_end('I'));
@@ -279,7 +275,7 @@ TEST(PgGuardedQuery, OfALargeOneOnlySoMuchIsOnItsWay) {
 
 TEST(PgGuardedQuery, ALargeOneThatFailsEndsThere) {
   guarded_rig rig;
-  rig.client(query(large("SELECT 1; UPDATE;", "INSERT; DELETE")));
+  rig.client(query(large_sql("SELECT 1; UPDATE;", "INSERT; DELETE")));
   EXPECT_THAT(rig.sent().back(), "H") << "too much is on its way for the rest";
   rig.server(guarded() + piece("SELECT 1") + fails());
   EXPECT_THAT(rig.sent(), ElementsAre("S"));
@@ -291,7 +287,7 @@ TEST(PgGuardedQuery, ALargeOneThatFailsEndsThere) {
 // Nothing of it may be sent before it is known whether the server skips it.
 TEST(PgGuardedQuery, ALargeOneIsGatheredWhenItsTurnHasCome) {
   guarded_rig rig;
-  rig.client(statement("INSERT") + query(large("SELECT 1; UPDATE;", "")));
+  rig.client(statement("INSERT") + query(large_sql("SELECT 1; UPDATE;", "")));
   EXPECT_EQ(rig.gathered, 0U);
   rig.forget();
   rig.server(guarded() + done("INSERT 0 1"));
@@ -313,13 +309,13 @@ TEST(PgGuardedQuery, OneOfSeveralStatementsThatIsTooLargeIsRefusedUnread) {
 
 TEST(PgGuardedQuery, ALargeOneThatChangesItsReadingIsRefused) {
   guarded_rig rig;
-  rig.client(query(large("SET standard_conforming_strings = off; SELECT 1;", "SELECT '\\'")));
+  rig.client(query(large_sql("SET standard_conforming_strings = off; SELECT 1;", "SELECT '\\'")));
   EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "C", "S"));
 }
 
 TEST(PgGuardedQuery, ALargeOneThatIsRefusedIsNotSkippedTo) {
   guarded_rig rig;
-  rig.client(query(large("PREPARE TRANSACTION 'x'", "")) + query("SHOW a"));
+  rig.client(query(large_sql("PREPARE TRANSACTION 'x'", "")) + query("SHOW a"));
   EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
   rig.server(fails("ZF007") + ready('I'));
   EXPECT_THAT(rig.sent(), ElementsAre("Q SHOW a"));

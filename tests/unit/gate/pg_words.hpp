@@ -1,6 +1,7 @@
 // PostgreSQL's messages as tests write and read them. No gtest here, so that a fuzz target can use it.
 #pragma once
 
+#include "base/limits.hpp"
 #include "gate/pg_binding.hpp"
 #include "wire/pg_message.hpp"
 #include "wire/pg_opening.hpp"
@@ -22,6 +23,10 @@ inline std::string start_packet(std::vector<std::pair<std::string, std::string>>
 }
 
 inline std::string query(std::string_view sql) { return wire::encode_pg_query(sql); }
+// One that is not held whole.
+inline std::string large_sql(std::string_view begin, std::string_view end) {
+  return std::string(begin) + std::string(2 * limits::pg_statement_buffered_bytes_max, ' ') + std::string(end);
+}
 inline std::string parse(std::string_view name, std::string_view sql) {
   return wire::encode_pg_message('P', std::string(name) + '\0' + std::string(sql) + "\0\0\0"s);
 }

@@ -148,6 +148,7 @@ class WriterLease : public testing::Test {
   }
   void TearDown() override {
     lease.reset();
+    source->kept.clear();  // each keeps its keeper, and that keeps the source
     disk.join();
     std::filesystem::remove_all(folder);
   }

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import os
 import threading
 import unittest
 
@@ -289,7 +290,8 @@ class Guarded(GuardTest):
         before = self.gate.rss_bytes()
         for _ in range(3):
             run_sql(client, text)
-        self.assertLess(self.gate.rss_bytes(), before + 16 * 1024 * 1024)
+        if "FENCEGATE_SANITIZED" not in os.environ:  # which keep what was freed
+            self.assertLess(self.gate.rss_bytes(), before + 16 * 1024 * 1024)
         self.assertEqual([who[:5] for who in self.written()], [f"{number:05}" for number in range(2000)] * 3)
         run_sql(client, "BEGIN")
         run_sql(client, text)  # in an open transaction, too

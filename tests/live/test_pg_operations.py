@@ -1,11 +1,13 @@
 """What operators rely on with a PostgreSQL gate: limits, time-outs, a backend that dies, draining, bounded memory."""
 
 import contextlib
+import http.client
 import json
 import os
 import subprocess
 import tempfile
 import threading
+import unittest
 
 import psycopg2
 
@@ -84,12 +86,19 @@ class Limits(OperationsTest):
         eventually(lambda: gate.metric("connections") == 1)
         self.assertEqual(run_sql(self.client(gate), "SELECT 1"), [(1,)])
 
+    @unittest.skipIf("FENCEGATE_SANITIZED" in os.environ, "how many descriptors are left is another number")
     def test_without_a_file_descriptor_clients_are_told(self):
         gate = PgGate(self.server, policy=ALLOW)
         gate.files = (64, 64)
         self.start(gate)
         for _ in range(64):
             self.start(Wire(gate.address, user="alice"))
+
+        def rejected():
+            with contextlib.suppress(OSError, http.client.HTTPException):  # the page takes one, too
+                return gate.metric("connections_rejected_total", reason="files") > 0
+        eventually(rejected)
+        self.assertEqual((gate.http("/readyz")[0], gate.http("/livez")[0]), (503, 200))
 
         def told():
             """One that found room stays, so that the next has less; or there was none for its link to the server (08006)."""
@@ -98,8 +107,6 @@ class Limits(OperationsTest):
         said = eventually(told)
         self.assertEqual(said["V"], "FATAL")
         self.assertIn("no file descriptor is left", said["M"])
-        self.assertGreater(gate.metric("connections_rejected_total", reason="files"), 0)
-        self.assertEqual((gate.http("/readyz")[0], gate.http("/livez")[0]), (503, 200))
 
     def test_every_gauge_returns_to_zero(self):
         gate = self.gate()

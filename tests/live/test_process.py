@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import unittest
 
 import support
 from http_gate import HttpGate, Upstream
@@ -106,14 +107,20 @@ class FileDescriptors(LiveTest):
         eventually(lambda: gate.http("/readyz")[0] == 200)
         self.assertEqual(self.start(Resp(gate.address, name="fence:orders=34")).call("SET", "k", "v"), b"OK")
 
+    @unittest.skipIf("FENCEGATE_SANITIZED" in os.environ, "how many descriptors are left is another number")
     def test_clients_of_an_http_gate_are_told_too(self):
         routes = [{"match": "PUT /orders/{id}", "resource": "orders"}]
         gate = self.start(HttpGate(self.start(Upstream()), {"marks": f"redis://{LOOPBACK}:{self.redis.port}"}, routes, files=(64, 64)))
         for _ in range(64):
             self.start(contextlib.closing(connect(gate.address)))
         eventually(lambda: gate.metric("connections_rejected_total", reason="files") > 0)
-        status, headers, body = gate.request("GET", "/orders/7")
-        self.assertEqual((status, headers["Content-Type"]), (503, "application/problem+json"))
+
+        def told():
+            self.start(contextlib.closing(connect(gate.address)))  # one may have become free
+            status, headers, body = gate.request("GET", "/orders/7")
+            return status == 503 and (headers["Content-Type"], body)
+        kind, body = eventually(told)
+        self.assertEqual(kind, "application/problem+json")
         self.assertIn(b"no file descriptor is left", body)
         self.assertEqual((gate.http("/readyz")[0], gate.http("/livez")[0]), (503, 200))
 

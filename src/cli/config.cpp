@@ -1,5 +1,6 @@
 #include "cli/config.hpp"
 
+#include "base/name_text.hpp"
 #include "cli/config_gate_parts.hpp"
 #include "cli/config_gates.hpp"
 #include "cli/config_leases.hpp"

@@ -1,5 +1,6 @@
 #include "cli/config_gates.hpp"
 
+#include "base/name_text.hpp"
 #include "cli/config_gate_parts.hpp"
 #include "cli/config_http.hpp"
 #include "cli/config_postgres.hpp"
@@ -158,14 +159,6 @@ std::vector<lease_gate> read_gates(report& to, const YAML::Node& list, std::vect
   for (const auto& node : list) reader.read(node);
   reader.check_upstreams();
   return reader.leased();
-}
-
-bool is_name(std::string_view name) {
-  constexpr std::size_t name_bytes_max = 64;
-  return !name.empty() && name.size() <= name_bytes_max && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-           c == '-';
-  });
 }
 
 }  // namespace fencegate::cli

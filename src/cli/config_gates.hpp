@@ -25,7 +25,4 @@ void add_listener(report& to, std::vector<listener>& listeners, listener added);
 [[nodiscard]] std::vector<lease_gate> read_gates(report& to, const YAML::Node& list, std::vector<listener>& listeners,
                                                  settings::process& out);
 
-// True for what may name a gate or a store: 1 to 64 bytes of [A-Za-z0-9_.-]; gate names are label values of metrics.
-[[nodiscard]] bool is_name(std::string_view name);
-
 }  // namespace fencegate::cli

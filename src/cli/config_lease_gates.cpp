@@ -1,5 +1,6 @@
 #include "cli/config_lease_gates.hpp"
 
+#include "base/name_text.hpp"
 #include "cli/config_gate_parts.hpp"
 #include "cli/config_gates.hpp"
 #include "cli/config_leases.hpp"
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace fencegate::cli {
 namespace {
@@ -18,9 +20,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds writer_timeout_least{1'000};
 constexpr std::string_view what_names_a_writer =
     "a writer's name has 1 to 64 letters, digits, _ . and -, and is not . or ..";
-
-// It stands in paths of the API.
-bool is_writer_name(const std::string& text) { return is_name(text) && text != "." && text != ".."; }
 
 bool has(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
@@ -88,7 +87,8 @@ class lease_gates_check {
 
  private:
   struct writer {
-    std::vector<std::string> resources, places;
+    std::vector<std::string> resources;
+    std::set<std::pair<std::string, std::string>> marks;  // (place, resource): where its gates have them
     bool rebinds = false;
     YAML::Mark mark;
   };
@@ -110,11 +110,8 @@ class lease_gates_check {
         complain("the gates of writer " + owner->second + " hold " + resource + " already");
       if (!has(mine.resources, resource)) mine.resources.push_back(resource);
     }
-    for (auto& place : places_of(gate)) {
-      auto& sealed = places_[place];  // other gates may have their marks there, too
-      sealed.insert(sealed.end(), gate.leased.resources.begin(), gate.leased.resources.end());
-      mine.places.push_back(std::move(place));
-    }
+    for (const auto& place : places_of(gate))
+      for (const auto& resource : gate.leased.resources) mine.marks.emplace(place, resource);
   }
 
   template <class Complain>
@@ -131,12 +128,11 @@ class lease_gates_check {
   void check_plan(const writer& one) {
     const auto plan = plan_lease(config_, one.resources, "");
     if (!plan) return report_.add(one.mark, "lease: " + plan.error().message);
-    for (const auto& place : one.places)
-      for (const auto& resource : places_[place]) {
-        const auto of_one = plan_lease(config_, {resource}, "");
-        if (of_one && !has(of_one->places, place))
-          report_.add(one.mark, "lease: " + resource + " is not sealed at " + place + ": the key seal leaves it out");
-      }
+    for (const auto& [place, resource] : one.marks) {
+      const auto of_one = plan_lease(config_, {resource}, "");
+      if (of_one && !has(of_one->places, place))
+        report_.add(one.mark, "lease: " + resource + " is not sealed at " + place + ": the key seal leaves it out");
+    }
   }
 
   report& report_;
@@ -144,7 +140,6 @@ class lease_gates_check {
   settings::process& config_;
   std::map<std::string, writer> writers_;
   std::map<std::string, std::string> owners_;  // of resources: the writer
-  std::map<std::string, std::vector<std::string>> places_;
 };
 
 }  // namespace

@@ -40,13 +40,16 @@ result<Answer> ask_issuer(const settings::process& config, const lease_question&
 
 }  // namespace
 
-int forget_store(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+int run_lease_word(lease_word word, const lease_question& about, const environment& from, std::ostream& out,
+                   std::ostream& err) {
   const auto config = load_config(about.path, from);
-  if (!config) {
-    print_errors(config.error(), err);
-    return exit_bad_configuration;
-  }
-  const auto answer = ask_issuer<bool>(*config, about, [&](auto& issuer, auto done) {
+  if (config) return word(*config, about, out, err);
+  print_errors(config.error(), err);
+  return exit_bad_configuration;
+}
+
+int forget_store(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
+  const auto answer = ask_issuer<bool>(config, about, [&](auto& issuer, auto done) {
     issuer.forget_store(about.resource, about.store, std::move(done));
   });
   if (!answer) return fail(err, answer.error().message);
@@ -55,14 +58,9 @@ int forget_store(const lease_question& about, const environment& from, std::ostr
   return exit_ok;
 }
 
-int thaw_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
-  const auto config = load_config(about.path, from);
-  if (!config) {
-    print_errors(config.error(), err);
-    return exit_bad_configuration;
-  }
+int thaw_lease(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
   const auto answer =
-      ask_issuer<bool>(*config, about, [&](auto& issuer, auto done) { issuer.thaw(about.resource, std::move(done)); });
+      ask_issuer<bool>(config, about, [&](auto& issuer, auto done) { issuer.thaw(about.resource, std::move(done)); });
   if (!answer) return fail(err, answer.error().message);
   if (!*answer) return fail(err, about.resource + " is not frozen");
   out << about.resource << ": thawed; its lease is free\n";
@@ -72,21 +70,16 @@ int thaw_lease(const lease_question& about, const environment& from, std::ostrea
 namespace {
 
 // Takes a lease from its holder, and seals it everywhere.
-int take_lease(const lease_question& about, lease::taking how, const environment& from, std::ostream& out,
+int take_lease(const settings::process& config, const lease_question& about, lease::taking how, std::ostream& out,
                std::ostream& err) {
   const bool freezes = how == lease::taking::freezing;
-  const auto config = load_config(about.path, from);
-  if (!config) {
-    print_errors(config.error(), err);
-    return exit_bad_configuration;
-  }
   const auto resources = client::read_resources(about.resource);
   if (!resources) return fail(err, resources.error().message, exit_bad_configuration);
-  const auto plan = plan_lease(*config, *resources, about.issuer);
+  const auto plan = plan_lease(config, *resources, about.issuer);
   if (!plan) return fail(err, plan.error().message, exit_bad_configuration);
-  const auto times = timing_of(config->leased, config->leased.ttl);
+  const auto times = timing_of(config.leased, config.leased.ttl);
   boost::asio::io_context io(1);
-  auto wanted = keeper_request_of(*config, *plan, *resources, times);
+  auto wanted = keeper_request_of(config, *plan, *resources, times);
   wanted.holder = (freezes ? "lease freeze: " : "lease break: ") + about.reason;
   wanted.holder.resize(std::min<std::size_t>(wanted.holder.size(), 200));
   wanted.wait = milliseconds(0);
@@ -107,7 +100,7 @@ int take_lease(const lease_question& about, lease::taking how, const environment
     outcome = fail(err, frozen ? why.resource + " is frozen (" + why.by + "): thaw it before" : why.message);
     io.stop();
   };
-  keeper = std::make_shared<lease::keeper>(io, make_issuer(io, *config, *plan, times), make_places(io, *config, *plan),
+  keeper = std::make_shared<lease::keeper>(io, make_issuer(io, config, *plan, times), make_places(io, config, *plan),
                                            wanted, std::move(owner));
   keeper->start();
   io.run();
@@ -116,12 +109,12 @@ int take_lease(const lease_question& about, lease::taking how, const environment
 
 }  // namespace
 
-int break_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
-  return take_lease(about, lease::taking::by_force, from, out, err);
+int break_lease(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
+  return take_lease(config, about, lease::taking::by_force, out, err);
 }
 
-int freeze_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
-  return take_lease(about, lease::taking::freezing, from, out, err);
+int freeze_lease(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
+  return take_lease(config, about, lease::taking::freezing, out, err);
 }
 
 }  // namespace fencegate::cli

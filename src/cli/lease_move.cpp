@@ -158,22 +158,17 @@ class move {
     asked(io_, true, [&](auto done) { timer.async_wait([done](const boost::system::error_code&) { done(true); }); });
   }
 
-  result<std::string> ask_to_move(lease::seal_place& at, const std::string& resource, const std::string& from,
-                                  const std::string& to) {
-    return asked(io_, result<std::string>(error{"there was no answer"}),
-                 [&](auto done) { at.move(resource, from, to, done); });
-  }
-
   // `from`: "": whosever it is.
   result<void> move_one(lease::seal_place& at, const std::string& resource, const std::string& from,
                         const std::string& to) {
-    auto owner = ask_to_move(at, resource, to, to);  // which changes nothing
+    const result<std::string> unanswered = error{"there was no answer"};
+    auto owner = asked(io_, unanswered, [&](auto done) { at.issuer_of(resource, done); });
     if (!owner) return owner.error();
     const bool was_moved = is_same_id(*owner, to);
     if (!was_moved && !owner->empty()) {
       if (!from.empty() && !is_same_id(*owner, from))
         return error{"its mark belongs to leases of a third issuer, " + *owner};
-      owner = ask_to_move(at, resource, *owner, to);
+      owner = asked(io_, unanswered, [&](auto done) { at.move(resource, *owner, to, done); });
       if (!owner) return owner.error();
       if (!is_same_id(*owner, to)) return error{"another command moved it to the issuer " + *owner};
     }
@@ -200,18 +195,13 @@ class move {
 
 }  // namespace
 
-int move_lease(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
-  const auto config = load_config(about.path, from);
-  if (!config) {
-    print_errors(config.error(), err);
-    return exit_bad_configuration;
-  }
+int move_lease(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
   const auto resources = client::read_resources(about.resource);
   if (!resources) {
     err << "fencegate lease: " << resources.error().message << '\n';
     return exit_bad_configuration;
   }
-  move one(*config, about, *resources, out, err);
+  move one(config, about, *resources, out, err);
   const auto moved = one.run();
   if (!moved) {
     err << "fencegate lease: " << moved.error().message << '\n';

@@ -132,8 +132,7 @@ result<lease::timing> times_of(const settings::leases& all, std::optional<millis
 std::shared_ptr<lease::issuer> make_issuer(boost::asio::io_context& context, const settings::process& config,
                                            const lease_plan& plan, const lease::timing& times,
                                            std::size_t connections) {
-  // A connection that does not answer is given up in time for the next renewal.
-  const auto patience = std::max(times.retry_after(), milliseconds(500));
+  const auto patience = times.patience();
   const auto store = "store:" + plan.issuer.store;
   if (const auto at = postgres_at(config, store))
     return std::make_shared<lease::pg_issuer>(context, at->at, patience, connections);

@@ -117,9 +117,8 @@ class looker {
       place_entry one{place->name()};
       const auto found =
           asked(io_, result<marks>(error{"there was no answer"}), [&](auto done) { place->look({resource}, done); });
-      const auto owner = asked(io_, result<std::string>(error{"there was no answer"}), [&](auto done) {
-        place->move(resource, no_issuer, no_issuer, done);  // which changes nothing
-      });
+      const auto owner = asked(io_, result<std::string>(error{"there was no answer"}),
+                               [&](auto done) { place->issuer_of(resource, done); });
       if (found && !found->empty()) one.mark = found->front().mark;
       if (owner) one.issuer = *owner;
       if (!found || !owner) one.problem = !found ? found.error().message : owner.error().message;
@@ -129,8 +128,6 @@ class looker {
   }
 
  private:
-  static constexpr const char* no_issuer = "00000000-0000-0000-0000-000000000000";
-
   boost::asio::io_context io_{1};
   const std::shared_ptr<lease::issuer> issuer_;
   const std::vector<std::shared_ptr<lease::seal_place>> places_;
@@ -144,18 +141,13 @@ bool differ(const lease::lease_entry& a, const lease::lease_entry& b) {
 
 }  // namespace
 
-int show_leases(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
-  const auto config = load_config(about.path, from);
-  if (!config) {
-    print_errors(config.error(), err);
-    return exit_bad_configuration;
-  }
-  const auto plan = plan_lease(*config, {about.resource.empty() ? "any" : about.resource}, about.issuer);
+int show_leases(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
+  const auto plan = plan_lease(config, {about.resource.empty() ? "any" : about.resource}, about.issuer);
   if (!plan) {
     err << "fencegate lease: " << plan.error().message << '\n';
     return exit_failed;
   }
-  looker look(*config, *plan);
+  looker look(config, *plan);
   entries before;
   for (bool first = true;; first = false) {
     const auto all = look.leases(about.resource);

@@ -61,14 +61,12 @@ CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
 }
 
 // What runs when one of its subcommands was given.
-using lease_word = int (*)(const cli::lease_question&, const cli::environment&, std::ostream&, std::ostream&);
-
-CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word, client::lease_words& words) {
+CLI::App* add_lease(CLI::App& app, cli::lease_question& to, cli::lease_word& word, client::lease_words& words) {
   auto* lease =
       app.add_subcommand("lease", "Who holds which lease; leases for scripts; what a writer tells its sidecar");
   lease->require_subcommand(1);
   client::add_lease_words(*lease, words);
-  const auto add = [&](const char* name, lease_word run, const char* what) {
+  const auto add = [&](const char* name, cli::lease_word run, const char* what) {
     auto* one = lease->add_subcommand(name, what);
     one->callback([&word, run] { word = run; });
     one->add_option("-c,--config", to.path, "The configuration file")->required();
@@ -79,7 +77,7 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to, lease_word& word, cl
   show->add_option("RESOURCE", to.resource, "Only this one");
   show->add_flag("--json", to.json, "As JSON");
   show->add_flag("--watch", to.watch, "Again whenever that changes, until it is ended");
-  const auto add_with_reason = [&](const char* name, lease_word run, const char* what) {
+  const auto add_with_reason = [&](const char* name, cli::lease_word run, const char* what) {
     auto* one = add(name, run, what);
     one->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
     one->add_option("--reason", to.reason, "Why; others see it")->required();
@@ -126,7 +124,7 @@ int run(int argc, char** argv) {
   cli::install_request installing;
   const auto* install = add_install(app, installing);
   cli::lease_question asking;
-  lease_word word = nullptr;
+  cli::lease_word word = nullptr;
   client::lease_words words;
   const auto* lease_command = add_lease(app, asking, word, words);
   cli::hold_request holding;
@@ -145,7 +143,7 @@ int run(int argc, char** argv) {
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
-  if (word != nullptr) return word(asking, cli::process_environment(), std::cout, std::cerr);
+  if (word != nullptr) return cli::run_lease_word(word, asking, cli::process_environment(), std::cout, std::cerr);
   if (lease_command->parsed()) return client::run_lease_word(words).value_or(cli::exit_failed);
   if (copy->parsed()) return cli::copy_self(folder, std::cerr);
   if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);

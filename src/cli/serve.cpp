@@ -159,8 +159,9 @@ int serve(const settings::process& config) {
   std::vector<std::unique_ptr<gate::server>> gates;
   asio::io_context io(1);
   sidecar_leases leases(io, config, figures);
-  rejections.hear_of_stale(
-      [&leases](std::string_view gate, const fence::rejection& why) { leases.superseded(gate, why); });
+  if (!config.leased.writers.empty())  // whose gates hold leases
+    rejections.hear_of_stale(
+        [&leases](std::string_view gate, const fence::rejection& why) { leases.superseded(gate, why); });
   drain_watch drain(io, config.drain_timeout, figures, gates, leases);
 
   const auto fail = [](const std::string& message) {

@@ -81,8 +81,7 @@ lease_planner plan_by_sidecar(const lease_wish& wish) {
     const auto times = checked_times(lease::timing::of(wish.ttl.value_or(lease::timing().ttl)), wish.stop_grace);
     if (!times) return times.error();
     auto from = [api = *api, times = *times](boost::asio::io_context& io) {
-      const auto patience = std::max(times.retry_after(), milliseconds(500));
-      const auto by = std::make_shared<lease::api_issuer>(io, api, patience, times.stop_grace);
+      const auto by = std::make_shared<lease::api_issuer>(io, api, times.patience(), times.stop_grace);
       return std::pair(std::shared_ptr<lease::issuer>(by), std::vector<std::shared_ptr<lease::seal_place>>());
     };
     return lease_plan{std::move(from), keeper_request_of(resources, *times)};

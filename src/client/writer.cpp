@@ -3,6 +3,7 @@
 #include "base/address_text.hpp"
 #include "base/json_text.hpp"
 #include "base/limits.hpp"
+#include "base/name_text.hpp"
 #include "base/quantity_text.hpp"
 #include "client/said.hpp"
 #include "client/wish.hpp"
@@ -41,18 +42,9 @@ constexpr std::size_t state_bytes_max = 200;
 enum class probe_status : std::uint8_t { ok = 0, failed = 1, not_executable = 126, not_found = 127 };
 int exit_of(probe_status what) { return static_cast<int>(what); }
 
-bool is_writer(std::string_view name) {
-  const auto fits = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' ||
-           c == '-';
-  };
-  if (name == "." || name == "..") return false;
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), fits);
-}
-
 // Where the sidecar answers about a writer.
 result<settings::address> api_of(const std::string& api, const std::string& writer) {
-  if (!is_writer(writer))
+  if (!is_writer_name(writer))
     return error{fence::quoted(writer) + " is no name of a writer: 1 to 64 letters, digits, _ . and -"};
   auto at = read_api(api);
   // A port can be reached by other containers and users, to whom nobody listens about this.

@@ -158,6 +158,11 @@ class seal_place {
   // Gives a mark of the issuer `from` to the issuer `to`, and changes no other. Answers whose it is then; "": nobody's.
   virtual void move(const std::string& resource, const std::string& from, const std::string& to,
                     std::function<void(const result<std::string>&)> done) = 0;
+  // Whose the mark is; "": nobody's. Nobody waits for it.
+  void issuer_of(const std::string& resource, std::function<void(const result<std::string>&)> done) {
+    const std::string nobody = "00000000-0000-0000-0000-000000000000";
+    move(resource, nobody, nobody, std::move(done));
+  }
 };
 
 }  // namespace fencegate::lease

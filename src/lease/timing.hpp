@@ -4,6 +4,7 @@
 //                     then every retry_after        nothing new, SIGTERM        the end     the store may grant anew
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct timing {
 
   [[nodiscard]] milliseconds renew_every() const { return ttl / 3; }
   [[nodiscard]] milliseconds retry_after() const { return ttl / 12; }
+  // For one answer: a connection that does not answer is given up in time for the next renewal.
+  [[nodiscard]] milliseconds patience() const { return std::max(retry_after(), milliseconds(500)); }
   // All from the moment when the request was sent whose answer grants or renews.
   [[nodiscard]] milliseconds act_for() const { return ttl - margin - stop_grace; }
   [[nodiscard]] milliseconds hold_for() const { return ttl - margin; }

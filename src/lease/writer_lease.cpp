@@ -256,7 +256,7 @@ writer_view writer_lease::view() const {
   writer_view out{wish_.name, writer_.phase(), since_, wish_.resources};
   if (bond_) out.claims = bond_->claims();
   out.held_by = held_by_;
-  out.detail = bond_ ? "holding" : words();
+  out.detail = words();
   return out;
 }
 
@@ -267,7 +267,7 @@ std::string writer_lease::words() const {
     case writer_phase::standby:
       if (!held_by_.empty()) return name + ": held by " + held_by_;
       return name + ": " + (problem_.empty() ? "the lease is being taken" : problem_);
-    case writer_phase::holding: return name + ": the lease was not renewed in time";
+    case writer_phase::holding: return name;
     case writer_phase::lost: break;
   }
   return name + ": the lease was lost, and the writer was not started anew since";

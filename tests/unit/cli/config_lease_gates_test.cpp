@@ -149,7 +149,7 @@ TEST_F(LeaseGatesConfigTest, SoAreThoseOfTwoGatesWithOneStore) {
   };
   change("name: web", "name: web2");
   change(":8081", ":8082");
-  EXPECT_THAT(errors(two + other, rule), Contains(HasSubstr("orders is not sealed at store:cache")));
+  EXPECT_THAT(errors(two + other, rule), ElementsAre(HasSubstr("orders is not sealed at store:cache")));
 }
 
 }  // namespace

@@ -84,15 +84,12 @@ class GateStory(Story):
         self.expect(f"{pod.name}'s probe", "fencegate-hold lease writer ticker", said, lambda told: told.startswith(answer), good)
 
     def turns(self, right):
-        with database.Client(self.stage.postgres_port, user="postgres") as superuser:
-            eventually("the ticks", lambda: superuser.call(TURNS) == right)
-            self.expect("in PostgreSQL", "whose ticks, in their order", superuser.call(TURNS), lambda found: found == right)
+        self.eventually_in_postgres("whose ticks, in their order", TURNS, lambda found: found == right)
 
     def tell(self):
         say, stage = self.page, self.stage
         say.title("A writer that nobody touches, behind a gate that holds the lease: two pods, one works, one stands by")
-        say.line("     ticker.sh:  " + SCRIPT.strip().replace("\n", "\n" + 17 * " "))
-        (Path(stage.folder) / "ticker.sh").write_text(SCRIPT)
+        self.show_script("ticker.sh", SCRIPT)
         with database.Client(stage.postgres_port) as owner:
             owner.call("CREATE TABLE ticks (pod text, id bigserial)")
         upstream = f"postgres://fencegate@127.0.0.1:{stage.postgres_port}/{database.DATABASE}"

@@ -66,15 +66,12 @@ class Job(Process):
 
 class HoldStory(Story):
     def accounts(self, right):
-        with database.Client(self.stage.postgres_port, user="postgres") as superuser:
-            eventually("the accounts", lambda: right(superuser.call(ACCOUNTS)))
-            self.expect("in PostgreSQL", "the accounts' settled_by", superuser.call(ACCOUNTS), right)
+        self.eventually_in_postgres("the accounts' settled_by", ACCOUNTS, right)
 
     def tell(self):
         say, stage = self.page, self.stage
         say.title("A cron job that nobody changed, under fencegate hold: its node is frozen for longer than its lease")
-        say.line("     settle.sh:  " + SCRIPT.strip().replace("\n", "\n" + 17 * " "))
-        (Path(stage.folder) / "settle.sh").write_text(SCRIPT)
+        self.show_script("settle.sh", SCRIPT)
         with database.Client(stage.postgres_port) as owner:
             owner.call("CREATE TABLE accounts AS SELECT id, '-' AS settled_by FROM generate_series(1, 3) id")
         upstream = f"postgres://fencegate@127.0.0.1:{stage.postgres_port}/{database.DATABASE}"

@@ -24,7 +24,7 @@ class Slowly(HttpRun):
 
     def make_back(self, upstream):
         proxies = super().make_back(upstream)
-        proxies.redis.delay = 0.002
+        proxies.redis.delay = 0.02
         return proxies
 
     def is_over(self, takeovers, chaos):

@@ -245,7 +245,9 @@ class Guarded(GuardTest):
         run_sql(old, "ROLLBACK")
 
     def test_a_guard_leaves_nothing_in_the_transaction_but_its_lock(self):
-        client = self.connect(34, autocommit=False)
+        # A pooler of its own: sessions of the shared one keep what clients of other tests have prepared.
+        pooler = self.start(PgBouncer(self.server, user="alice"))
+        client = self.connect(34, self.start(PgGate(pooler, guard="transaction", user="alice")), autocommit=False)
         # These would see the guard's own names; the second statement runs in a transaction that has its guard.
         for text in ("SELECT name FROM pg_catalog.pg_cursors WHERE name <> ''", "SELECT name FROM pg_catalog.pg_prepared_statements"):
             for _ in range(2):

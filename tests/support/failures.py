@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """What failed in a run of the tests, and the last it said.
 
-    failures.py JUNIT_FILE
+    failures.py JUNIT_FILE [--lines N]
 """
 
+import argparse
 import re
-import sys
 import xml.etree.ElementTree
 
-LINES = 40  # of each test's output
 CASE_BEGINS = re.compile(r"\[ RUN      \] ")
 CASE_PASSED = re.compile(r"\[       OK \] ")
 
@@ -26,11 +25,15 @@ def without_passed(lines):
     return kept
 
 
-def failures(path):
+def failures(path, lines):
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         if case.get("status") == "fail":
             output = without_passed((case.findtext("system-out") or "").rstrip().splitlines())
-            yield "\n".join([f"{case.get('name')} FAILED, after {float(case.get('time')):.0f} s", *("  | " + line for line in output[-LINES:])])
+            yield "\n".join([f"{case.get('name')} FAILED, after {float(case.get('time')):.0f} s", *("  | " + line for line in output[-lines:])])
 
 
-print("\n\n".join(failures(sys.argv[1])))
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("report")
+parser.add_argument("--lines", type=int, default=40, help="of each test's output")
+options = parser.parse_args()
+print("\n\n".join(failures(options.report, options.lines)))

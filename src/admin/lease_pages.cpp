@@ -24,12 +24,13 @@ constexpr problem_terms lost{410, "urn:fencegate:lost", "The lease is over"};
 constexpr problem_terms unavailable{503, "urn:fencegate:unavailable", "Nobody can tell at this moment"};
 constexpr problem_terms refused{422, "urn:fencegate:refused", "The lease cannot be had so"};
 constexpr problem_terms malformed{400, "urn:fencegate:malformed", "The request is malformed"};
-constexpr std::array<problem_terms, 7> plain_terms{{{403, "about:blank", "Forbidden"},
+constexpr std::array<problem_terms, 8> plain_terms{{{403, "about:blank", "Forbidden"},
                                                     {404, "about:blank", "Not Found"},
                                                     {405, "about:blank", "Method Not Allowed"},
                                                     {409, "about:blank", "Conflict"},
                                                     {413, "about:blank", "Content Too Large"},
                                                     {415, "about:blank", "Unsupported Media Type"},
+                                                    {426, "about:blank", "Upgrade Required"},
                                                     {431, "about:blank", "Request Header Fields Too Large"}}};
 
 const problem_terms& terms_of(unsigned status) {
@@ -76,11 +77,19 @@ question read_wish(const lease_request& request) {
   return lease_question{question_kind::acquire, std::move(*wish)};
 }
 
-question read_tokens(const lease_request& request, std::string_view id) {
+question read_tokens(const lease_request& request, question_kind what, std::string_view id,
+                     std::string_view gate = {}) {
+  if (auto wrong = refuse_type(request)) return std::move(*wrong);
   auto tokens = read_lease_tokens(request.body);
   if (!tokens) return lease_problem(400, tokens.error().message);
-  const auto what = request.head.method == "PUT" ? question_kind::renew : question_kind::release;
-  return lease_question{what, {}, std::string(id), std::move(*tokens)};
+  return lease_question{what, {}, std::string(id), std::move(*tokens), std::string(gate)};
+}
+
+question read_connect(const lease_request& request, std::string_view id, std::string_view gate) {
+  if (request.head.method != "POST") return lease_wrong_method("POST");
+  if (!request.upgrades)
+    return lease_problem(426, "a gate's protocol follows here: ask with Upgrade: " + std::string(lease::gate_upgrade));
+  return read_tokens(request, question_kind::connect, id, gate);
 }
 
 void add_times(json_object& to, const lease::lease_given& given) {
@@ -144,7 +153,7 @@ question read_lease_request(const lease_request& request, const settings::addres
   const auto& head = request.head;
   if (auto why = why_stranger("the API of leases", head, listen)) return lease_problem(403, *why);
   std::string_view path = head.target;
-  constexpr std::string_view events = "/events";
+  constexpr std::string_view events = "/events", gates = "/gates/";
   if (!path.starts_with(leases_path)) return lease_problem(404, "the API of leases begins with /v1/leases");
   if (path.find('?') != std::string_view::npos) return lease_problem(400, "this API takes no query");
   path.remove_prefix(leases_path.size());
@@ -156,16 +165,23 @@ question read_lease_request(const lease_request& request, const settings::addres
   }
   if (path.front() != '/') return lease_problem(404, "the API of leases begins with /v1/leases");
   path.remove_prefix(1);
-  const bool watches = path.ends_with(events);
-  const auto id = watches ? path.substr(0, path.size() - events.size()) : path;
-  if (id.find('/') != std::string_view::npos || id.empty())
-    return lease_problem(404, "there are /v1/leases, /v1/leases/{id} and /v1/leases/{id}/events");
-  if (watches ? head.method != "GET" : head.method != "PUT" && head.method != "DELETE")
-    return lease_wrong_method(watches ? "GET" : "PUT, DELETE");
+  const auto id = path.substr(0, path.find('/'));
+  const auto rest = path.substr(id.size());
+  const bool watches = rest == events;
+  const bool connects =
+      rest.starts_with(gates) && rest.size() > gates.size() && rest.find('/', gates.size()) == std::string_view::npos;
+  if (id.empty() || (!rest.empty() && !watches && !connects))
+    return lease_problem(
+        404, "there are /v1/leases, /v1/leases/{id}, /v1/leases/{id}/events and /v1/leases/{id}/gates/{gate}");
   if (!is_grant_id(id)) return lease_problem(400, "the id in the path must have 32 hexadecimal digits, in lower case");
-  if (watches) return without_body(request, {question_kind::watch, {}, std::string(id)});
-  if (auto wrong = refuse_type(request)) return std::move(*wrong);
-  return read_tokens(request, id);
+  if (connects) return read_connect(request, id, rest.substr(gates.size()));
+  if (watches) {
+    if (head.method != "GET") return lease_wrong_method("GET");
+    return without_body(request, {question_kind::watch, {}, std::string(id)});
+  }
+  if (head.method == "PUT") return read_tokens(request, question_kind::renew, id);
+  if (head.method == "DELETE") return read_tokens(request, question_kind::release, id);
+  return lease_wrong_method("PUT, DELETE");
 }
 
 lease_answer lease_granted(const lease::lease_given& given) {
@@ -187,6 +203,10 @@ lease_answer lease_renewed(const lease::lease_given& given) {
 }
 
 lease_answer lease_released() { return {.status = 204, .body = {}, .content_type = {}}; }
+
+lease_answer lease_connected(std::string_view protocol) {
+  return {.status = 101, .body = {}, .content_type = {}, .protocol = protocol};
+}
 
 lease_answer lease_refused(const lease::lease_refusal& why) {
   const auto& terms = terms_of(why.what);

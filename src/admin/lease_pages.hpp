@@ -6,6 +6,7 @@
 //   DELETE /v1/leases/{id}          release: 204
 //   GET    /v1/leases               all leases of this process, without their ids
 //   GET    /v1/leases/{id}/events   server-sent events: granted, renewed, expiring, lost
+//   POST   /v1/leases/{id}/gates/G  renew, and go on as a client of gate G: 101, with Upgrade: fencegate-gate
 //
 // An answer that refuses is a problem document (RFC 9457). Its type is urn:fencegate:held (409), lost (410), unavailable (503),
 // refused (422) or malformed (400); of what HTTP itself has a status for, it is about:blank.
@@ -15,6 +16,7 @@
 #include "base/json_text.hpp"
 #include "base/settings.hpp"
 #include "lease/desk.hpp"
+#include "lease/gate_switch.hpp"
 
 #include <boost/system/result.hpp>
 
@@ -29,22 +31,25 @@ namespace fencegate::admin {
 struct lease_request {
   page_request head;
   std::optional<std::string_view> content_type;
+  bool upgrades = false;  // Upgrade: fencegate-gate
   std::string_view body;
 };
 
 // What to ask of the desk.
 struct lease_question {
-  enum class kind : std::uint8_t { acquire, renew, release, list, watch } what = kind::list;
+  enum class kind : std::uint8_t { acquire, renew, release, list, watch, connect } what = kind::list;
   lease::lease_wish wish{};     // acquire
-  std::string id{};             // renew, release, watch
-  fence::claims_list tokens{};  // renew, release
+  std::string id{};             // renew, release, watch, connect
+  fence::claims_list tokens{};  // renew, release, connect
+  std::string gate{};           // connect
 };
 
 struct lease_answer {
   unsigned status = 200;
   std::string body;
   std::string_view content_type = "application/json";
-  std::string_view allow{};  // of a 405
+  std::string_view allow{};     // of a 405
+  std::string_view protocol{};  // of a 101: what the gate speaks
 };
 
 using lease_question_result = boost::system::result<lease_question, lease_answer>;
@@ -58,7 +63,9 @@ using lease_question_result = boost::system::result<lease_question, lease_answer
 [[nodiscard]] lease_answer leases_listed(const std::vector<lease::lease_seen>& all);
 // There is no lease of this id here.
 [[nodiscard]] lease_answer lease_unknown();
-// What HTTP has a status for: 400, 403, 404, 405, 413, 415, 431.
+// 101: the connection is the gate's from here on.
+[[nodiscard]] lease_answer lease_connected(std::string_view protocol);
+// What HTTP has a status for: 400, 403, 404, 405, 409, 413, 415, 426, 431.
 [[nodiscard]] lease_answer lease_problem(unsigned status, std::string_view detail);
 
 // 405.

@@ -1,5 +1,6 @@
 #include "admin/lease_server.hpp"
 
+#include "admin/lease_http.hpp"
 #include "admin/lease_pages.hpp"
 #include "admin/peer_listener.hpp"
 #include "admin/writer_pages.hpp"
@@ -9,8 +10,6 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
@@ -25,73 +24,16 @@ namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
-using boost::beast::flat_buffer;
 using boost::system::error_code;
 using lease::clock_reading;
-using request_parser = http::request_parser<http::string_body>;
-using stream = boost::beast::basic_stream<any_stream>;
+using stream = lease_stream;
 
 constexpr std::size_t first_read_bytes = 512;
-
-struct answer_form {
-  unsigned version = 11;
-  bool keep_alive = false, head_only = false;
-};
-
-http::response<http::string_body> to_response(lease_answer answer, const answer_form& form) {
-  http::response<http::string_body> out;
-  out.version(form.version);
-  out.result(answer.status);
-  if (!answer.content_type.empty())
-    out.set(http::field::content_type, {answer.content_type.data(), answer.content_type.size()});
-  out.set(http::field::cache_control, "no-store");
-  out.set("X-Content-Type-Options", "nosniff");
-  if (!answer.allow.empty()) out.set(http::field::allow, {answer.allow.data(), answer.allow.size()});
-  if (answer.status == 503) out.set(http::field::retry_after, "1");
-  out.keep_alive(form.keep_alive);
-  if (answer.status != 204) out.content_length(answer.body.size());
-  if (!form.head_only) out.body() = std::move(answer.body);
-  return out;
-}
 
 constexpr std::string_view events_head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nX-Content-Type-Options: "
     "nosniff\r\n"
     "Connection: close\r\n\r\n";
-
-// A request as it is read from one connection.
-struct incoming {
-  flat_buffer buffer{limits::admin_head_bytes_max + limits::lease_body_bytes_max};
-  // When the bytes that are in the buffer had all come. A client's time counts from when it sent, which was before that.
-  clock_reading received = clock_reading::now();
-};
-
-asio::awaitable<error_code> read_request(stream& from, incoming& in, request_parser& into) {
-  into.header_limit(limits::admin_head_bytes_max);
-  into.body_limit(limits::lease_body_bytes_max);
-  const auto [no_head, head] = co_await http::async_read_header(from, in.buffer, into, no_throw);
-  if (no_head) co_return no_head;
-  if (into.is_done()) co_return error_code();
-  if (boost::beast::iequals(into.get()[http::field::expect], "100-continue")) {
-    static constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
-    const auto [unsent, sent] = co_await asio::async_write(from, asio::buffer(go_on), no_throw);
-    if (unsent) co_return unsent;
-  }
-  const auto [no_body, body] = co_await http::async_read(from, in.buffer, into, no_throw);
-  co_return no_body;
-}
-
-// Of a request that is refused before it was read: without this, the kernel would take the answer back with the connection.
-asio::awaitable<void> swallow_rest(stream& from, flat_buffer& buffer) {
-  error_code ignored;
-  from.socket().shutdown(any_stream::socket::shutdown_send, ignored);
-  for (std::size_t swallowed = 0; swallowed < limits::http_swallowed_bytes_max;) {
-    buffer.clear();
-    const auto [failed, bytes] = co_await from.async_read_some(buffer.prepare(4096), no_throw);
-    if (failed) co_return;
-    swallowed += bytes;
-  }
-}
 
 }  // namespace
 
@@ -124,6 +66,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
   }
 
   void serve_writers(lease::writer_desk& writers) { writers_ = &writers; }
+  void serve_gates(lease::gate_switch& gates) { gates_ = &gates; }
 
   void close() {
     for (const auto& one : listeners_) one->close();
@@ -173,6 +116,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
     asio::steady_timer happened;
     lease::desk::call asked;
     std::optional<lease_answer> answer;
+    std::optional<lease_question> connects;    // to a gate, with an answer of 101
     std::optional<lease::lease_given> untold;  // granted, and the client does not know
     std::string events;                        // not sent yet
     bool over = false;                         // no event follows
@@ -253,6 +197,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
           if (const auto there = weak.lock()) there->take(why ? lease_refused(*why) : lease_released());
         });
         break;
+      case kind::connect: connect(x, std::move(asked), arrived); break;
       case kind::list: x->answer = leases_listed(desk_->list()); break;
       case kind::watch:
         x->asked = desk_->watch(asked.id, [weak](const lease::lease_event& event) {
@@ -260,6 +205,29 @@ class lease_server::state : public std::enable_shared_from_this<state> {
         });
         if (!x->asked) x->answer = lease_unknown();
     }
+  }
+
+  // The lease is confirmed by its issuer before anything is bound to it.
+  void connect(const exchange_ref& x, lease_question asked, const clock_reading& arrived) {
+    const auto protocol =
+        gates_ == nullptr ? result<std::string_view>(error{"there is no gate here"}) : gates_->protocol_of(asked.gate);
+    if (!protocol) return void(x->answer = lease_problem(404, protocol.error().message));
+    const auto confirmed = [weak = std::weak_ptr<exchange>(x), asked,
+                            protocol = *protocol](const lease::desk::outcome& came) {
+      const auto there = weak.lock();
+      if (!there) return;
+      there->take(came ? lease_connected(protocol) : lease_refused(came.error()));
+    };
+    desk_->renew(asked.id, asked.tokens, arrived, confirmed);
+    x->connects = std::move(asked);
+  }
+
+  // What was an exchange of HTTP is a connection of the gate from here on.
+  void hand_over(const peer_listener::place& at, lease_question asked) {
+    auto socket = at.stream().release_socket();
+    error_code failed;
+    const int released = socket.release(failed);
+    if (!failed) gates_->hand_over(asked.gate, released, std::move(asked.tokens));
   }
 
   lease_question_result judge(const http::request<http::string_body>& request, const any_stream::socket& peer,
@@ -274,6 +242,8 @@ class lease_server::state : public std::enable_shared_from_this<state> {
     if (hosts == 1) asked.head.host = text(request[http::field::host]);
     asked.head.from_browser = request.count(http::field::origin) != 0 || request.count("Sec-Fetch-Site") != 0;
     asked.head.from_loopback = is_local(peer);
+    asked.upgrades =
+        boost::beast::iequals(request[http::field::upgrade], {lease::gate_upgrade.data(), lease::gate_upgrade.size()});
     if (request.count(http::field::content_type) == 1) asked.content_type = text(request[http::field::content_type]);
     asked.body = request.body();
     if (writers_ != nullptr)
@@ -306,7 +276,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
       }
       at.serve_request();
       at.stream().expires_after(self->times_.request);
-      request_parser parser;
+      lease_parser parser;
       const clock_reading arrived = in.received;
       const auto unread = co_await read_request(at.stream(), in, parser);
       in.received = clock_reading::now();
@@ -339,12 +309,16 @@ class lease_server::state : public std::enable_shared_from_this<state> {
       }
       if (!x->answer) co_await wait_for_answer(x, in);
       if (!x->answer || x->gone) co_return;
+      const bool connected = x->answer->status == 101 && in.buffer.size() == 0;
+      if (x->answer->status == 101 && !connected)
+        x->answer = lease_problem(400, "a gate's client sends nothing before the answer");
       auto out = to_response(std::move(*x->answer), form);
       at.stream().expires_after(self->times_.request);
       const auto [unsent, sent] = co_await http::async_write(at.stream(), out, no_throw);
       if (unsent) co_return;
       if (const auto given = std::exchange(x->untold, std::nullopt); given && self->desk_ != nullptr)
         self->desk_->told(given->id);
+      if (connected) co_return self->hand_over(at, std::move(*x->connects));
       if (unread) co_return co_await swallow_rest(at.stream(), in.buffer);
     }
     error_code ignored;
@@ -356,6 +330,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
   const ::mode_t socket_mode_;
   lease::desk* desk_;                      // nullptr once it is closed
   lease::writer_desk* writers_ = nullptr;  // nullptr: no gate holds a lease
+  lease::gate_switch* gates_ = nullptr;
   const lease_server_times times_;
   std::set<exchange*> exchanges_;
 };
@@ -367,6 +342,8 @@ lease_server::lease_server(asio::io_context& io, const std::vector<settings::add
 lease_server::~lease_server() { state_->close(); }
 
 void lease_server::serve_writers(lease::writer_desk& writers) { state_->serve_writers(writers); }
+
+void lease_server::serve_gates(lease::gate_switch& gates) { state_->serve_gates(gates); }
 
 result<void> lease_server::start() { return state_->start(); }
 

@@ -9,6 +9,7 @@
 #include "base/result.hpp"
 #include "base/settings.hpp"
 #include "lease/desk.hpp"
+#include "lease/gate_switch.hpp"
 #include "lease/writer_desk.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -43,6 +44,9 @@ class lease_server {
 
   // From then on it answers about writers, too. REQUIRES: `io` does not run yet; `writers` outlives this object.
   void serve_writers(lease::writer_desk& writers);
+
+  // From then on clients of a lease may go on as clients of a gate. REQUIRES: `io` does not run yet; `gates` outlives this object.
+  void serve_gates(lease::gate_switch& gates);
 
   // Listens from here on; answers as soon as `io` runs. The error says which address and why. REQUIRES: called once.
   [[nodiscard]] result<void> start();

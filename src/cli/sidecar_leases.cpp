@@ -39,13 +39,14 @@ sidecar_leases::~sidecar_leases() { disk_.join(); }
 
 result<void> sidecar_leases::start(const std::vector<std::unique_ptr<gate::server>>& gates) {
   if (!sources_) return {};
-  if (auto made = make_writers(gates); !made) return made;
+  gates_ = &gates;
+  if (auto made = make_writers(); !made) return made;
   if (auto listening = start_listeners(); !listening) return listening;
   writers_.start();
   return {};
 }
 
-result<void> sidecar_leases::make_writers(const std::vector<std::unique_ptr<gate::server>>& gates) {
+result<void> sidecar_leases::make_writers() {
   const auto& all = config_.leased;
   if (!all.state_dir.empty() && !all.writers.empty()) {
     auto opened = lease::state_directory::open(all.state_dir);
@@ -63,8 +64,7 @@ result<void> sidecar_leases::make_writers(const std::vector<std::unique_ptr<gate
         if (std::find(wish.resources.begin(), wish.resources.end(), resource) == wish.resources.end())
           wish.resources.push_back(resource);
       behind.push_back({name, leased.resources});
-      const auto is_it = [&](const auto& known) { return known->name() == name; };
-      wish.gates.push_back(std::find_if(gates.begin(), gates.end(), is_it)->get());
+      wish.gates.push_back(gate_of(name));
     });
     if (state_) wish.record.emplace(all.state_dir, one.name);
     writers_.add(std::make_shared<lease::writer_lease>(io_, disk_, std::move(wish), sources_, *figures_.leased,
@@ -80,6 +80,7 @@ result<void> sidecar_leases::start_listeners() {
     desk_.emplace(io_, sources_, *figures_.leased);
     api_.emplace(io_, all.listen, all.socket_mode, *desk_, figures_);
     if (!all.writers.empty()) api_->serve_writers(writers_);
+    api_->serve_gates(*this);
     if (auto started = api_->start(); !started) return started;
   }
   if (!all.probes) return {};
@@ -94,6 +95,27 @@ result<void> sidecar_leases::start_listeners() {
     return none;
   });
   return probes_->start();
+}
+
+gate::server* sidecar_leases::gate_of(std::string_view name) const {
+  const auto found = std::find_if(gates_->begin(), gates_->end(), [&](const auto& one) { return one->name() == name; });
+  return found == gates_->end() ? nullptr : found->get();
+}
+
+result<std::string_view> sidecar_leases::protocol_of(std::string_view gate) const {
+  const auto* found = gate_of(gate);
+  if (found == nullptr) return error{"there is no gate " + std::string(gate)};
+  if (found->binds_by_itself())
+    return error{"gate " + std::string(gate) + " binds its connections itself, by the key tag or lease"};
+  const auto has = [&](const auto& gates) {
+    return std::any_of(gates.begin(), gates.end(), [&](const auto& one) { return one.name == gate; });
+  };
+  if (has(config_.redis_gates)) return std::string_view("redis");
+  return std::string_view(has(config_.postgres_gates) ? "postgres" : "http");
+}
+
+void sidecar_leases::hand_over(std::string_view gate, int socket, fence::claims_list tag) {
+  gate_of(gate)->take_over(socket, std::make_shared<const fence::claims_list>(std::move(tag)));
 }
 
 void sidecar_leases::superseded(std::string_view gate, const fence::rejection& why) {

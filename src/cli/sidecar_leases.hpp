@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "fence/gate_settings.hpp"
 #include "gate/server.hpp"
+#include "lease/gate_switch.hpp"
 #include "lease/sidecar_desk.hpp"
 #include "lease/term_record.hpp"
 #include "lease/writers.hpp"
@@ -22,11 +23,11 @@
 
 namespace fencegate::cli {
 
-class sidecar_leases {
+class sidecar_leases : private lease::gate_switch {
  public:
   // REQUIRES: one thread runs `io`, and none yet; the others live longer.
   sidecar_leases(boost::asio::io_context& io, const settings::process& config, metrics::process& figures);
-  ~sidecar_leases();
+  ~sidecar_leases() override;
   sidecar_leases(const sidecar_leases&) = delete;
   sidecar_leases& operator=(const sidecar_leases&) = delete;
 
@@ -40,12 +41,16 @@ class sidecar_leases {
   void release();
 
  private:
-  [[nodiscard]] result<void> make_writers(const std::vector<std::unique_ptr<gate::server>>& gates);
+  [[nodiscard]] result<std::string_view> protocol_of(std::string_view gate) const override;
+  void hand_over(std::string_view gate, int socket, fence::claims_list tag) override;
+  [[nodiscard]] gate::server* gate_of(std::string_view name) const;
+  [[nodiscard]] result<void> make_writers();
   [[nodiscard]] result<void> start_listeners();
 
   boost::asio::io_context& io_;
   const settings::process& config_;
   metrics::process& figures_;
+  const std::vector<std::unique_ptr<gate::server>>* gates_ = nullptr;  // since start()
   boost::asio::thread_pool disk_{1};
   std::optional<lease::state_directory> state_;
   lease::lease_sources sources_;

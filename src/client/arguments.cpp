@@ -38,6 +38,8 @@ CLI::App* add_hold(CLI::App& app, hold_request& to) {
   auto* elect = hold->add_flag("--elect", to.elect, "Stay a candidate: wait again when the lease was lost");
   for (const auto* other : {"--wait", "--no-wait", "--busy-exit"}) elect->excludes(hold->get_option(other));
   hold->add_option("--warm-up", to.warm_up, "With --elect: run this by sh before the lease is asked for")->needs(elect);
+  hold->add_option("--private-gate", to.private_gate,
+                   "A gate of the sidecar, on a unix socket for this command alone: each connection has its token");
   hold->add_option("--result", to.result_file, "Write how it ended to this file, as JSON");
   return hold;
 }

@@ -1,5 +1,6 @@
 #include "client/hold.hpp"
 
+#include "client/private_gate.hpp"
 #include "client/watched_job.hpp"
 #include "fence/tag.hpp"
 #include "hold/environment.hpp"
@@ -56,6 +57,7 @@ class run {
     owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
     owner.lost = [this](const lease::keeper_loss& why) { lost(why.message); };
     stop_grace_ = wanted.times.stop_grace;
+    patience_ = wanted.times.patience();
     auto [issuer, places] = from(io_);
     keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
     watched_.watch([this](const signalfd_siginfo& got) { take_signal(got); },
@@ -72,8 +74,21 @@ class run {
   // ── the lease ──
 
   void acquired(const lease::term& held) {
-    const auto environment =
-        hold::environment_of({held.claims, fence::write_tag(held.claims), held.grant}, inherited_environment());
+    if (request_.private_gate.empty()) return begin(held, std::nullopt);
+    const auto api = read_api(request_.api);
+    if (!api) return fail(api.error());
+    gate_.emplace(io_,
+                  private_gate::plan{*api, request_.private_gate, patience_, [this](const auto& what) { say(what); }});
+    gate_->open(held, [this, held](const result<hold::private_socket>& opened) {
+      if (finished_) return;
+      if (!opened) return fail({"--private-gate: " + opened.error().message});
+      begin(held, *opened);
+    });
+  }
+
+  void begin(const lease::term& held, std::optional<hold::private_socket> gate) {
+    const auto environment = hold::environment_of(
+        {held.claims, fence::write_tag(held.claims), held.grant, std::move(gate)}, inherited_environment());
     if (!environment) return fail(environment.error());
     const auto started = job_.start({request_.command, *environment, stop_grace_}, times());
     if (!started) return fail(started.error());
@@ -119,6 +134,7 @@ class run {
   void lost(const std::string& why) {
     say("the lease was lost: " + why);
     because_ = outcome::lost;
+    if (!runs_) finish(hold::ending_of(outcome::lost));  // before the command was started
   }
 
   // ── the command ──
@@ -188,7 +204,8 @@ class run {
   std::ostream& err_;
   asio::steady_timer max_run_;
   std::shared_ptr<lease::keeper> keeper_;
-  milliseconds stop_grace_{0};
+  std::optional<private_gate> gate_;
+  milliseconds stop_grace_{0}, patience_{0};
   std::optional<hold::job_times> ordered_{};  // when the command is to end by our own will
   std::optional<outcome> because_{};          // why it is to end
   bool runs_ = false, over_ = false, finished_ = false, told_to_end_ = false;

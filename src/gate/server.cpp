@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -131,19 +133,42 @@ void server::accept() {
 }
 
 void server::welcome(stream::socket socket, const stream::endpoint& from) {
+  auto one = admit(std::move(socket), from);
+  if (!one) return;
+  if (!door_) return serve(std::move(*one), tag_);
+  door_->arrive(std::move(*one), std::chrono::steady_clock::now());
+  look_after_waiting();
+}
+
+// nullopt: it was turned away.
+std::optional<server::arrival> server::admit(stream::socket socket, const stream::endpoint& from) {
+  const auto refuse = [&](metrics::connection_rejection counted, const std::string& why) {
+    turn_away(socket.native_handle(), counted, why);
+    return std::nullopt;
+  };
   if (figures_.connections.value() >= static_cast<std::int64_t>(place_.connections_max))
-    return turn_away(socket.native_handle(), metrics::connection_rejection::limit,
-                     "connections_max of gate " + place_.name);
+    return refuse(metrics::connection_rejection::limit, "connections_max of gate " + place_.name);
   if (is_among_the_last(socket.native_handle())) {
     figures_.files_short.note();
-    return turn_away(socket.native_handle(), metrics::connection_rejection::files, std::string(no_files));
+    return refuse(metrics::connection_rejection::files, std::string(no_files));
   }
   figures_.connections.add(1);
   figures_.connections_total.add();
-  arrival one{std::move(socket), text_of(from), next_++ % shards_.size()};
-  if (!door_) return serve(std::move(one), tag_);
-  door_->arrive(std::move(one), std::chrono::steady_clock::now());
-  look_after_waiting();
+  return arrival{std::move(socket), text_of(from), next_++ % shards_.size()};
+}
+
+void server::take_over(int socket, bound_tag tag) {
+  asio::post(workers_.context(0), [this, socket, tag = std::move(tag)] {
+    stream::endpoint from;
+    auto bytes = static_cast<::socklen_t>(from.capacity());
+    stream::socket taken(workers_.context(next_ % workers_.size()));
+    boost::system::error_code failed;
+    if (::getpeername(socket, from.data(), &bytes) == 0) from.resize(std::min<std::size_t>(bytes, from.capacity()));
+    taken.assign(stream(from.protocol().family(), 0), socket, failed);
+    if (failed) ::close(socket);
+    if (failed || !settled_ || !accepting_) return;
+    if (auto one = admit(std::move(taken), from)) serve(std::move(*one), tag);
+  });
 }
 
 // Its session begins on its own thread.

@@ -76,6 +76,11 @@ class server : public lease::writer_gate {
   [[nodiscard]] result<void> start();
   // Connections end at their next boundary; new ones are still accepted, and stay. Any thread.
   void drain();
+  // A connection that was accepted elsewhere, by its descriptor, which it takes. It is bound to `tag`; where the gate does not
+  // accept, it is closed. Any thread.
+  void take_over(int socket, bound_tag tag);
+  // Whether what its connections are bound to is settled by its listener, or by a lease of its own.
+  [[nodiscard]] bool binds_by_itself() const { return door_.has_value() || !tag_->empty(); }
   // No more, and those that came behind drain() end at their next boundary, too. Any thread.
   void stop_accepting();
   [[nodiscard]] const std::string& name() const { return place_.name; }
@@ -101,6 +106,7 @@ class server : public lease::writer_gate {
   [[nodiscard]] result<void> listen(std::optional<::mode_t> mode = {});
   void accept();
   void welcome(stream::socket socket, const stream::endpoint& from);
+  [[nodiscard]] std::optional<arrival> admit(stream::socket socket, const stream::endpoint& from);
   void open(arrival one, session_maker make);
   void serve(arrival one, bound_tag tag);
   void refuse(arrival one, const std::string& why);

@@ -23,6 +23,9 @@ namespace fencegate::hold {
 // Of all threads of this process.
 [[nodiscard]] std::vector<pid_t> own_children();
 
+// Whether a process descends from this one, as far as /proc tells: false, too, where it has ended.
+[[nodiscard]] bool descends_from_here(pid_t pid);
+
 // Takes the children of this process that have ended, and tells their statuses. False: there is no child any more.
 using child_ended = std::function<void(pid_t, int status)>;
 bool reap(const child_ended& told);

@@ -18,10 +18,13 @@ constexpr std::string_view token_prefix = "FENCING_TOKEN_";
 constexpr std::string_view tokens_setting = "fencing.tokens";
 
 bool is_ours(std::string_view name) {
-  static constexpr std::array<std::string_view, 5> names = {"FENCING_TOKEN", "FENCING_RESOURCE", "FENCE_TAG",
-                                                            "PGOPTIONS", "FENCEGATE_LEASE"};
+  static constexpr std::array<std::string_view, 6> names = {"FENCING_TOKEN", "FENCING_RESOURCE", "FENCE_TAG",
+                                                            "PGOPTIONS",     "FENCEGATE_LEASE",  "FENCEGATE_SOCKET"};
   return name.starts_with(token_prefix) || std::ranges::find(names, name) != names.end();
 }
+
+// PGHOSTADDR would win over PGHOST.
+bool names_a_server(std::string_view name) { return name == "PGHOST" || name == "PGHOSTADDR" || name == "PGPORT"; }
 
 // The first one counts, as for getenv().
 std::optional<std::string_view> value_of(const std::vector<std::string>& environment, std::string_view name) {
@@ -133,7 +136,9 @@ result<std::vector<std::string>> environment_of(const grant& own, const std::vec
 
   std::vector<std::string> out;
   for (const std::string& one : inherited) {
-    if (!is_ours(std::string_view(one).substr(0, one.find('=')))) out.push_back(one);
+    const auto name = std::string_view(one).substr(0, one.find('='));
+    const bool replaced = own.gate && own.gate->of_postgres && names_a_server(name);
+    if (!is_ours(name) && !replaced) out.push_back(one);
   }
   const auto add = [&out](std::string name, std::string_view value) { out.push_back((name += '=').append(value)); };
   if (own.held.size() == 1) {
@@ -152,6 +157,12 @@ result<std::vector<std::string>> environment_of(const grant& own, const std::vec
   add("FENCE_TAG", tag->text);
   add("PGOPTIONS", *options);
   add("FENCEGATE_LEASE", own.id);
+  if (!own.gate) return out;
+  add("FENCEGATE_SOCKET", own.gate->path());
+  if (own.gate->of_postgres) {
+    add("PGHOST", own.gate->folder);
+    add("PGPORT", private_socket::port);
+  }
   return out;
 }
 

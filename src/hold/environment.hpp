@@ -5,6 +5,8 @@
 //     FENCE_TAG                         `orders=34,payments=12`
 //     PGOPTIONS                         what it was, and `-c fencing.tokens=TAG`
 //     FENCEGATE_LEASE                   the id of the grant
+//     FENCEGATE_SOCKET                  of a gate that binds all its connections to the grant (--private-gate)
+//     PGHOST, PGPORT                    the same, where that gate speaks PostgreSQL's protocol
 //
 // A hold inside another one adds: the tag, and so FENCING_TOKEN_<NAME>, are of both. The first two are its own.
 #pragma once
@@ -12,15 +14,27 @@
 #include "base/result.hpp"
 #include "fence/tag.hpp"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::hold {
+
+// The unix socket of a private gate is `.s.PGSQL.5432` in a folder of its own, as libpq looks for it.
+struct private_socket {
+  static constexpr std::string_view port = "5432";
+  std::string folder;
+  bool of_postgres = false;
+
+  [[nodiscard]] std::string path() const { return folder + "/.s.PGSQL." + std::string(port); }
+};
 
 struct grant {
   fence::claims_list held;  // resources, and their tokens; never empty
   std::string tag;          // of these, as the issuer's API wrote it
   std::string id;
+  std::optional<private_socket> gate{};
 };
 
 // inherited: NAME=value. What of it has one of the names above comes from outside and is dropped, but for the outer hold's.

@@ -21,17 +21,6 @@ constexpr milliseconds wait_most{10'000};
 
 std::string text_of(milliseconds time) { return std::to_string(time.count()) + "ms"; }
 
-std::string tokens_body(const fence::claims_list& claims) {
-  std::string out;
-  json_object body(out);
-  body.name("tokens");
-  json_object tokens(out);
-  for (const auto& one : claims) tokens.add(one.resource, one.presented.value());
-  tokens.end();
-  body.end();
-  return out;
-}
-
 std::optional<std::int64_t> number_in(const json::object& of, std::string_view name) {
   const auto* value = of.if_contains({name.data(), name.size()});
   return value != nullptr && value->is_int64() ? std::optional(value->get_int64()) : std::nullopt;
@@ -47,6 +36,17 @@ error unexpected() { return {"the sidecar answered something unexpected"}; }
 std::string target_of(const term& held) { return "/v1/leases/" + held.grant; }
 
 }  // namespace
+
+std::string tokens_body(const fence::claims_list& claims) {
+  std::string out;
+  json_object body(out);
+  body.name("tokens");
+  json_object tokens(out);
+  for (const auto& one : claims) tokens.add(one.resource, one.presented.value());
+  tokens.end();
+  body.end();
+  return out;
+}
 
 struct api_issuer::reply {
   unsigned status = 0;

@@ -18,6 +18,9 @@
 
 namespace fencegate::lease {
 
+// The body of a request about a lease: {"tokens":{"orders":35}}.
+[[nodiscard]] std::string tokens_body(const fence::claims_list& claims);
+
 class api_issuer final : public issuer {
  public:
   // `patience`: for each answer, beside what the sidecar is asked to wait. `stop_grace`: of the leases that are asked for.

@@ -29,19 +29,6 @@ using boost::system::error_code;
 
 constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 
-std::vector<any_stream::endpoint> endpoints_of(const settings::address& at) {
-  if (at.is_unix()) return {asio::local::stream_protocol::endpoint(at.path)};
-  std::vector<std::string> hosts{at.host};
-  if (at.host == "localhost") hosts = {"127.0.0.1", "::1"};
-  std::vector<any_stream::endpoint> out;
-  for (const auto& host : hosts) {
-    error_code is_name;
-    const auto ip = asio::ip::make_address(host, is_name);
-    if (!is_name) out.emplace_back(asio::ip::tcp::endpoint(ip, at.port));
-  }
-  return out;
-}
-
 class exchange final : public local_http {
  public:
   exchange(asio::io_context& context, const settings::address& to, const local_request& what,
@@ -98,6 +85,19 @@ class exchange final : public local_http {
 };
 
 }  // namespace
+
+std::vector<any_stream::endpoint> endpoints_of(const settings::address& at) {
+  if (at.is_unix()) return {asio::local::stream_protocol::endpoint(at.path)};
+  std::vector<std::string> hosts{at.host};
+  if (at.host == "localhost") hosts = {"127.0.0.1", "::1"};
+  std::vector<any_stream::endpoint> out;
+  for (const auto& host : hosts) {
+    error_code is_name;
+    const auto ip = asio::ip::make_address(host, is_name);
+    if (!is_name) out.emplace_back(asio::ip::tcp::endpoint(ip, at.port));
+  }
+  return out;
+}
 
 std::shared_ptr<local_http> local_http::ask(asio::io_context& context, const settings::address& to,
                                             const local_request& what, std::chrono::milliseconds patience,

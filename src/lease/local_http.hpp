@@ -8,6 +8,7 @@
 #include "base/result.hpp"
 #include "base/settings.hpp"
 
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
@@ -15,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace fencegate::lease {
 
@@ -50,6 +52,8 @@ class local_http {
   local_http() = default;
 };
 
+// Where that is, in the order to try; empty: the host is a name.
+[[nodiscard]] std::vector<boost::asio::generic::stream_protocol::endpoint> endpoints_of(const settings::address& at);
 // Errors: a host that is neither an IP address nor localhost.
 [[nodiscard]] result<void> needs_no_look_up(const settings::address& at);
 

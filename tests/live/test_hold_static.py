@@ -154,7 +154,7 @@ class Held(test_lease_api.Held):
         self.assertEqual((ends.wait(PATIENCE), ends.stdout.read()), (128 + signal.SIGKILL, ""))
 
     def test_as_the_page_has_it(self):
-        line = documents.command("docs/leases.md", "fencegate-hold hold orders").replace(" -- ", f" --api unix:{self.sidecar.socket} -- ")
+        line = documents.command("docs/leases.md", "fencegate-hold hold orders -- ").replace(" -- ", f" --api unix:{self.sidecar.socket} -- ")
         with open(os.path.join(self.sidecar.folder, "job.sh"), "w") as file:
             file.write("#!/bin/sh\necho $FENCE_TAG\n")
         os.chmod(file.name, 0o755)

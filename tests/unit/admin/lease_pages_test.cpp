@@ -169,6 +169,28 @@ TEST(LeasePages, SaysWhatIsWrongInTokens) {
   }
 }
 
+TEST(LeasePages, ReadsWhichGateAConnectionGoesTo) {
+  const std::string right = "/v1/leases/" + id + "/gates/db";
+  auto request = request_of("POST", right, R"({"tokens":{"orders":35}})");
+  const auto plain = read_lease_request(request, on_loopback);
+  ASSERT_FALSE(plain);
+  EXPECT_EQ(plain.error().status, 426u);
+  request.upgrades = true;
+  const auto read = read_lease_request(request, on_loopback);
+  ASSERT_TRUE(read) << read.error().body;
+  EXPECT_EQ(read->what, lease_question::kind::connect);
+  EXPECT_EQ(read->id, id);
+  EXPECT_EQ(read->gate, "db");
+  EXPECT_EQ(fence::write_tag(read->tokens), "orders=35");
+  for (const std::string wrong : {"/gates/", "/gates", "/gates/db/", "/gates/db/x"}) {
+    const std::string target = "/v1/leases/" + id + wrong;
+    request.head.target = target;
+    const auto other = read_lease_request(request, on_loopback);
+    ASSERT_FALSE(other) << wrong;
+    EXPECT_EQ(other.error().status, 404u) << wrong;
+  }
+}
+
 TEST(LeasePages, KnowsNoOtherPath) {
   const std::vector<std::string> paths{"/",
                                        "",
@@ -193,7 +215,8 @@ TEST(LeasePages, SaysWhichMethodsAreAllowed) {
     std::vector<const char*> others;
   } all[] = {{"/v1/leases", "GET, POST", {"PUT", "DELETE", "HEAD", "OPTIONS", "post"}},
              {"/v1/leases/" + id, "PUT, DELETE", {"GET", "POST", "HEAD", "PATCH"}},
-             {"/v1/leases/" + id + "/events", "GET", {"PUT", "POST", "HEAD"}}};
+             {"/v1/leases/" + id + "/events", "GET", {"PUT", "POST", "HEAD"}},
+             {"/v1/leases/" + id + "/gates/db", "POST", {"PUT", "GET", "DELETE"}}};
   for (const auto& one : all) {
     for (const char* method : one.others) {
       const auto read = ask(method, one.path);

@@ -46,6 +46,27 @@ TEST(Environment, OfSeveralResourcesNoneIsTheOne) {
                            "PGOPTIONS=-c fencing.tokens=a/b=1,c.D-e_f=9223372036854775807", "FENCEGATE_LEASE=g1"));
 }
 
+// PGHOSTADDR would win over PGHOST.
+TEST(Environment, APrivateGateOfPostgresIsWhereProgramsLook) {
+  auto own = grant_of("a=1");
+  own.gate = private_socket{"/run/x", true};
+  const auto made =
+      environment_of(own, {"PGHOST=db", "PGHOSTADDR=192.0.2.1", "PGPORT=6432", "PGUSER=me", "FENCEGATE_SOCKET=/old"});
+  ASSERT_TRUE(made);
+  EXPECT_THAT(*made, UnorderedElementsAre("PGUSER=me", "FENCING_TOKEN=1", "FENCING_RESOURCE=a", "FENCING_TOKEN_A=1",
+                                          "FENCE_TAG=a=1", "PGOPTIONS=-c fencing.tokens=a=1", "FENCEGATE_LEASE=g1",
+                                          "PGHOST=/run/x", "PGPORT=5432", "FENCEGATE_SOCKET=/run/x/.s.PGSQL.5432"));
+}
+
+TEST(Environment, APrivateGateOfAnotherProtocolLeavesPostgresAlone) {
+  auto own = grant_of("a=1");
+  own.gate = private_socket{"/run/x", false};
+  const auto made = environment_of(own, {"PGHOST=db", "PGPORT=6432"});
+  ASSERT_TRUE(made);
+  EXPECT_THAT(*made, testing::IsSupersetOf({"PGHOST=db", "PGPORT=6432", "FENCEGATE_SOCKET=/run/x/.s.PGSQL.5432"}));
+  EXPECT_THAT(of("a=1", {"FENCEGATE_SOCKET=/old"}), Not(Contains(StartsWith("FENCEGATE_SOCKET"))));
+}
+
 TEST(Environment, TwoResourcesWithOneVariableAreAnError) {
   EXPECT_THAT(refused("order:7=1,order.7=2"), HasSubstr("FENCING_TOKEN_ORDER_7"));
   EXPECT_THAT(refused("orders=1,ORDERS=2"), HasSubstr("FENCING_TOKEN_ORDERS"));

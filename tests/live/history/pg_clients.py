@@ -92,7 +92,8 @@ class Psycopg:
 
 
 def failure_of(error, sqlstate, closed):
-    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    # A pooler's own error has no field V.
+    fatal = (error.diag.severity_nonlocalized or error.diag.severity) in ("FATAL", "PANIC")
     text = "\n".join(filter(None, [str(error), error.diag.message_detail]))
     return Failure(text, sqlstate, fatal or closed or sqlstate is None)
 

@@ -9,12 +9,11 @@ import os
 import queue
 import threading
 import time
-import unittest
 
 from guard.scripts import SCHEMA, scripts
 from pg_wire import TERMINATE, Wire, fields
 from postgres import PgBouncer, PgGate, PostgresServer
-from support import LiveTest
+from support import LiveTest, main
 
 ONLY = os.environ.get("FENCEGATE_ATTACKS_ONLY", "").split()
 AT_ONCE = 8
@@ -135,4 +134,4 @@ class Pooled(Attacks):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(at_once=2)

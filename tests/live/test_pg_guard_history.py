@@ -12,14 +12,13 @@ import random
 import signal
 import threading
 import time
-import unittest
 
 from guard.conversations import Talker
 from guard.scripts import SCHEMA
 from guard.told import Told
 from pg_wire import COPY_DONE, TERMINATE, Wire, fields
 from postgres import PgBouncer, PgGate, PostgresServer
-from support import LiveTest
+from support import LiveTest, main
 
 SECONDS = float(os.environ.get("FENCEGATE_HISTORY_SECONDS", "20"))
 SEED = int(os.environ.get("FENCEGATE_HISTORY_SEED", str(time.time_ns() % 1_000_000)))
@@ -170,4 +169,4 @@ class GuardHistory(LiveTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(at_once=2)

@@ -309,4 +309,4 @@ class Backend(FaultTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(at_once=2)

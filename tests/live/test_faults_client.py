@@ -63,22 +63,27 @@ class AroundTheWrites(FaultTest):
 
     # --------------------------------------------------------------------------------------------------- strays
 
-    def test_strays_around_stale_writes(self):
+    def test_strays_around_stale_writes_of_resp2(self):
+        self.strays_around_stale_writes(2)
+
+    def test_strays_around_stale_writes_of_resp3(self):
+        self.strays_around_stale_writes(3)
+
+    def strays_around_stale_writes(self, proto):
         for stray in STRAYS:
-            for proto in (2, 3):
-                with self.subTest(stray=stray, proto=proto):
-                    self.next_resource()
-                    client = self.client(proto=proto)
-                    self.assertEqual(client.call("RPUSH", self.key, "33"), 1)
-                    self.supersede()
-                    write = encode("RPUSH", self.key, "stale")
-                    between = b"".join(encode(*command) for command in stray_commands(stray))
-                    client.send(write + between + write + between + write + write + encode("EXEC") + write)
-                    got = self.drain(client)
-                    self.assertEqual(self.in_redis(), [b"33"], got)
-                    self.assertEqual(self.in_redis(1), [], got)
-                    self.assertFalse(any(reply == 2 for reply in got if isinstance(reply, int)))
-                    self.note("stale writes around " + stray, f"RESP{proto}", "closed")
+            with self.subTest(stray=stray):
+                self.next_resource()
+                client = self.client(proto=proto)
+                self.assertEqual(client.call("RPUSH", self.key, "33"), 1)
+                self.supersede()
+                write = encode("RPUSH", self.key, "stale")
+                between = b"".join(encode(*command) for command in stray_commands(stray))
+                client.send(write + between + write + between + write + write + encode("EXEC") + write)
+                got = self.drain(client)
+                self.assertEqual(self.in_redis(), [b"33"], got)
+                self.assertEqual(self.in_redis(1), [], got)
+                self.assertFalse(any(reply == 2 for reply in got if isinstance(reply, int)))
+                self.note("stale writes around " + stray, f"RESP{proto}", "closed")
         for number in range(1, next(self.numbers)):  # nothing came late
             self.assertIn(self.redis.cli.call("LRANGE", f"data:c{number}", 0, -1), ([], [b"33"]))
 
@@ -296,4 +301,4 @@ class AroundTheWrites(FaultTest):
 
 
 if __name__ == "__main__":
-    main(at_once=2)
+    main(at_once=3)

@@ -590,4 +590,4 @@ class Servers(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

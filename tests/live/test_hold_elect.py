@@ -210,4 +210,4 @@ class WarmUps(ElectTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    support.main(at_once=3)

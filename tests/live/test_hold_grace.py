@@ -345,4 +345,4 @@ class LeasesOfARedis(LeaseTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    support.main(at_once=3)

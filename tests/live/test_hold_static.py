@@ -172,4 +172,4 @@ class Held(test_lease_api.Held):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

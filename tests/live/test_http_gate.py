@@ -426,4 +426,4 @@ class Clients(HttpTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(at_once=2)

@@ -484,4 +484,4 @@ class Memory(OperationsTest):
 
 
 if __name__ == "__main__":
-    main(at_once=2)
+    main(at_once=3)

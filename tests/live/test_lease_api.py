@@ -401,4 +401,4 @@ class Documented(ApiTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

@@ -131,4 +131,4 @@ class Pods(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

@@ -525,4 +525,4 @@ class Documented(LeaseGatesTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

@@ -895,4 +895,4 @@ class Rules(MarksTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=3)
+    support.main(at_once=4)

@@ -715,4 +715,4 @@ class UnixSockets(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    support.main(at_once=3)

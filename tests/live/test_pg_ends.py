@@ -313,4 +313,4 @@ class Crash(LiveTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(at_once=2)

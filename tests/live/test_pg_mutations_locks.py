@@ -440,4 +440,4 @@ class Mutations(FenceTest):
 add_mutations(Mutations, TABLE)
 
 if __name__ == "__main__":
-    support.main(at_once=3)
+    support.main(at_once=4)

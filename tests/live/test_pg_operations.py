@@ -560,4 +560,4 @@ class UnixSockets(LiveTest):
 
 
 if __name__ == "__main__":
-    main(at_once=3)
+    main(at_once=4)

@@ -731,4 +731,4 @@ class Restarts(StoreTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

@@ -438,4 +438,4 @@ class OtherConnections(TlsTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(at_once=2)

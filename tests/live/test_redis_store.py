@@ -651,4 +651,4 @@ class Connections(StoreTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

@@ -452,4 +452,4 @@ class Crew:
 
 
 if __name__ == "__main__":
-    main()
+    main(at_once=2)

@@ -265,8 +265,13 @@ void pg_control::compare_marks(looked_after& one, const lost_marks::seen_marks& 
       // Where somebody else was first, that will be told, too.
       if (const auto did = raised_of(raised, wanted); did && !did->rose.empty()) one.lost.is_back(wanted[0].resource);
     };
-    // However far it went back: the step was allowed once.
-    one.raises->raise(wanted, raise_statements(wanted, 0), nullptr, std::move(on_raised));
+    auto put_back = [wanted](milliseconds waits) {
+      return whatever_was_set(in_text(
+          "SELECT resource, mark, raised, cut FROM fencegate.put_back($1::pg_catalog.text, $2::pg_catalog.int8, "
+          "$3::pg_catalog.int4)",
+          {wanted[0].resource, wanted[0].presented.to_string(), std::to_string(waits.count())}));
+    };
+    one.raises->raise(wanted, std::move(put_back), nullptr, std::move(on_raised));
   }
 }
 

@@ -121,13 +121,15 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
 void pg_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
   if (auto why = known_rejected(marks_, wanted)) return answer(from, done, seal_result(*why));
   auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
-    self->seal_now(from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
+    self->seal_now(
+        from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); }, &raise_statement);
   };
   asio::post(context_, std::move(begin));
 }
 
-void pg_store::seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done) {
-  auto begin = [self = shared_from_this(), deadline, wanted, done](const pg_pool::lent& link) {
+void pg_store::seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done,
+                        statement_of_raise how) {
+  auto begin = [self = shared_from_this(), deadline, wanted, done, how](const pg_pool::lent& link) {
     auto on_answer = [self, link, wanted, done, began = clock::now()](pg_outcome& outcome) {
       auto out = self->sealed(link, wanted, outcome);
       if (out) self->figures_.check_duration_seconds.observe(clock::now() - began);
@@ -135,7 +137,7 @@ void pg_store::seal_now(clock::time_point deadline, const presented_claims& want
     };
     const auto left = budget_until(deadline);
     const auto cut = std::max(left.server - self->grace_, cut_least);
-    link->pipeline({in_text(begin_transaction, {}), raise_statement(wanted, cut, self->grace_), in_text("COMMIT", {})},
+    link->pipeline({in_text(begin_transaction, {}), how(wanted, cut, self->grace_), in_text("COMMIT", {})},
                    std::max(left.link, self->grace_ + 2 * cut_least), any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
@@ -197,7 +199,7 @@ void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<loo
       --self->unanswered_;
       if (sealed) self->lost_.is_back(resource);
     };
-    seal_now(clock::now() + watch_patience, {{loss.to}, 0, false}, std::move(on_sealed));
+    seal_now(clock::now() + watch_patience, {{loss.to}}, std::move(on_sealed), &put_back_statement);
   }
 }
 

@@ -83,7 +83,10 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void end_transaction(const pg_pool::lent& link, const char* how);
 
   void look_now(clock::time_point deadline, const std::vector<std::string>& resources, const look_callback& done);
-  void seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done);
+  using statement_of_raise = pg_statement (*)(const presented_claims&, std::chrono::milliseconds cut,
+                                              std::chrono::milliseconds grace);
+  void seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done,
+                statement_of_raise how);
   seal_result sealed(const pg_pool::lent& link, const presented_claims& wanted, pg_outcome& outcome);
   using step = void (pg_store::*)(const std::shared_ptr<attempt>&);
   void try_hold(const std::shared_ptr<attempt>& a);

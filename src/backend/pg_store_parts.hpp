@@ -53,6 +53,16 @@ struct time_budget {
                   std::to_string(wanted.max_step), std::to_string(grace.count())});
 }
 
+// Puts the mark of the one claim back, which went back.
+[[nodiscard]] inline pg_statement put_back_statement(const presented_claims& wanted, std::chrono::milliseconds cut,
+                                                     std::chrono::milliseconds grace) {
+  const auto& lost = wanted.claims.at(0);
+  return in_text(
+      "SELECT resource, mark, raised FROM fencegate.put_back($1::pg_catalog.text, $2::pg_catalog.int8, "
+      "$3::pg_catalog.int4, $4::pg_catalog.int4)",
+      {lost.resource, lost.presented.to_string(), std::to_string(cut.count()), std::to_string(grace.count())});
+}
+
 // What its rows prove, in the order of the claims; nullopt: not all that it takes.
 [[nodiscard]] inline std::optional<std::vector<sealed_mark>> raised_marks(const presented_claims& wanted,
                                                                           const pg_rows& rows) {

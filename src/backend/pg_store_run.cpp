@@ -156,10 +156,11 @@ void pg_store::begin(const std::shared_ptr<attempt>& a, step first) {
 
 void pg_store::raise_then(const std::shared_ptr<attempt>& a, step again) {
   if (a->tries >= attempts_max) return give_up(a, unavailable("its mark is raised by others all the time"));
-  seal_now(a->from.deadline, a->wanted, [self = shared_from_this(), a, again](const seal_result& sealed) {
+  auto on_sealed = [self = shared_from_this(), a, again](const seal_result& sealed) {
     if (!sealed) return self->give_up(a, sealed.error());
     (self.get()->*again)(a);
-  });
+  };
+  seal_now(a->from.deadline, a->wanted, std::move(on_sealed), &raise_statement);
 }
 
 // ── holding ─────────────────────────────────────────────────────────────────────────────────────────────────────────

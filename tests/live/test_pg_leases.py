@@ -112,6 +112,28 @@ class Seals(FenceTest):
         self.assert_rejected(self.fenced.writer().arm(41), "ZF005")
         self.assertEqual(self.leases.seal("one", 41), [("orders", 41, True)])
 
+    def test_a_mark_that_is_put_back_has_no_grant_but_its_issuer(self):
+        def put_back(seen, by=self.leases.client):
+            return by.run("SELECT resource, mark, raised FROM fencegate.put_back('orders', %s)", seen)
+        self.leases.seal("one", 34)
+        old = self.fenced.armed(34)
+        self.assertEqual(put_back(40), [("orders", 40, True)])
+        self.assertFalse(old.alive())
+        self.assertEqual(put_back(40), [("orders", 40, False)])
+        self.assert_rejected(put_back(39), "ZF001")
+        self.assertEqual(self.fenced.sql("SELECT issuer, sealed, grant_hash FROM fencegate.marks WHERE resource = 'orders'"),
+                         [(ISSUER, None, None)])
+        self.assert_rejected(self.leases.seal("one", 40), "ZF004")
+        self.assert_rejected(self.fenced.writer().arm(41), "ZF005")
+        self.assertEqual(self.leases.seal("two", 41), [("orders", 41, True)])
+        self.assertEqual(put_back(42, self.fenced.writer()).state, "42501")
+
+    def test_a_mark_of_no_issuer_that_is_put_back_has_none(self):
+        self.assertEqual(self.leases.client.run("SELECT mark, raised FROM fencegate.put_back('orders', 40)"), [(40, True)])
+        self.assertEqual(self.leases.client.run("SELECT mark, raised FROM fencegate.put_back('payments', 40)"), [(40, True)])
+        for resource in ("orders", "payments"):
+            self.assertEqual(self.fenced.writer().arm(41, resource), [(41,)])
+
     def test_a_seal_of_several_is_all_or_none(self):
         outcome = self.leases.client.run("SELECT * FROM fencegate.seal('{payments,orders}', '{7,33}', %s, 'one')", ISSUER)
         self.assert_rejected(outcome, "ZF004")
@@ -474,7 +496,7 @@ add_mutations(Mutations, {
         within("lease_renew", "AND NOT EXISTS (SELECT FROM fencegate.marks m WHERE m.resource = l.resource AND m.mark > l.token)"),
         renew_below_the_mark, {}),
     "seals: strict": (
-        within("take", "IF by_issuer IS NOT NULL AND NOT up THEN PERFORM fencegate.check_sealed(r, t, by_issuer, by_grant); END IF;"),
+        within("take", "IF by_grant IS NOT NULL AND NOT up THEN PERFORM fencegate.check_sealed(r, t, by_issuer, by_grant); END IF;"),
         give_a_token_twice, {}),
     "seals: the grant at the mark": (
         within("check_sealed", "x.sealed = t AND "), seal_what_a_write_past_the_fence_raised, {}),

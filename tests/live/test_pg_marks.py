@@ -125,7 +125,7 @@ class WentBack(PgGateTest):
         self.server.sql("ALTER ROLE logged SET log_statement = 'all'")
 
         def done():
-            return re.findall(r"execute <unnamed>: .*fencegate\.(look|raise_all)\(", self.server.log())[before:]
+            return re.findall(r"execute <unnamed>: .*fencegate\.(look|put_back)\(", self.server.log())[before:]
         before = 0
         with PgGate(self.server, user="logged", cut_timeout="5s") as gate, PgGate(self.server) as other:
             self.connect(34, gate)
@@ -136,13 +136,13 @@ class WentBack(PgGateTest):
             self.server.freeze(old.info.backend_pid)
             try:
                 gate.continue_process()
-                eventually(lambda: done().count("raise_all") == 3, 60)
+                eventually(lambda: done().count("put_back") == 3, 60)
                 self.assertEqual((gate.metric("regressions_total"), len(self.regressions(gate))), (1, 1))
             finally:
                 self.server.thaw(old.info.backend_pid)
             eventually(lambda: self.mark() == 34)
             # Questions of sessions wait behind these: there is never more than one attempt in front of them.
-            self.assertEqual(done()[done().index("raise_all"):][:5], ["raise_all", "look"] * 2 + ["raise_all"])
+            self.assertEqual(done()[done().index("put_back"):][:5], ["put_back", "look"] * 2 + ["put_back"])
 
     def test_a_mark_that_rises_in_the_middle_of_a_look_did_not_go_back(self):
         with HeldLooks(self.server.port) as proxy, PgGate(proxy) as gate:
@@ -195,6 +195,17 @@ def is_told_to_end(pid):
 
 
 class WentBackInAStore(LiveTest):
+    def test_one_that_only_leases_raise_is_put_back(self):
+        server, upstream = self.start(PostgresServer()), self.start(Upstream())
+        server.install(gate_users=[server.user("gate")])
+        server.sql("SELECT fencegate.seal('{orders}', '{34}', gen_random_uuid(), 'one')")
+        gate = self.start(HttpGate(upstream, {"ledger": server.url("gate")}, [{"match": "PUT /o", "resource": "orders"}]))
+        self.assertEqual(gate.request("PUT", "/o", token=34)[0], 200)
+        server.sql("UPDATE fencegate.marks SET mark = 33")
+        eventually(lambda: server.value("SELECT mark FROM fencegate.marks") == 34)
+        self.assertEqual(gate.request("PUT", "/o", token=33)[0], 412)
+        self.assertEqual(gate.metric("regressions_total"), 1)
+
     def test_one_that_cannot_be_put_back_is_counted_once(self):
         server, upstream = self.start(PostgresServer()), self.start(Upstream())
         server.install(gate_users=[server.user("gate")])
@@ -202,7 +213,7 @@ class WentBackInAStore(LiveTest):
         gate = self.start(HttpGate(upstream, {"ledger": server.url("gate")}, [{"match": "PUT /o", "resource": "orders"}]))
 
         def attempts():
-            return len(re.findall(r"execute <unnamed>: .*fencegate\.raise_all\(", server.log()))
+            return len(re.findall(r"execute <unnamed>: .*fencegate\.put_back\(", server.log()))
         self.assertEqual(gate.request("PUT", "/o", token=34)[0], 200)
         # An older session that does not end, of a holder that came while the mark was lower.
         gate.stop_process()

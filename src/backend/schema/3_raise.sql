@@ -243,7 +243,7 @@ BEGIN
   BEGIN
     PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
     INSERT INTO fencegate.marks AS x (resource, mark, sealed, issuer, grant_hash)
-      VALUES (r, t, CASE WHEN by_issuer IS NOT NULL THEN t END, by_issuer, by_grant) ON CONFLICT (resource) DO UPDATE
+      VALUES (r, t, CASE WHEN by_grant IS NOT NULL THEN t END, by_issuer, by_grant) ON CONFLICT (resource) DO UPDATE
       SET mark = EXCLUDED.mark, raised_at = clock_timestamp(), sealed = EXCLUDED.sealed, issuer = EXCLUDED.issuer,
           grant_hash = EXCLUDED.grant_hash
       WHERE x.mark < EXCLUDED.mark RETURNING x.mark INTO became;
@@ -366,7 +366,7 @@ DROP FUNCTION IF EXISTS fencegate.take(text[], bigint[], integer, bigint, boolea
 -- Arms (with `registers`) or only seals: all resources in one global order, one lock each, of the right strength, never
 -- upgraded. `cut_ms`, `max_step` and `grace_ms` are what the caller asks for; the database's own limits hold as well.
 -- `grace_ms`: for so long, those who only hold a mark (fencegate.hold, fencegate.guard) are waited for and not ended; what
--- cut_ms allows begins behind it. `by_issuer`, `by_grant`: it is a seal (fencegate.seal).
+-- cut_ms allows begins behind it. `by_issuer`: it may raise marks of this issuer. `by_grant`: it is a seal (fencegate.seal).
 CREATE OR REPLACE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint,
                                           registers boolean, grace_ms integer DEFAULT 0,
                                           by_issuer uuid DEFAULT NULL, by_grant bytea DEFAULT NULL)
@@ -412,7 +412,7 @@ BEGIN
     ELSE
       up := fencegate.raise_one(r, t, k, spared, deadline, step, by_issuer, by_grant);
     END IF;
-    IF by_issuer IS NOT NULL AND NOT up THEN PERFORM fencegate.check_sealed(r, t, by_issuer, by_grant); END IF;
+    IF by_grant IS NOT NULL AND NOT up THEN PERFORM fencegate.check_sealed(r, t, by_issuer, by_grant); END IF;
     ups := ups || up;
   END LOOP;
 

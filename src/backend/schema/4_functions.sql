@@ -141,7 +141,16 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT a.resource, a.mark, a.raised, a.cut FROM fencegate.take($1, $2, $3, $4, false, $5) a
 $$;
 
--- equal_token: reject. The same, and every token must be above its mark: of all who bring the same token, one gets through.
+-- Puts back a mark that went back, as by a restored backup or a promoted standby: whoever asks has seen it here. It may be
+-- one that only seals of its issuer raise: that stays its issuer, and no grant is written beside it.
+CREATE OR REPLACE FUNCTION fencegate.put_back(name text, seen bigint, cut_ms integer DEFAULT NULL, grace_ms integer DEFAULT 0)
+RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT a.resource, a.mark, a.raised, a.cut FROM (SELECT (SELECT m.issuer FROM fencegate.marks m WHERE m.resource = $1)) o(issuer),
+    fencegate.take(ARRAY[$1], ARRAY[$2], $3, 0, false, $4, o.issuer) a
+$$;
+
+-- equal_token: reject. The same as raise_all, and every token must be above its mark: of all who bring the same token, one gets through.
 -- What follows in the transaction is one unit with it: the lock of a raise is kept until the end, and fencegate.take finds
 -- out under that lock who was first. ZF004, for any of them: none was raised, nothing is applied. Triggers of protected
 -- tables take the transaction for a guarded one.

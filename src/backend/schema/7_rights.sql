@@ -29,6 +29,7 @@ GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect
 GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fencegate.list(),
   fencegate.is_copy(), fencegate.accept_copy(),
   fencegate.raise(text, bigint, integer), fencegate.raise_all(text[], bigint[], integer, bigint, integer),
+  fencegate.put_back(text, bigint, integer, integer),
   fencegate.spend(text[], bigint[], integer, bigint, integer), fencegate.hold(text[], bigint[], integer),
   fencegate.identity(), fencegate.move_issuer(text, uuid, uuid), fencegate.seal(text[], bigint[], uuid, text, integer, integer),
   fencegate.lease_grant(text[], text, text, integer, bigint[], text[], bigint, integer, integer, boolean, boolean),

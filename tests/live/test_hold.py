@@ -66,12 +66,15 @@ def _listens(port):
 
 
 class Hold:
-    """A running `fencegate hold`, in a process group of its own."""
+    """A running `fencegate hold`, in a process group of its own; `by_api`: `fencegate-hold hold`, which asks the sidecar."""
 
-    def __init__(self, gates, *words, command, path=None, environment=()):
+    def __init__(self, gates, *words, command, path=None, by_api=False, environment=()):
         given = os.environ | {"PGHOST": LOOPBACK, "PGPORT": str(gates.pg_port), "PGUSER": "orders", "PGDATABASE": "app",
                               "REDIS_PORT": str(gates.redis_port)} | dict(environment)
-        self.words = [os.environ["FENCEGATE"], "hold", *words, "-c", path or gates.path, "--", *command]
+        self.by_api = by_api
+        program, asked = (("FENCEGATE_HOLD", ["--api", f"unix:{gates.socket}"]) if by_api else
+                          ("FENCEGATE", ["-c", path or gates.path]))
+        self.words = [os.environ[program], "hold", *words, *asked, "--", *command]
         self.given = given
 
     def __enter__(self):

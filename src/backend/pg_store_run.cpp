@@ -124,10 +124,10 @@ struct pg_store::attempt {
   store_caller from;
   presented_claims wanted;
   int tries = 0;
-  cut_callback on_cut;  // of hold
-  hold_callback held;
-  pg_statement statement;  // of run
-  run_callback ran;
+  cut_callback on_cut{};  // of hold
+  hold_callback held{};
+  pg_statement statement{};  // of run
+  run_callback ran{};
   const run_shape* shape = &in_block;
   std::chrono::steady_clock::time_point sent{};
 };

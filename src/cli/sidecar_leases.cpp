@@ -5,6 +5,8 @@
 
 #include <boost/asio/post.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -115,7 +117,9 @@ result<std::string_view> sidecar_leases::protocol_of(std::string_view gate) cons
 }
 
 void sidecar_leases::hand_over(std::string_view gate, int socket, fence::claims_list tag) {
-  gate_of(gate)->take_over(socket, std::make_shared<const fence::claims_list>(std::move(tag)));
+  auto* found = gate_of(gate);
+  if (found == nullptr) return static_cast<void>(::close(socket));  // the process ends, and the gates have gone before
+  found->take_over(socket, std::make_shared<const fence::claims_list>(std::move(tag)));
 }
 
 void sidecar_leases::superseded(std::string_view gate, const fence::rejection& why) {

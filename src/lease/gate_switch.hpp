@@ -24,7 +24,7 @@ class gate_switch {
   // What a gate speaks: "redis", "postgres" or "http". Errors: there is no such gate, or what its connections are bound to is
   // settled already.
   [[nodiscard]] virtual result<std::string_view> protocol_of(std::string_view gate) const = 0;
-  // Takes `socket`, a descriptor, which is closed when the gate ends. REQUIRES: protocol_of(gate) is no error.
+  // Takes `socket`, a descriptor, which is closed where the gate is gone by now. REQUIRES: protocol_of(gate) was no error.
   virtual void hand_over(std::string_view gate, int socket, fence::claims_list tag) = 0;
 };
 

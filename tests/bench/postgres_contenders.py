@@ -43,7 +43,7 @@ class BenchServer(PostgresServer):
     """Synced to disk, without what works in the background at times of its own choosing."""
 
     def __init__(self):
-        super().__init__(max_connections=CONNECTIONS_MAX, shared_buffers="128MB", autovacuum="off", max_wal_size="4GB",
+        super().__init__(fsync="on", max_connections=CONNECTIONS_MAX, shared_buffers="128MB", autovacuum="off", max_wal_size="4GB",
                          checkpoint_timeout="1h")
 
     def prepare(self):

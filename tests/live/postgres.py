@@ -80,7 +80,8 @@ def _quoted(value):
 
 
 class PostgresServer(Process):
-    """A private server, synced to disk. Settings are keyword arguments: `max_prepared_transactions=5`, `fsync="off"`.
+    """A private server. Not synced to disk: the tests kill processes, and never the machine; what needs commits that take
+    their time says `fsync="on"`. Settings are keyword arguments: `max_prepared_transactions=5`.
     `hba`: lines that go before "everybody is trusted". With `unix=True` it listens on a unix socket only, and `address`
     is its path; otherwise `address` is its port."""
 
@@ -90,8 +91,9 @@ class PostgresServer(Process):
         super().__init__()
         self.unix = unix
         self.hba = list(hba)
-        self.conf = {"max_connections": 100, "shared_buffers": "16MB", "wal_level": "replica", "min_wal_size": "2MB",
-                     "max_wal_size": "512MB", "max_prepared_transactions": 0, "log_line_prefix": "%m [%p] %u@%d "} | conf
+        self.conf = {"max_connections": 100, "shared_buffers": "16MB", "wal_level": "replica", "fsync": "off",
+                     "min_wal_size": "2MB", "max_wal_size": "512MB", "max_prepared_transactions": 0,
+                     "log_line_prefix": "%m [%p] %u@%d "} | conf
         self._cli = None
 
     @property

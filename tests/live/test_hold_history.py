@@ -69,7 +69,7 @@ class HoldHistory(LiveTest):
         self.seed = int(os.environ.get("FENCEGATE_SEED") or random.randrange(1 << 30))
         self.random = random.Random(self.seed)
         # Both keep what they have answered, whenever they are killed.
-        self.database, self.redis = self.start(PostgresServer()), self.start(RedisServer(appendfsync="always"))
+        self.database, self.redis = self.start(PostgresServer(fsync="on")), self.start(RedisServer(appendfsync="always"))
         self.database.sql("CREATE DATABASE app")
         for name in ("gate", "orders"):
             self.database.user(name)

@@ -113,7 +113,7 @@ class Attacks(LiveTest):
             cursor.execute("SELECT fencegate.raise(%s, 2)", (resource,))
 
     def served(self, pooled, **gate):
-        server = self.start(PostgresServer(track_commit_timestamp="on", max_prepared_transactions=2, autovacuum="off"))
+        server = self.start(PostgresServer(fsync="on", track_commit_timestamp="on", max_prepared_transactions=2, autovacuum="off"))
         server.user("writer")
         server.install(gate_users=["writer"])  # behind a pooler the gate's own connections are among the others
         server.sql(SCHEMA)

@@ -14,7 +14,7 @@ class Databases(LiveTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(PostgresServer(fsync="off", max_connections=8 * cls.many))
+        cls.server = cls.enterClassContext(PostgresServer(max_connections=8 * cls.many))
         cls.server.user("alice")
         cls.server.install()
         cls.server.sql("CREATE TABLE writes (who text); GRANT ALL ON writes TO alice")

@@ -144,7 +144,7 @@ class History:
 
 class GuardHistory(LiveTest):
     def judge(self, pooled):
-        server = self.start(PostgresServer(track_commit_timestamp="on", autovacuum="off"))
+        server = self.start(PostgresServer(fsync="on", track_commit_timestamp="on", autovacuum="off"))
         server.user("writer")
         server.install(gate_users=["writer"])
         server.sql(SCHEMA)

@@ -63,7 +63,7 @@ class Server(PostgresServer):
     sessions are all those of one user, the gates' own too."""
 
     def __init__(self, open_marks, pooled):
-        super().__init__(wal_level="logical")
+        super().__init__(wal_level="logical", fsync="on")
         self.open_marks = open_marks
         self.pooler = None
         if pooled:  # fewer sessions than writers

@@ -642,7 +642,8 @@ class Memory(OperationsTest):
         self.assertEqual(redis.cli.call("GET", "k"), b"v")
 
     def test_rejections_that_nobody_reads_take_no_room(self):
-        redis, gate = self.servers()
+        # The last of them are read late.
+        redis, gate = self.servers(extra={"timeouts": {"write": "10m"}})
         redis.cli.call("SET", "fencegate:mark:{orders}", "34")
         clients = [self.start(Resp(gate.address, name="fence:orders=33", timeout=120)) for _ in range(8)]
         asked = 300_000

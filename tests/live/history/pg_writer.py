@@ -54,7 +54,7 @@ class Writer(Holder):
 
     def ways_of(self, kind):
         ways = {self.single: 30, self.transaction: 35, self.copy: 12, self.function: 12}
-        ways |= {self.call: 1, self.messages: 8} if self.pooled else {self.call: 8, self.script: 8}
+        ways |= {self.call: 4, self.messages: 8} if self.pooled else {self.call: 8, self.script: 8}
         ways |= {self.message: 12} if self.pooled else {}
         if kind is Psycopg3:
             ways |= {self.pipeline: 35}

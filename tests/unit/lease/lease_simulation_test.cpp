@@ -1,6 +1,6 @@
-// Holders, a store that grants and one that is sealed, in virtual time: clocks of different speed, clocks that stand still,
-// messages that are late or lost, processes that freeze, a store that forgets its tail. Each rule that the machine keeps is
-// also broken on purpose, and must be missed.
+// Holders, a store that grants and one that is sealed, in virtual time: clocks of different speed, clocks that stand still or
+// are set, messages that are late or lost, processes that freeze, a store that forgets its tail. Each rule that the machine
+// keeps is also broken on purpose, and must be missed.
 #include "lease/holder.hpp"
 
 #include <gtest/gtest.h>
@@ -40,6 +40,9 @@ class simulation {
     if (broken_ == broken::no_margin) times_.margin = milliseconds(0);
   }
 
+  // Who waits asks so often.
+  static constexpr milliseconds poll{1'000};
+
   // "" = every rule was kept.
   std::string run() {
     for (; now_ < milliseconds(150'000) && wrong_.empty(); now_ += milliseconds(20)) {
@@ -52,6 +55,11 @@ class simulation {
   }
   [[nodiscard]] int grants() const { return static_cast<int>(order_.size()); }
   [[nodiscard]] int writes() const { return writes_; }
+  [[nodiscard]] int refused() const { return refused_; }
+  // Nothing is disturbed, late or lost from now on.
+  void be_quiet() { quiet_ = true; }
+  // The longest time from a release until the next one may act.
+  [[nodiscard]] milliseconds handover_most() const { return handover_most_; }
 
  private:
   // Two clocks differ by less than `skew` within a TTL.
@@ -66,6 +74,7 @@ class simulation {
     milliseconds offset{0};
     milliseconds frozen_until{0}, cut_off_until{0};
     milliseconds stood_still{0};  // by so much its clock is behind
+    milliseconds set_by{0};       // its time of day
     std::optional<holder> held;
     grant term;
     bool sealed = false;
@@ -93,16 +102,21 @@ class simulation {
     const auto wall =
         nanoseconds(of.offset) +
         nanoseconds(static_cast<std::int64_t>(static_cast<double>(nanoseconds(now_).count()) * (1 + of.drift)));
-    return {
-        boot_clock::time_point(wall - of.stood_still),
-        std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(wall))};
+    return {boot_clock::time_point(wall - of.stood_still),
+            std::chrono::system_clock::time_point(
+                std::chrono::duration_cast<std::chrono::system_clock::duration>(wall + of.set_by))};
   }
   milliseconds store_time() const {
-    return milliseconds(static_cast<std::int64_t>(static_cast<double>(now_.count()) * (1 + store_drift_)));
+    return store_set_to_ +
+           milliseconds(static_cast<std::int64_t>(static_cast<double>(now_.count()) * (1 + store_drift_)));
   }
 
   // Mostly there at once; now and then late, or very late, or never.
   void send(const actor& of, std::function<void()> what) {
+    if (quiet_) {
+      messages_.emplace(now_ + milliseconds(range(0, 30)), std::move(what));
+      return;
+    }
     if (one_in(12) || now_ < of.cut_off_until) return;
     const int delay = one_in(20) ? range(400, 9'000) : one_in(4) ? range(0, 400) : range(0, 30);
     messages_.emplace(now_ + milliseconds(delay), std::move(what));
@@ -116,10 +130,16 @@ class simulation {
   }
 
   void disturb() {
+    if (quiet_) return;
     const auto somebody = [this]() -> actor& { return actors_[static_cast<std::size_t>(range(0, 2))]; };
     if (one_in(500)) somebody().cut_off_until = now_ + milliseconds(range(100, 15'000));
     if (one_in(1'500)) somebody().frozen_until = now_ + milliseconds(range(100, 40'000));
     if (one_in(4'000)) somebody().stood_still += milliseconds(range(1'500, 30'000));
+    if (one_in(2'000)) somebody().set_by += milliseconds(range(-30'000, 30'000));
+    if (one_in(6'000)) {
+      store_set_to_ += milliseconds(range(-20'000, 20'000));
+      ++store_sets_;
+    }
     if (one_in(400)) backup_ = row_;
     if (starts_ == 0 && one_in(3'000)) {  // it is put back as it was, and started again
       row_ = backup_;
@@ -147,7 +167,9 @@ class simulation {
     if (a.sealed && a.held->may_begin(now)) write(a);
     if (now_ < a.release_at) return;
     send(a, [this, term = a.term] {
-      if (row_.grant == term.id && row_.token == term.token) row_.expires = released;
+      if (row_.grant != term.id || row_.token != term.token) return;
+      row_.expires = released;
+      released_at_ = now_;
     });
     give_up(a);
   }
@@ -161,8 +183,9 @@ class simulation {
 
   void ask(actor& a) {
     if (a.term.id == 0) a.term = {++last_grant_, 0};
-    a.ask_at = now_ + milliseconds(1'000);
+    a.ask_at = now_ + poll;
     send(a, [this, &a, sent = reading(a), id = a.term.id, floor = mark_.value] {
+      row_.expires = std::min(row_.expires, store_time() + times_.ttl);  // its clock was set back
       const bool held = row_.expires > store_time();
       if (held && row_.grant != id) return;
       if (!held && row_.grant == id) return over(a, id);
@@ -195,10 +218,10 @@ class simulation {
       if (sealed) mark_ = {got.token, got.id};
       send(a, [this, &a, got, sealed] {
         if (a.term.id != got.id || !a.held) return;
-        if (sealed)
-          a.sealed = true;
-        else
-          give_up(a);
+        if (!sealed) return give_up(a);
+        a.sealed = true;
+        if (released_at_ > milliseconds(0)) handover_most_ = std::max(handover_most_, now_ - released_at_);
+        released_at_ = milliseconds(0);
       });
     });
   }
@@ -221,7 +244,10 @@ class simulation {
   void write(const actor& a) {
     if (!one_in(5)) return;
     send(a, [this, term = a.term] {
-      if (term.token < mark_.value) return;
+      if (term.token < mark_.value) {
+        ++refused_;
+        return;
+      }
       ++writes_;
       if (sealed_.empty() || sealed_.back() != term.id) wrong_ = "a write of an older grant was admitted";
     });
@@ -230,8 +256,8 @@ class simulation {
   void judge() {
     int acting = 0;
     for (const auto& a : actors_)
-      acting += a.held && a.sealed && now_ >= a.frozen_until && starts_ == 0 && a.stood_still == milliseconds(0) &&
-                !a.held->is_lost() && a.held->due(reading(a)) != holder::duty::end;
+      acting += a.held && a.sealed && now_ >= a.frozen_until && starts_ == 0 && store_sets_ == 0 &&
+                a.stood_still == milliseconds(0) && !a.held->is_lost() && a.held->due(reading(a)) != holder::duty::end;
     if (acting > 1) wrong_ = "two holders act at the same time";
     for (std::size_t i = 1; i < order_.size() && !unseen(); ++i)
       if (order_[i].token <= order_[i - 1].token) wrong_ = "a token did not rise";
@@ -242,11 +268,14 @@ class simulation {
   timing times_ = timing::of(milliseconds(6'000));
   milliseconds now_{0};
   double store_drift_ = 0;
+  milliseconds store_set_to_{1'000'000};
+  bool quiet_ = false;
+  milliseconds released_at_{0}, handover_most_{0};
   std::array<actor, 3> actors_;
   std::multimap<milliseconds, std::function<void()>> messages_;
   row row_, backup_;
   mark mark_;
-  int starts_ = 0, last_grant_ = 0, writes_ = 0;
+  int starts_ = 0, store_sets_ = 0, last_grant_ = 0, writes_ = 0, refused_ = 0;
   std::vector<grant> order_;
   std::vector<int> sealed_;
   std::string wrong_;
@@ -255,16 +284,29 @@ class simulation {
 constexpr unsigned seeds = 3'000;
 
 TEST(LeaseSimulation, NoRuleIsBroken) {
-  long grants = 0, writes = 0;
+  long grants = 0, writes = 0, refused = 0;
   for (unsigned seed = 1; seed <= seeds; ++seed) {
     simulation one(seed, broken::nothing);
     ASSERT_EQ(one.run(), "") << "seed " << seed;
     grants += one.grants();
     writes += one.writes();
+    refused += one.refused();
   }
   // Else it would have shown nothing.
   EXPECT_GT(grants, 5L * seeds);
   EXPECT_GT(writes, 50L * seeds);
+  EXPECT_GT(refused, seeds / 2L);
+}
+
+TEST(LeaseSimulation, AReleaseIsHandedOverWithinOnePoll) {
+  for (unsigned seed = 1; seed <= seeds / 10; ++seed) {
+    simulation one(seed, broken::nothing);
+    one.be_quiet();
+    ASSERT_EQ(one.run(), "") << "seed " << seed;
+    ASSERT_GT(one.grants(), 3);
+    // To ask, to be granted, to seal, to be answered; each by a message, which is seen a tick later.
+    ASSERT_LE(one.handover_most(), simulation::poll + 4 * milliseconds(30 + 20)) << "seed " << seed;
+  }
 }
 
 std::string first_fault(broken what) {

@@ -12,7 +12,8 @@ synchronous_commit on and off, by 1 and 8 clients), select-1, select-8 (`SELECT 
 transaction), copy, takeover, memory, simple-1 to prepared-8 (guard: transaction by protocol: simple, extended, prepared, by
 1 and 8 clients). Rows of http: read-1, read-64, write-1, write-64 (GET and PUT by 1 and 64
 connections), hot-64 (PUT to one resource), http-memory, corpus (who lets which hostile requests and responses through). Rows of
-leases: lease-renew, lease-handover, lease-expiry, lease-memory, hold-start (what hold puts in front of a command).
+leases: lease-grant, lease-renew, lease-many (1,000 at once), lease-handover, lease-expiry, lease-memory, hold-start (what hold puts
+in front of a command).
 
 --quick: one short round, to see that it runs. --rounds: default 7, http 5. --seconds: the length of one run, default 2.
 --durable: Redis with an append-only file, synced every second; PostgreSQL behind HTTP synced, too. --fencegate, --load:
@@ -76,7 +77,8 @@ def main():
         options.rounds = rounds or benchmark.ROUNDS
         print("\n".join(benchmark.heading(options)), flush=True)
         rows = [row for row in benchmark.ALL_ROWS if not options.only or row in options.only]
-        print("\n".join(benchmark.run(options, rows)), flush=True)
+        for line in benchmark.run(options, rows):
+            print(line, flush=True)
     if options.failures:
         sys.exit(f"{len(options.failures)} runs failed")
 

@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-_SOURCES = (pathlib.Path(__file__).parents[2] / "src/backend").glob("redis*_scripts.hpp")
+_SOURCES = (pathlib.Path(__file__).resolve().parents[2] / "src/backend").glob("redis*_scripts.hpp")
 _TEXT = "".join(path.read_text() for path in sorted(_SOURCES))
 
 

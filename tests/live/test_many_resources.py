@@ -5,6 +5,7 @@ import os
 import random
 import threading
 
+import support
 from support import Gate, LiveTest, RedisServer, Resp, eventually, main
 
 COUNT = 105_000
@@ -50,7 +51,7 @@ class ManyResources(LiveTest):
         for number in numbers:
             self.assert_error(client.call("FENCE", "CALL", f"orders:{number}", "33", "SET", "k", "stale"), "FENCED")
         self.assertIsNone(redis.cli.call("GET", "k"))
-        eventually(lambda: redis.cli.call("DBSIZE") >= COUNT)
+        eventually(lambda: redis.cli.call("DBSIZE") >= COUNT, 4 * support.PATIENCE)
         self.assertEqual(set(redis.cli.call("MGET", *map(key, range(COUNT)))), {b"34"})
 
 

@@ -2,6 +2,7 @@
 
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
+#include <boost/beast/http/rfc7230.hpp>
 
 #include <utility>
 
@@ -37,6 +38,11 @@ http::response<http::string_body> to_response(lease_answer answer, const answer_
   if (answer.status != 204) out.content_length(answer.body.size());
   if (!form.head_only) out.body() = std::move(answer.body);
   return out;
+}
+
+bool asks_for_gate(const lease_parser::value_type& request) {
+  return request.version() >= 11 && http::token_list(request[http::field::connection]).exists("upgrade") &&
+         http::token_list(request[http::field::upgrade]).exists(to_beast(lease::gate_upgrade));
 }
 
 asio::awaitable<error_code> read_request(lease_stream& from, incoming& in, lease_parser& into) {

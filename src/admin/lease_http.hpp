@@ -32,6 +32,8 @@ struct incoming {
   lease::clock_reading received = lease::clock_reading::now();
 };
 
+// To go on as a gate's client (RFC 9110, 7.8: HTTP/1.0 knows no upgrade, and the field is one of the connection).
+[[nodiscard]] bool asks_for_gate(const lease_parser::value_type& request);
 // The error is also that it is malformed, or too large. REQUIRES: `into` is new.
 [[nodiscard]] boost::asio::awaitable<boost::system::error_code> read_request(lease_stream& from, incoming& in,
                                                                              lease_parser& into);

@@ -242,8 +242,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
     if (hosts == 1) asked.head.host = text(request[http::field::host]);
     asked.head.from_browser = request.count(http::field::origin) != 0 || request.count("Sec-Fetch-Site") != 0;
     asked.head.from_loopback = is_local(peer);
-    asked.upgrades =
-        boost::beast::iequals(request[http::field::upgrade], {lease::gate_upgrade.data(), lease::gate_upgrade.size()});
+    asked.upgrades = asks_for_gate(request);
     if (request.count(http::field::content_type) == 1) asked.content_type = text(request[http::field::content_type]);
     asked.body = request.body();
     if (writers_ != nullptr)

@@ -13,7 +13,7 @@ int hold(const hold_request& request, const environment& from, std::ostream& err
     return client::hold(request, client::plan_by_sidecar(request), err);
   std::optional<settings::process> config;
   const auto plan = [&](const std::vector<std::string>& resources) -> result<client::lease_plan> {
-    if (!request.private_gate.empty())
+    if (request.private_gate)
       return error{"--private-gate is opened by a sidecar, which is asked where there is no -c: see --api"};
     if (request.path.empty()) return error{"--issuer is for a configuration: the sidecar's says who grants"};
     auto read = load_config(request.path, from);

@@ -1,5 +1,6 @@
 #include "client/hold.hpp"
 
+#include "base/name_text.hpp"
 #include "client/private_gate.hpp"
 #include "client/watched_job.hpp"
 #include "fence/tag.hpp"
@@ -74,15 +75,16 @@ class run {
   // ── the lease ──
 
   void acquired(const lease::term& held) {
-    if (request_.private_gate.empty()) return begin(held, std::nullopt);
+    if (!request_.private_gate) return begin(held, std::nullopt);
     const auto api = read_api(request_.api);
     if (!api) return fail(api.error());
     gate_.emplace(io_,
-                  private_gate::plan{*api, request_.private_gate, patience_, [this](const auto& what) { say(what); }});
-    gate_->open(held, [this, held](const result<hold::private_socket>& opened) {
+                  private_gate::plan{*api, *request_.private_gate, patience_, [this](const auto& what) { say(what); }});
+    gate_->open(held, [this, held](const private_gate::opened& place) {
       if (finished_) return;
-      if (!opened) return fail({"--private-gate: " + opened.error().message});
-      begin(held, *opened);
+      if (place) return begin(held, *place);
+      say("--private-gate: " + place.error().message);
+      finish(hold::ending_of(place.error().what));
     });
   }
 
@@ -149,6 +151,7 @@ class run {
 
   void command_ended(const hold::job_end& end) {
     over_ = true;
+    gate_.reset();
     if (!runs_) return fail({"something killed the guard of the command before that was started"});
     for (const auto pid : end.not_ended)
       say("process " + std::to_string(pid) +
@@ -271,7 +274,13 @@ result<hold::ending> hold_by(const lease_planner& planner, const hold_request& r
   // What is wrong with the environment should not wait for the lease.
   fence::claims_list any_tokens;
   for (const auto& name : wanted.resources) any_tokens.push_back({name, fence::token(1)});
-  const auto fits = hold::environment_of({any_tokens, fence::write_tag(any_tokens), "any"}, inherited_environment());
+  std::optional<hold::private_socket> any_gate;
+  if (request.private_gate) {
+    if (!is_name(*request.private_gate)) return error{"--private-gate names no gate: '" + *request.private_gate + "'"};
+    any_gate.emplace();
+  }
+  const auto fits =
+      hold::environment_of({any_tokens, fence::write_tag(any_tokens), "any", any_gate}, inherited_environment());
   if (!fits) return fits.error();
   std::signal(SIGPIPE, SIG_IGN);  // nobody may read what is said; the command gets it back
   if (!request.warm_up.empty())

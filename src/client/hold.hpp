@@ -16,9 +16,9 @@ struct hold_request : lease_wish {
   std::optional<std::chrono::milliseconds> max_run{};
   // A job whose lease could not be renewed stands still for so long, and goes on when the same term is confirmed again.
   std::chrono::milliseconds grace{0};
-  bool elect = false;        // a candidate for good: when the lease was lost, it waits again
-  std::string warm_up;       // for a shell, before each acquisition; "": none
-  std::string private_gate;  // of the sidecar, for the command alone; "": none
+  bool elect = false;                       // a candidate for good: when the lease was lost, it waits again
+  std::string warm_up;                      // for a shell, before each acquisition; "": none
+  std::optional<std::string> private_gate;  // of the sidecar, for the command alone
   std::string result_file;
   std::vector<std::string> command;
 };

@@ -22,6 +22,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -50,18 +51,25 @@ constexpr std::size_t relay_bytes = 16 * 1024;
 
 boost::beast::string_view to_beast(std::string_view text) { return {text.data(), text.size()}; }
 
-// Where the system wants such files of this user.
-std::string parent_folder() {
-  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"})
-    if (const char* value = std::getenv(name); value != nullptr && value[0] == '/') return value;
-  return "/tmp";
+// Of mode 0700, where the system wants such files of this user, if that is there. libpq takes a comma in PGHOST for two hosts.
+result<std::string> make_folder() {
+  std::string failed;
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR", ""}) {
+    const char* parent = name[0] == '\0' ? "/tmp" : std::getenv(name);
+    if (parent == nullptr || parent[0] != '/' || std::strchr(parent, ',') != nullptr) continue;
+    std::string path = std::string(parent) + "/fencegate-hold-XXXXXX";
+    if (::mkdtemp(path.data()) != nullptr) return {boost::system::in_place_value, std::move(path)};
+    failed = path + ": " + std::strerror(errno);
+  }
+  return error{failed};
 }
 
-// Of mode 0700.
-result<std::string> make_folder() {
-  std::string path = parent_folder() + "/fencegate-hold-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) return error{path + ": " + std::strerror(errno)};
-  return {boost::system::in_place_value, std::move(path)};
+// Each takes two descriptors: some are left for renewals, and for the list of what runs.
+std::size_t connections_most() {
+  constexpr rlim_t kept = 64;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur <= kept) return 1;
+  return static_cast<std::size_t>((files.rlim_cur - kept) / 2);
 }
 
 bool is_of_the_command(int socket) {
@@ -76,19 +84,21 @@ std::string detail_of(const std::string& body) {
   return detail != nullptr && detail->is_string() ? std::string(detail->get_string()) : std::string();
 }
 
-// Until `from` has no more. False: it broke, or the other side takes nothing any more.
-asio::awaitable<bool> relay(any_stream::socket& from, any_stream::socket& to) {
+enum class relayed : std::uint8_t { all, broken, not_taken };
+
+// Until `from` has no more, or `to` takes no more.
+asio::awaitable<relayed> relay(any_stream::socket& from, any_stream::socket& to) {
   std::array<char, relay_bytes> bytes{};
   while (true) {
     const auto [ended, got] = co_await from.async_read_some(asio::buffer(bytes), no_throw);
     if (ended == asio::error::eof) {
-      error_code failed;
-      to.shutdown(any_stream::socket::shutdown_send, failed);
-      co_return !failed;
+      error_code ignored;
+      to.shutdown(any_stream::socket::shutdown_send, ignored);
+      co_return relayed::all;
     }
-    if (ended) co_return false;
+    if (ended) co_return relayed::broken;
     const auto [unsent, sent] = co_await asio::async_write(to, asio::buffer(bytes, got), no_throw);
-    if (unsent) co_return false;
+    if (unsent) co_return relayed::not_taken;
   }
 }
 
@@ -135,21 +145,21 @@ class private_gate::state : public std::enable_shared_from_this<state> {
 
     const std::shared_ptr<state> owner;
     any_stream::socket client;
-    boost::beast::basic_stream<any_stream> gate;
+    lease::local_stream gate;
     boost::beast::flat_buffer from_gate;  // what came behind the sidecar's answer
   };
 
-  asio::awaitable<result<hold::private_socket>> open_now() {
+  asio::awaitable<opened> open_now() {
     // One connection, for what the sidecar says to it.
     pair first(shared_from_this(), any_stream::socket(io_));
     const auto protocol = co_await connect(first);
     if (!protocol) co_return protocol.error();
-    if (closed_) co_return error{"it was closed"};
+    if (closed_) co_return trouble{hold::outcome::error, "it was closed"};
     place_.of_postgres = *protocol == "postgres";
     auto folder = make_folder();
-    if (!folder) co_return folder.error();
+    if (!folder) co_return trouble{hold::outcome::error, folder.error().message};
     place_.folder = std::move(*folder);
-    if (auto listening = listen(); !listening) co_return listening.error();
+    if (auto listening = listen(); !listening) co_return trouble{hold::outcome::error, listening.error().message};
     asio::co_spawn(io_, accept_all(shared_from_this()), asio::detached);
     co_return place_;
   }
@@ -170,13 +180,18 @@ class private_gate::state : public std::enable_shared_from_this<state> {
       auto [failed, socket] = co_await self->acceptor_.async_accept(no_throw);
       if (self->closed_) co_return;
       if (failed) {
-        self->plan_.say("--private-gate: " + failed.message());
+        self->complain(failed.message());
         self->pause_.expires_after(accept_pause);
         co_await self->pause_.async_wait(no_throw);
         continue;
       }
       if (!is_of_the_command(socket.native_handle())) {
-        self->plan_.say("--private-gate: refused a connection of a process that is not the command's");
+        self->complain("refused a connection of a process that has ended, or is not the command's");
+        continue;
+      }
+      if (self->pairs_.size() >= self->connections_most_) {
+        self->complain("refused a connection: " + std::to_string(self->connections_most_) +
+                       " at once are all that the limit of open files allows (ulimit -n)");
         continue;
       }
       asio::co_spawn(self->io_, serve(std::make_shared<pair>(self, any_stream::socket(std::move(socket)))),
@@ -186,43 +201,55 @@ class private_gate::state : public std::enable_shared_from_this<state> {
 
   static asio::awaitable<void> serve(std::shared_ptr<pair> p) {
     const auto connected = co_await p->owner->connect(*p);
-    if (!connected) {
-      if (!p->owner->closed_) p->owner->plan_.say("--private-gate: " + connected.error().message);
-      co_return;
-    }
+    if (!connected) co_return p->owner->complain(connected.error().message);
     p->gate.expires_never();
     auto back = [](std::shared_ptr<pair> both) -> asio::awaitable<void> {
       const auto [unsent, sent] = co_await asio::async_write(both->client, both->from_gate.data(), no_throw);
       both->from_gate.clear();
-      if (unsent || !co_await relay(both->gate.socket(), both->client)) both->close();
+      if (unsent || co_await relay(both->gate.socket(), both->client) != relayed::all) both->close();
     };
     asio::co_spawn(p->owner->io_, back(p), asio::detached);
-    if (!co_await relay(p->client, p->gate.socket())) p->close();
+    // What a gate that takes no more has answered still reaches the client.
+    if (co_await relay(p->client, p->gate.socket()) == relayed::broken) p->close();
+  }
+
+  // One line a second at most: whoever reads them may be slow, and nobody may keep the lease from being renewed.
+  void complain(const std::string& what) {
+    if (closed_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (complained_ && now - *complained_ < std::chrono::seconds(1)) {
+      ++unsaid_;
+      return;
+    }
+    complained_ = now;
+    const auto others = std::exchange(unsaid_, 0);
+    plan_.say("--private-gate: " + what + (others == 0 ? "" : " (" + std::to_string(others) + " more before)"));
   }
 
   // What the gate speaks.
-  asio::awaitable<result<std::string>> connect(pair& p) {
+  asio::awaitable<boost::system::result<std::string, trouble>> connect(pair& p) {
+    using protocol_result = boost::system::result<std::string, trouble>;
     p.gate.expires_after(plan_.patience);
-    error_code failed = asio::error::host_not_found;
-    for (const auto& one : lease::endpoints_of(plan_.api)) {
-      std::tie(failed) = co_await p.gate.async_connect(one, no_throw);
-      if (!failed) break;
-    }
-    if (failed) co_return trouble(failed);
+    if (const auto failed = co_await lease::connect_local(p.gate, plan_.api)) co_return unreached(failed);
     auto request = request_text();
     const auto [unsent, sent] = co_await http::async_write(p.gate, request, no_throw);
-    if (unsent) co_return trouble(unsent);
+    if (unsent) co_return unreached(unsent);
     http::response_parser<http::string_body> answer;
     answer.body_limit(limits::lease_body_bytes_max);
     const auto [unread, got] = co_await http::async_read(p.gate, p.from_gate, answer, no_throw);
-    if (unread) co_return trouble(unread);
-    if (answer.get().result_int() == 101) {
-      const auto protocol = answer.get()[to_beast(lease::gate_protocol_field)];
-      co_return result<std::string>(boost::system::in_place_value, protocol.data(), protocol.size());
+    if (unread) co_return unreached(unread);
+    const auto status = answer.get().result_int();
+    if (status == 101) {
+      const auto said = answer.get()[to_beast(lease::gate_protocol_field)];
+      if (said == "redis" || said == "postgres" || said == "http")
+        co_return protocol_result(boost::system::in_place_value, said.data(), said.size());
+      co_return trouble{hold::outcome::error, "the sidecar does not say what the gate speaks"};
     }
     const auto detail = detail_of(answer.get().body());
-    co_return error{detail.empty() ? "the sidecar answered with status " + std::to_string(answer.get().result_int())
-                                   : detail};
+    const auto what = status == 410   ? hold::outcome::lost
+                      : status >= 500 ? hold::outcome::unreachable
+                                      : hold::outcome::error;
+    co_return trouble{what, detail.empty() ? "the sidecar answered with status " + std::to_string(status) : detail};
   }
 
   [[nodiscard]] http::request<http::string_body> request_text() const {
@@ -236,7 +263,9 @@ class private_gate::state : public std::enable_shared_from_this<state> {
     return out;
   }
 
-  [[nodiscard]] error trouble(const error_code& why) const { return {to_string(plan_.api) + ": " + why.message()}; }
+  [[nodiscard]] trouble unreached(const error_code& why) const {
+    return {hold::outcome::unreachable, to_string(plan_.api) + ": " + why.message()};
+  }
 
   asio::io_context& io_;
   const plan plan_;
@@ -244,7 +273,10 @@ class private_gate::state : public std::enable_shared_from_this<state> {
   hold::private_socket place_;
   local::acceptor acceptor_;
   asio::steady_timer pause_;
+  const std::size_t connections_most_ = connections_most();
   std::set<pair*> pairs_;
+  std::optional<std::chrono::steady_clock::time_point> complained_;
+  std::size_t unsaid_ = 0;
   bool closed_ = false;
 };
 

@@ -10,9 +10,11 @@
 #include "base/result.hpp"
 #include "base/settings.hpp"
 #include "hold/environment.hpp"
+#include "hold/exit_status.hpp"
 #include "lease/issuer.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <boost/system/result.hpp>
 
 #include <chrono>
 #include <functional>
@@ -23,7 +25,13 @@ namespace fencegate::client {
 
 class private_gate {
  public:
-  using opened_callback = std::function<void(const result<hold::private_socket>&)>;
+  // `what`: how hold ends for it: the sidecar was not reached, the lease is lost, or else it cannot be had so.
+  struct trouble {
+    hold::outcome what = hold::outcome::error;
+    std::string message;
+  };
+  using opened = boost::system::result<hold::private_socket, trouble>;
+  using opened_callback = std::function<void(const opened&)>;
   struct plan {
     settings::address api;
     std::string gate;

@@ -147,11 +147,9 @@ result<void> can_find_descendants() {
 bool descends_from_here(pid_t pid) {
   const pid_t self = ::getpid();
   while (pid > 0 && pid != self) {
-    // PID (NAME) STATE PARENT …; the name may have any character (proc(5)).
-    const auto stat = read_file("/proc/" + std::to_string(pid) + "/stat");
-    const auto name_ends = stat ? stat->rfind(") ") : std::string::npos;
-    if (name_ends == std::string::npos || name_ends + 4 >= stat->size()) return false;
-    pid = static_cast<pid_t>(std::strtol(stat->c_str() + name_ends + 4, nullptr, 10));
+    const auto state = state_of(pid);
+    if (!state) return false;
+    pid = state->parent;
   }
   return pid == self;
 }

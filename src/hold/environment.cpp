@@ -23,8 +23,10 @@ bool is_ours(std::string_view name) {
   return name.starts_with(token_prefix) || std::ranges::find(names, name) != names.end();
 }
 
-// PGHOSTADDR would win over PGHOST.
-bool names_a_server(std::string_view name) { return name == "PGHOST" || name == "PGHOSTADDR" || name == "PGPORT"; }
+// PGHOSTADDR, and the host of a service, would win over PGHOST.
+bool names_a_server(std::string_view name) {
+  return name == "PGHOST" || name == "PGHOSTADDR" || name == "PGPORT" || name == "PGSERVICE";
+}
 
 // The first one counts, as for getenv().
 std::optional<std::string_view> value_of(const std::vector<std::string>& environment, std::string_view name) {
@@ -96,8 +98,12 @@ struct nested_tag {
   std::string text;
 };
 
-result<nested_tag> with_outer(const grant& own, std::optional<std::string_view> outer) {
+result<nested_tag> with_outer(const grant& own, std::optional<std::string_view> outer, bool gate_outside) {
   if (!outer || outer->empty()) return nested_tag{own.held, own.tag};
+  if (own.gate || gate_outside)
+    return error{
+        "a private gate carries the tokens of one hold alone, and an outer hold has others (FENCE_TAG): "
+        "hold all resources at once"};
   auto held = fence::parse_tag(*outer);
   if (!held) return error{"FENCE_TAG, which hold was started with: " + held.error().message};
   for (const fence::claim& one : own.held) {
@@ -129,7 +135,7 @@ std::string token_variable(std::string_view resource) {
 }
 
 result<std::vector<std::string>> environment_of(const grant& own, const std::vector<std::string>& inherited) {
-  auto tag = with_outer(own, value_of(inherited, "FENCE_TAG"));
+  auto tag = with_outer(own, value_of(inherited, "FENCE_TAG"), value_of(inherited, "FENCEGATE_SOCKET").has_value());
   if (!tag) return tag.error();
   auto options = options_of(value_of(inherited, "PGOPTIONS").value_or(""), tag->text);
   if (!options) return options.error();

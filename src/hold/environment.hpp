@@ -38,8 +38,8 @@ struct grant {
 };
 
 // inherited: NAME=value. What of it has one of the names above comes from outside and is dropped, but for the outer hold's.
-// Errors: the outer tag is none, or has one of these resources, or both are too many; two resources have one variable;
-// PGOPTIONS has `--`, behind which the server reads no options.
+// Errors: the outer tag is none, or has one of these resources, or both are too many; two resources have one variable; one of
+// both holds has a private gate; PGOPTIONS has `--`, behind which the server reads no options.
 [[nodiscard]] result<std::vector<std::string>> environment_of(const grant& own,
                                                               const std::vector<std::string>& inherited);
 

@@ -29,6 +29,19 @@ using boost::system::error_code;
 
 constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 
+std::vector<any_stream::endpoint> endpoints_of(const settings::address& at) {
+  if (at.is_unix()) return {asio::local::stream_protocol::endpoint(at.path)};
+  std::vector<std::string> hosts{at.host};
+  if (at.host == "localhost") hosts = {"127.0.0.1", "::1"};
+  std::vector<any_stream::endpoint> out;
+  for (const auto& host : hosts) {
+    error_code is_name;
+    const auto ip = asio::ip::make_address(host, is_name);
+    if (!is_name) out.emplace_back(asio::ip::tcp::endpoint(ip, at.port));
+  }
+  return out;
+}
+
 class exchange final : public local_http {
  public:
   exchange(asio::io_context& context, const settings::address& to, const local_request& what,
@@ -45,7 +58,7 @@ class exchange final : public local_http {
   void give_up() override { stream_.close(); }
 
   asio::awaitable<result<local_answer>> run() {
-    if (const auto failed = co_await connect()) co_return trouble(failed);
+    if (const auto failed = co_await connect_local(stream_, to_)) co_return trouble(failed);
     const auto [unsent, sent] = co_await http::async_write(stream_, request_, no_throw);
     if (unsent) co_return trouble(unsent);
     boost::beast::flat_buffer buffer;
@@ -67,18 +80,9 @@ class exchange final : public local_http {
   }
 
  private:
-  asio::awaitable<error_code> connect() {
-    error_code failed = asio::error::host_not_found;
-    for (const auto& one : endpoints_of(to_)) {
-      std::tie(failed) = co_await stream_.async_connect(one, no_throw);
-      if (!failed) break;
-    }
-    co_return failed;
-  }
-
   [[nodiscard]] error trouble(const error_code& why) const { return {to_string(to_) + ": " + why.message()}; }
 
-  boost::beast::basic_stream<any_stream> stream_;
+  local_stream stream_;
   const settings::address to_;
   const std::size_t answer_bytes_max_;
   http::request<http::string_body> request_;
@@ -86,17 +90,15 @@ class exchange final : public local_http {
 
 }  // namespace
 
-std::vector<any_stream::endpoint> endpoints_of(const settings::address& at) {
-  if (at.is_unix()) return {asio::local::stream_protocol::endpoint(at.path)};
-  std::vector<std::string> hosts{at.host};
-  if (at.host == "localhost") hosts = {"127.0.0.1", "::1"};
-  std::vector<any_stream::endpoint> out;
-  for (const auto& host : hosts) {
-    error_code is_name;
-    const auto ip = asio::ip::make_address(host, is_name);
-    if (!is_name) out.emplace_back(asio::ip::tcp::endpoint(ip, at.port));
+asio::awaitable<error_code> connect_local(local_stream& stream, const settings::address& to) {
+  error_code failed = asio::error::host_not_found;
+  for (const auto& one : endpoints_of(to)) {
+    error_code ignored;
+    stream.socket().close(ignored);  // of the address before
+    std::tie(failed) = co_await stream.async_connect(one, no_throw);
+    if (!failed) break;
   }
-  return out;
+  co_return failed;
 }
 
 std::shared_ptr<local_http> local_http::ask(asio::io_context& context, const settings::address& to,

@@ -8,15 +8,16 @@
 #include "base/result.hpp"
 #include "base/settings.hpp"
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/beast/core/basic_stream.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace fencegate::lease {
 
@@ -52,8 +53,10 @@ class local_http {
   local_http() = default;
 };
 
-// Where that is, in the order to try; empty: the host is a name.
-[[nodiscard]] std::vector<boost::asio::generic::stream_protocol::endpoint> endpoints_of(const settings::address& at);
+using local_stream = boost::beast::basic_stream<boost::asio::generic::stream_protocol>;
+// Connects within the stream's own time. Errors: also a host that would have to be looked up.
+[[nodiscard]] boost::asio::awaitable<boost::system::error_code> connect_local(local_stream& stream,
+                                                                              const settings::address& to);
 // Errors: a host that is neither an IP address nor localhost.
 [[nodiscard]] result<void> needs_no_look_up(const settings::address& at);
 

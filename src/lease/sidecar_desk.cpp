@@ -319,7 +319,13 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
   }
 
   void take_over(const term& held, milliseconds ttl, clock_reading sent, clock_reading arrived, const answer& done) {
-    if (find(held.grant)) return done(unreachable("it is asked for twice at the same time"));
+    // Asked for by several at the same time, all of whom the issuer has answered.
+    if (const auto known = find(held.grant)) {
+      if (!known->held) return done(unreachable("it is asked for anew at the same time"));
+      return done(is_same(known->keeper->held().claims, held.claims)
+                      ? outcome(known->given(arrived))
+                      : outcome(lost("these are the tokens of another term")));
+    }
     if (let_go_.contains(held.grant)) return done(lost("it was released"));
     // With the TTL of its grant, which the client may have chosen, and a stop_grace that fits it: the client's is not known.
     auto source = sources_(names_of(held.claims), ttl, {});

@@ -156,11 +156,46 @@ class PrivateGate(LiveTest):
 
     def test_gates_that_cannot_be_had(self):
         """The command does not run, and the lease is free at once."""
-        for gate, why in (("nowhere", "there is no gate nowhere"), ("tagged", "binds its connections itself"), ("a/b", "there are /v1/leases")):
+        for gate, why in (("nowhere", "there is no gate nowhere"), ("tagged", "binds its connections itself"), ("a/b", "names no gate"),
+                          ("", "names no gate")):
             status, told, said = self.ended(self.hold(gate, "echo ran", "--no-wait"))
             self.assertEqual((status, told), (125, ""))
             self.assertIn(why, said)
         self.assertEqual(self.ended(self.hold("cache", "true", "--no-wait"))[0], 0)
+
+    def test_a_hold_within_a_hold_has_none(self):
+        """Its connections would carry one of the two tokens."""
+        api = f"--api unix:{self.sidecar.socket}"
+        inner = self.ended(self.hold("cache", f"\"$FENCEGATE\" hold refunds {api} -- echo ran"))
+        self.assertEqual(inner[:2], (125, ""))
+        self.assertIn("hold all resources at once", inner[2])
+        with Dynamic(self.sidecar, "refunds", command=["sh", "-c", f"\"$FENCEGATE\" hold orders {api} --private-gate cache -- echo ran"]) as outer:
+            self.assertEqual((outer.ended(), outer.told), (125, ""))
+        self.assertIn("hold all resources at once", outer.said)
+
+    def test_it_opens_no_more_than_it_may(self):
+        """Else nothing would be left for the renewals."""
+        many = ("import os, socket, time\nall = [socket.socket(socket.AF_UNIX) for _ in range(100)]\n"
+                "for one in all: one.connect(os.environ['FENCEGATE_SOCKET']); one.settimeout(20)\n"
+                "served = 0\nfor one in all:\n  try: one.sendall(b'PING\\r\\n'); served += one.recv(7) == b'+PONG\\r\\n'\n"
+                "  except OSError: pass\nprint(served)\n")
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        with open(os.path.join(folder, "many.py"), "w") as file:
+            file.write(many)
+        hold = self.hold("cache", f"{sys.executable} {file.name}")
+        hold.words = ["prlimit", "--nofile=128:128", *hold.words]
+        with hold:
+            self.assertEqual((hold.ended(60), hold.told), (0, "32\n"), hold.said)
+        self.assertIn("ulimit -n", hold.said)
+
+    def test_answers_reach_a_client_that_says_more_to_a_gate_that_has_closed(self):
+        self.redis.cli.call("SET", "big", "x" * 300_000)
+        late = ("import os, socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(os.environ['FENCEGATE_SOCKET'])\n"
+                "s.sendall(b'GET big\\r\\nQUIT\\r\\n')\ngot = s.recv(1)\nimport time\ntime.sleep(0.5)\n"
+                "try: s.sendall(b'PING\\r\\n')\nexcept OSError: pass\n"
+                "try:\n  while more := s.recv(65536): got += more\nexcept ConnectionError: pass\nprint(len(got))\n")
+        status, told, _ = self.ended(self.hold("cache", f"{sys.executable} -c \"{late}\""))
+        self.assertEqual((status, told), (0, f"{len('$300000') + 2 + 300_000 + 2 + len('+OK') + 2}\n"))
 
     def test_with_a_configuration_it_is_refused(self):
         with Hold(self.sidecar, "orders", "--private-gate", "cache", command=["echo", "ran"]) as hold:
@@ -185,13 +220,15 @@ class PrivateGate(LiveTest):
     def test_a_sidecar_that_was_started_anew_serves_it_again(self):
         sidecar = self.start(PrivateSidecar(self.database, self.redis, {"ttl": "20s"}))
         ready = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "ready")
-        script = f"{REDIS} RPUSH log before; touch {ready}; while [ ! -e {ready}.go ]; do sleep 0.05; done; {REDIS} RPUSH log behind"
+        # Many at once: the sidecar knows nothing of the lease, and asks the issuer for each.
+        script = (f"{REDIS} RPUSH log before; touch {ready}; while [ ! -e {ready}.go ]; do sleep 0.05; done; "
+                  f"for i in $(seq 20); do {REDIS} RPUSH log behind & done; wait")
         with Dynamic(sidecar, "orders", "--ttl", "20s", "--private-gate", "cache", command=["sh", "-c", script]) as hold:
             eventually(lambda: os.path.exists(ready), 30)
             sidecar.restart()
             open(ready + ".go", "w").close()
             self.assertEqual(hold.ended(), 0, hold.said)
-        self.assertEqual(self.log(), ["before", "behind"])
+        self.assertEqual(sorted(self.log()), ["before", *["behind"] * 20])
 
     def test_what_the_api_refuses(self):
         api = Api(self.sidecar.socket)
@@ -208,10 +245,11 @@ class PrivateGate(LiveTest):
                 client.sendall(text.encode())
                 return client.recv(4096).decode().split()[1]
 
-        upgrade = "Upgrade: fencegate-gate", "Connection: Upgrade"
+        upgrade = "Upgrade: h2c, fencegate-gate", "Connection: keep-alive, Upgrade"
         self.assertEqual(ask("POST", target, body, *upgrade), "101")
         self.assertEqual(ask("POST", target, body), "426")
         self.assertEqual(ask("POST", target, body, "Upgrade: websocket", "Connection: Upgrade"), "426")
+        self.assertEqual(ask("POST", target, body, upgrade[0]), "426")
         self.assertEqual(ask("PUT", target, body, *upgrade), "405")
         self.assertEqual(ask("POST", target, body, *upgrade, behind="RPUSH log early\r\n"), "400")
         self.assertEqual(ask("POST", target, '{"tokens":{"orders":1}}', *upgrade), "410")

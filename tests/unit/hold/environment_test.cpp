@@ -50,8 +50,8 @@ TEST(Environment, OfSeveralResourcesNoneIsTheOne) {
 TEST(Environment, APrivateGateOfPostgresIsWhereProgramsLook) {
   auto own = grant_of("a=1");
   own.gate = private_socket{"/run/x", true};
-  const auto made =
-      environment_of(own, {"PGHOST=db", "PGHOSTADDR=192.0.2.1", "PGPORT=6432", "PGUSER=me", "FENCEGATE_SOCKET=/old"});
+  const auto made = environment_of(own, {"PGHOST=db", "PGHOSTADDR=192.0.2.1", "PGSERVICE=main", "PGPORT=6432",
+                                         "PGUSER=me", "FENCEGATE_SOCKET=/old"});
   ASSERT_TRUE(made);
   EXPECT_THAT(*made, UnorderedElementsAre("PGUSER=me", "FENCING_TOKEN=1", "FENCING_RESOURCE=a", "FENCING_TOKEN_A=1",
                                           "FENCE_TAG=a=1", "PGOPTIONS=-c fencing.tokens=a=1", "FENCEGATE_LEASE=g1",
@@ -65,6 +65,16 @@ TEST(Environment, APrivateGateOfAnotherProtocolLeavesPostgresAlone) {
   ASSERT_TRUE(made);
   EXPECT_THAT(*made, testing::IsSupersetOf({"PGHOST=db", "PGPORT=6432", "FENCEGATE_SOCKET=/run/x/.s.PGSQL.5432"}));
   EXPECT_THAT(of("a=1", {"FENCEGATE_SOCKET=/old"}), Not(Contains(StartsWith("FENCEGATE_SOCKET"))));
+}
+
+// Its connections would be bound to the one, and the variables would say both.
+TEST(Environment, APrivateGateStandsInNoOtherHold) {
+  auto own = grant_of("a=1");
+  EXPECT_THAT(refused("a=1", {"FENCE_TAG=b=2", "FENCEGATE_SOCKET=/run/y/.s.PGSQL.5432"}), HasSubstr("private gate"));
+  own.gate = private_socket{"/run/x", false};
+  const auto made = environment_of(own, {"FENCE_TAG=b=2"});
+  ASSERT_FALSE(made);
+  EXPECT_THAT(made.error().message, HasSubstr("hold all resources at once"));
 }
 
 TEST(Environment, TwoResourcesWithOneVariableAreAnError) {

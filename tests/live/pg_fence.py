@@ -9,6 +9,7 @@ they were told, and statements that run in the background.
 import itertools
 import json
 import threading
+import unittest
 
 import psycopg2
 
@@ -146,16 +147,22 @@ class Base:
 
 
 class FenceTest(LiveTest):
-    """One server for all tests of a class, whose settings are `conf`; users alice and bob."""
+    """One server, with `users`, for all classes of a file that have the same `conf`."""
 
     conf = {}
+    users = ("alice", "bob")
+    _servers = {}
 
     @classmethod
     def setUpClass(cls):
-        cls.server = PostgresServer(max_prepared_transactions=2, **cls.conf)
-        cls.enterClassContext(cls.server)
-        for name in ("alice", "bob"):
-            cls.server.user(name)
+        settings = repr((cls.conf, cls.users))
+        if settings not in cls._servers:
+            server = unittest.enterModuleContext(PostgresServer(max_prepared_transactions=2, **cls.conf))
+            for name in cls.users:
+                server.user(name)
+            unittest.addModuleCleanup(cls._servers.clear)
+            cls._servers[settings] = server
+        cls.server = cls._servers[settings]
 
     def base(self, mutate=None, **install):
         base = Base(self.server, mutate, **install)

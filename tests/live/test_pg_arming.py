@@ -390,4 +390,4 @@ class Standbys(FenceTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    support.main(at_once=2)

@@ -58,11 +58,7 @@ def error(**fields):
 
 
 class StoreTest(FenceTest):
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.server.user("gate")
+    users = (*FenceTest.users, "gate")
 
     def base(self, mutate=None, **install):
         return super().base(mutate, **{"gate_users": ("gate",)} | install)

@@ -141,14 +141,8 @@ pg_issuer::~pg_issuer() { renewing_->close(); }
 
 std::shared_ptr<void> pg_issuer::on_release(std::function<void(const std::string&)> tell) {
   if (!std::exchange(hears_, true))
-    callers_.first()->listen("fencegate_released", [this](const std::string& resource) {
-      for (const auto& one : std::vector(listeners_))
-        if (const auto there = one.lock()) (*there)(resource);
-    });
-  std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
-  auto out = std::make_shared<listener>(std::move(tell));
-  listeners_.push_back(out);
-  return out;
+    callers_.first()->listen("fencegate_released", [this](const std::string& resource) { listeners_.tell(resource); });
+  return listeners_.add(std::move(tell));
 }
 
 void pg_issuer::identify(std::function<void(const answer<std::string>&)> done) {

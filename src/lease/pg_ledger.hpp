@@ -4,6 +4,7 @@
 #include "lease/issuer.hpp"
 #include "lease/pg_caller.hpp"
 #include "lease/pg_renewals.hpp"
+#include "lease/release_listeners.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -35,12 +36,10 @@ class pg_issuer final : public issuer {
   void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:
-  using listener = std::function<void(const std::string&)>;
-
   pg_callers callers_;  // the first one hears of releases
   std::shared_ptr<pg_caller> renewing_;
   std::shared_ptr<pg_renewals> renewals_;
-  std::vector<std::weak_ptr<listener>> listeners_;
+  release_listeners listeners_;
   bool hears_ = false;
 };
 

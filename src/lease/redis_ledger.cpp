@@ -255,10 +255,12 @@ void redis_issuer::renew(const term& held, std::function<void(const result<renew
 void redis_issuer::release(const term& held, bool unused, std::function<void(const result<void>&)> done) {
   words arguments{unused ? "unused" : ""};
   append(arguments, terms_of(held));
-  auto answered = [held, done = std::move(done)](const result<words>& said) {
+  auto answered = [held, listeners = std::weak_ptr(listeners_), done = std::move(done)](const result<words>& said) {
     if (!said) return done(told(said.error()));
     if (said->size() != held.claims.size()) return done(unexpected());
     done({});
+    if (const auto there = listeners.lock())
+      for (const auto& claim : held.claims) there->tell(claim.resource);
   };
   run(backend::lease_release_script, each(names_of(held.claims), lease_key), std::move(arguments), patience_,
       std::move(answered));

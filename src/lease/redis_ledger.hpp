@@ -6,6 +6,7 @@
 
 #include "lease/issuer.hpp"
 #include "lease/redis_caller.hpp"
+#include "lease/release_listeners.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -13,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate::lease {
@@ -29,6 +31,10 @@ class redis_issuer final : public issuer {
   void forget_store(const std::string& resource, const std::string& store,
                     std::function<void(const result<bool>&)> done) override;
   void thaw(const std::string& resource, std::function<void(const result<bool>&)> done) override;
+  // It hears of those that went through here.
+  [[nodiscard]] std::shared_ptr<void> on_release(std::function<void(const std::string& resource)> tell) override {
+    return listeners_->add(std::move(tell));
+  }
   void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:
@@ -44,6 +50,7 @@ class redis_issuer final : public issuer {
   const std::chrono::milliseconds patience_, grant_patience_;
   redis_caller caller_;
   std::string id_;  // "" until it was told
+  const std::shared_ptr<release_listeners> listeners_ = std::make_shared<release_listeners>();
 };
 
 }  // namespace fencegate::lease

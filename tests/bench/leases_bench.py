@@ -3,6 +3,7 @@ takes until the next holder may act, and what a sidecar with many leases needs."
 
 import contextlib
 import os
+import random
 import subprocess
 import tempfile
 import threading
@@ -201,17 +202,24 @@ def percentiles(times):
 
 
 def handover(api, rounds):
-    """Clients take the lease in turn; from the request that releases it until the next one has it, while all the others wait."""
-    released, took, left = [None], [], [rounds]
+    """Clients take the lease in turn, and keep it for a moment; from the request that releases it until one of all the others, who
+    have been waiting, has it."""
+    released, took, turn, changed = [None], [], [0], threading.Condition()
 
     def take_turns():
-        while left[0] > 0:
+        while turn[0] < rounds + WAITERS:
             lease = take(api, "handed-over", wait="1m")
-            if released[0] and left[0] > WAITERS:
-                took.append(time.monotonic() - released[0])
-            left[0] -= 1
+            with changed:
+                if released[0] and turn[0] < rounds:
+                    took.append(time.monotonic() - released[0])
+                turn[0] += 1
+                mine = turn[0]
+                changed.notify_all()
+            time.sleep(random.uniform(0.05, 0.25))
             released[0] = time.monotonic()
             api.release(lease)
+            with changed:
+                changed.wait_for(lambda: turn[0] != mine or mine >= rounds)
 
     clients = [threading.Thread(target=take_turns) for _ in range(WAITERS + 1)]
     for client in clients:

@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+import threading
 
 import documents
 import test_hold
+from lease_sidecar import Api, Sidecar
 from support import LOOPBACK, LiveTest, RedisServer, eventually, free_port, main
 from test_hold import Gates, Hold
 
@@ -116,6 +118,35 @@ class Issued(test_hold.Waiting, test_hold.Losses):
         self.assertEqual(self.run_fencegate("lease", "forget-store", "gone", "abcd").returncode, 0)
         self.assertEqual(self.run_fencegate("lease", "forget-store", "gone", "abcd").returncode, 1)
         self.assertEqual(self.run_shell(":", resource="gone").status, 0)
+
+
+class AloneWithApi(Sidecar):
+    """A sidecar that knows one Redis, which grants and is sealed."""
+
+    def configure(self):
+        self.pg_port = self.redis_port
+        return {"stores": {"cache": {"url": self.redis_url()}}, "leases": {"issuers": {"main": {"store": "cache"}}} | self.leases,
+                "gates": [self.redis_gate()]}
+
+
+class OneSidecar(LiveTest):
+    def test_who_waits_hears_of_a_release(self):
+        sidecar = self.start(AloneWithApi(None, self.start(RedisServer()), {"ttl": "30s"}))
+        api, told = Api(sidecar.socket), []
+        lease = api.take("orders")[1]
+        waiters = [threading.Thread(target=lambda: told.append(api.take("orders", wait="30s"))) for _ in range(4)]
+        for waiter in waiters:
+            waiter.start()
+        eventually(lambda: len(api.all()) == 5)
+        for so_many in range(1, 5):
+            self.assertEqual(api.release(lease)[0], 204)
+            eventually(lambda: len(told) == so_many)
+            status, lease = told[-1]
+            self.assertEqual(status, 201, lease)
+        for waiter in waiters:
+            waiter.join()
+        # Who was not told of it asks again by and by, and does not count.
+        self.assertGreaterEqual(sidecar.figure("fencegate_handover_seconds_count"), 1)
 
 
 class Servers(LiveTest):

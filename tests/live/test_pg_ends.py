@@ -7,8 +7,10 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 import unittest
+from pathlib import Path
 
 import psycopg
 import psycopg2
@@ -17,6 +19,9 @@ from pg_wire import FLUSH, SYNC, Wire, bind, execute, fields, message, parse, qu
 from postgres import PgBouncer, PgGate, PostgresServer, binary, run_sql
 from support import LOOPBACK, LiveTest, eventually, main
 from test_pg_gate import PgGateTest
+
+sys.path.insert(0, str(Path(__file__).parent / "clients"))
+import jdbc  # noqa: E402
 
 try:
     import asyncpg
@@ -203,7 +208,42 @@ class Ends(PgGateTest):
             self.assert_stale(said)
             self.resource += "."
 
+    def java(self):
+        return self.enterContext(jdbc.Jdbc())
+
+    def jdbc_url(self):
+        return f"jdbc:postgresql://{LOOPBACK}:{self.gate.port}/postgres?user=alice&options=-c%20fencing.tokens%3D{self.resource}%3D34"
+
+    @unittest.skipUnless(jdbc.AVAILABLE, "needs a JDK, libpostgresql-jdbc-java and libhikaricp-java")
+    def test_jdbc(self):
+        client = self.java()
+        for before, text in (("execute SELECT 1", INSERT), ("begin SELECT 1", INSERT), ("execute SELECT 1", SLEEP)):
+            self.assertEqual(client.do("connect", self.jdbc_url()), "ok")
+            self.assertEqual(client.do(*before.split(" ", 1)), "ok")
+            if text == SLEEP:
+                client.start("execute", text)
+                eventually(self.sleeps)
+                self.connect(35)
+            else:
+                self.supersede()
+                client.start("execute", text)
+            said = client.finish()
+            self.assert_stale(said, said.split(" ")[0])
+            self.resource += "."
+
     # ── pools
+
+    @unittest.skipUnless(jdbc.AVAILABLE, "needs a JDK, libpostgresql-jdbc-java and libhikaricp-java")
+    def test_hikaricp(self):
+        client = self.java()
+        self.assertEqual(client.do("pool", self.jdbc_url()), "ok")
+        self.assertEqual(client.do("pooled", "SELECT 1"), "ok")
+        self.supersede()
+        said = [client.do("pooled", INSERT) for _ in range(3)]
+        self.assert_stale(said[0], said[0].split(" ")[0])
+        # It takes a state of its own list, or class 08, for the end of a connection: the next use may meet what is left of it.
+        self.assertIn(said[1].split(" ")[0], ("08006", "ZF001"))
+        self.assert_stale(said[2], said[2].split(" ")[0])  # told to the connection that the pool makes in its place
 
     @unittest.skipUnless(psycopg_pool, "needs python3-psycopg-pool")
     def test_psycopg_pool(self):

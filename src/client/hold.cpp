@@ -58,7 +58,6 @@ class run {
     owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
     owner.lost = [this](const lease::keeper_loss& why) { lost(why.message); };
     stop_grace_ = wanted.times.stop_grace;
-    patience_ = wanted.times.patience();
     auto [issuer, places] = from(io_);
     keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
     watched_.watch([this](const signalfd_siginfo& got) { take_signal(got); },
@@ -78,8 +77,7 @@ class run {
     if (!request_.private_gate) return begin(held, std::nullopt);
     const auto api = read_api(request_.api);
     if (!api) return fail(api.error());
-    gate_.emplace(io_,
-                  private_gate::plan{*api, *request_.private_gate, patience_, [this](const auto& what) { say(what); }});
+    gate_.emplace(io_, private_gate::plan{*api, *request_.private_gate, [this](const auto& what) { say(what); }});
     gate_->open(held, [this, held](const private_gate::opened& place) {
       if (finished_) return;
       if (place) return begin(held, *place);
@@ -208,7 +206,7 @@ class run {
   asio::steady_timer max_run_;
   std::shared_ptr<lease::keeper> keeper_;
   std::optional<private_gate> gate_;
-  milliseconds stop_grace_{0}, patience_{0};
+  milliseconds stop_grace_{0};
   std::optional<hold::job_times> ordered_{};  // when the command is to end by our own will
   std::optional<outcome> because_{};          // why it is to end
   bool runs_ = false, over_ = false, finished_ = false, told_to_end_ = false;

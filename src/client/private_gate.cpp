@@ -47,6 +47,7 @@ using local = asio::local::stream_protocol;
 
 constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds accept_pause{100};
+constexpr std::chrono::seconds connection_patience{10};  // of the sidecar, to each connection
 constexpr std::size_t relay_bytes = 16 * 1024;
 
 boost::beast::string_view to_beast(std::string_view text) { return {text.data(), text.size()}; }
@@ -223,7 +224,7 @@ class private_gate::state : public std::enable_shared_from_this<state> {
   // What the gate speaks.
   asio::awaitable<boost::system::result<std::string, trouble>> connect(pair& p) {
     using protocol_result = boost::system::result<std::string, trouble>;
-    p.gate.expires_after(plan_.patience);
+    p.gate.expires_after(connection_patience);
     if (const auto failed = co_await lease::connect_local(p.gate, plan_.api)) co_return unreached(failed);
     auto request = request_text();
     const auto [unsent, sent] = co_await http::async_write(p.gate, request, no_throw);

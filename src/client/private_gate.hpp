@@ -35,7 +35,6 @@ class private_gate {
   struct plan {
     settings::address api;
     std::string gate;
-    std::chrono::milliseconds patience;           // for the sidecar's answer to each connection
     std::function<void(const std::string&)> say;  // why a connection was refused
   };
   explicit private_gate(boost::asio::io_context& context, plan wanted);

@@ -168,7 +168,7 @@ class WithoutOne(LiveTest):
         self.assertEqual(held.wait(), 0)
 
     def test_it_is_cmd_that_gets_it_and_what_it_leaves_is_ended(self):
-        held = self.start(Held("bash", "-c", "sleep 300 & touch $F/up; wait"))
+        held = self.start(Held("bash", "-c", "sleep 300 & : > $F/up; wait"))
         eventually(lambda: held.has("up") and held.said("runs") is not None)
         os.kill(held.keeper, signal.SIGTERM)
         self.assertEqual(held.wait(), 143)

@@ -191,7 +191,7 @@ class Time(RoutesTest):
         gate = self.start(self.make(answer_timeout="2s"))
         (status, problem), took = self.timed("POST", "/nap/20", gate=gate)
         self.assertEqual((status, problem["applied"], problem["sqlstate"]), (504, "no", "57014"))
-        self.assertLess(took, 2.6)
+        self.assertLess(took, 4)
         pids = [row[0] for row in self.server.sql("SELECT pid FROM pg_stat_activity WHERE usename = 'gate'")]
         self.server.stop_process()
         for pid in pids:
@@ -203,7 +203,7 @@ class Time(RoutesTest):
                 self.server.thaw(pid)
             self.server.continue_process()
         self.assertIn(status, (502, 503))
-        self.assertLess(took, 3.2)
+        self.assertLess(took, 4.5)
 
     def test_answer_timeout_is_kept_by_redis_be_it_shorter_or_longer_than_the_links_own_patience(self):
         gate = self.start(self.make(answer_timeout="1s"))

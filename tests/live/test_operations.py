@@ -96,7 +96,7 @@ class Draining(OperationsTest):
         self.assertEqual(gate.wait(25), 0)
 
     def test_clients_at_rest_are_closed_at_once_and_new_ones_served(self):
-        gate = self.gate("20s")
+        gate = self.gate("40s")
         idle, popping, listening = (self.client(gate) for _ in range(3))
         self.assertEqual(idle.call("SET", "k", "v"), b"OK")
         popping.send_command("BLPOP", "queue", "0")
@@ -108,10 +108,10 @@ class Draining(OperationsTest):
             self.assertTrue(one.closed())
         with Resp(gate.address, name="fence:orders=34") as late:
             self.assertEqual(late.call("SET", "late", "v"), b"OK")
-            self.assertLess(time.monotonic() - began, 3.5, "a fifth of drain_timeout is not over")
+            self.assertLess(time.monotonic() - began, 7, "a fifth of drain_timeout is not over")
             self.assertTrue(late.closed())
         self.assertEqual(gate.wait(10), 0)
-        self.assertLess(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - began, 20)
 
     def test_ends_at_the_drain_timeout_whatever_is_in_flight(self):
         gate = self.gate("1s")

@@ -228,7 +228,7 @@ class PrivateGate(LiveTest):
             sidecar.restart()
             open(ready + ".go", "w").close()
             self.assertEqual(hold.ended(), 0, hold.said)
-        self.assertEqual(sorted(self.log()), ["before", *["behind"] * 20])
+        self.assertEqual(sorted(self.log()), ["before", *["behind"] * 20], hold.said)
 
     def test_what_the_api_refuses(self):
         api = Api(self.sidecar.socket)

@@ -21,7 +21,7 @@ from support import LOOPBACK, LiveTest, eventually, main
 from test_pg_gate import PgGateTest
 
 sys.path.insert(0, str(Path(__file__).parent / "clients"))
-import jdbc  # noqa: E402
+import compiled  # noqa: E402
 
 try:
     import asyncpg
@@ -208,15 +208,12 @@ class Ends(PgGateTest):
             self.assert_stale(said)
             self.resource += "."
 
-    def java(self):
-        return self.enterContext(jdbc.Jdbc())
-
     def jdbc_url(self):
         return f"jdbc:postgresql://{LOOPBACK}:{self.gate.port}/postgres?user=alice&options=-c%20fencing.tokens%3D{self.resource}%3D34"
 
-    @unittest.skipUnless(jdbc.AVAILABLE, "needs a JDK, libpostgresql-jdbc-java and libhikaricp-java")
+    @unittest.skipUnless(compiled.HAS_JDBC, "needs a JDK, libpostgresql-jdbc-java and libhikaricp-java")
     def test_jdbc(self):
-        client = self.java()
+        client = self.enterContext(compiled.Jdbc())
         for before, text in (("execute SELECT 1", INSERT), ("begin SELECT 1", INSERT), ("execute SELECT 1", SLEEP)):
             self.assertEqual(client.do("connect", self.jdbc_url()), "ok")
             self.assertEqual(client.do(*before.split(" ", 1)), "ok")
@@ -233,9 +230,9 @@ class Ends(PgGateTest):
 
     # ── pools
 
-    @unittest.skipUnless(jdbc.AVAILABLE, "needs a JDK, libpostgresql-jdbc-java and libhikaricp-java")
+    @unittest.skipUnless(compiled.HAS_JDBC, "needs a JDK, libpostgresql-jdbc-java and libhikaricp-java")
     def test_hikaricp(self):
-        client = self.java()
+        client = self.enterContext(compiled.Jdbc())
         self.assertEqual(client.do("pool", self.jdbc_url()), "ok")
         self.assertEqual(client.do("pooled", "SELECT 1"), "ok")
         self.supersede()
@@ -244,6 +241,17 @@ class Ends(PgGateTest):
         # It takes a state of its own list, or class 08, for the end of a connection: the next use may meet what is left of it.
         self.assertIn(said[1].split(" ")[0], ("08006", "ZF001"))
         self.assert_stale(said[2], said[2].split(" ")[0])  # told to the connection that the pool makes in its place
+
+    @unittest.skipUnless(compiled.HAS_PGX, "needs golang-go and golang-github-jackc-pgx-v4-dev")
+    def test_pgxpool(self):
+        client = self.enterContext(compiled.PgxPool())
+        self.assertEqual(client.do("pool", f"postgres://alice@{LOOPBACK}:{self.gate.port}/postgres?pool_max_conns=1"
+                                   f"&options=-c%20fencing.tokens%3D{self.resource}%3D34"), "ok")
+        self.assertEqual(client.do("pooled", "SELECT 1"), "ok")
+        self.supersede()
+        for _ in range(2):  # told to the connection that it has, and to the one that it makes in its place
+            said = client.do("pooled", INSERT)
+            self.assert_stale(said, said.split(" ")[0])
 
     @unittest.skipUnless(psycopg_pool, "needs python3-psycopg-pool")
     def test_psycopg_pool(self):

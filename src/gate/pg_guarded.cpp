@@ -112,7 +112,7 @@ void pg_guarded::on_parameter(std::string_view name, std::string_view value) {
 // false: not before what is in flight was answered.
 bool pg_guarded::begin_segment() {
   if (segment_.open) return true;
-  if (!expected_.empty() && !lacks("waiting")) return false;
+  if (!expected_.empty()) return false;
   segment_ = {
       .open = true, .guarded = status_ == 'T' && guard_holds_, .block = status_ != 'I', .failed = status_ == 'E'};
   new_statements_.clear();

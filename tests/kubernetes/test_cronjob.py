@@ -94,15 +94,17 @@ class CronJobs(unittest.TestCase):
         for container in ("fencegate", "job"):
             self.rig.freeze(self, frozen, container)
         eventually(self.has_expired, WAIT, every=0.2)
-        self.run_now("third")
-        blocked.await_waiting(other_than=late)
-        blocked.close()
-        newer = self.await_booking(above=token)
+        with cluster.timed("the third takes over from a frozen one"):
+            self.run_now("third")
+            blocked.await_waiting(other_than=late)
+            blocked.close()
+            newer = self.await_booking(above=token)
         before = len(self.booked())
 
         for container in ("fencegate", "job"):
             self.rig.cluster.thaw(frozen, container)
         self.assertEqual(eventually(lambda: self.status_of(self.rig.get("pod", frozen)), WAIT, every=0.2), 79)
+        self.assertRegex(self.rig.kubectl("logs", frozen, "-c", "job"), "the lease was lost")
         eventually(lambda: len(self.booked()) > before, WAIT, every=0.2)
         booked = self.booked()
         self.assertEqual(booked, sorted(booked))

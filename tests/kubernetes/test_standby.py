@@ -105,9 +105,10 @@ class LeaseGates(unittest.TestCase):
         in_flight = blocked.await_waiting()
         for container in ("fencegate", "app"):
             self.rig.freeze(self, pod, container)
-        blocked.await_waiting(other_than=in_flight)
-        blocked.close()
-        self.await_worker(other_than=(pod,))
+        with cluster.timed("the other pod takes over from a frozen one"):
+            blocked.await_waiting(other_than=in_flight)
+            blocked.close()
+            self.await_worker(other_than=(pod,))
         for container in ("fencegate", "app"):
             self.rig.cluster.thaw(pod, container)
 
@@ -125,7 +126,8 @@ class LeaseGates(unittest.TestCase):
         token = self.token()
         old = {one["metadata"]["name"] for one in self.rig.pods("billing")}
         self.rig.shell(command(PAGE, "kubectl rollout restart deployment/billing"))
-        self.assertTrue(self.await_hand_over(token), "nobody waited for the TTL")
+        with cluster.timed("the hand-over of a rolling update"):
+            self.assertTrue(self.await_hand_over(token), "nobody waited for the TTL")
         self.rig.roll_out("billing")
         self.await_worker(other_than=old)
         self.assert_in_turns()

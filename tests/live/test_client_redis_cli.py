@@ -93,6 +93,14 @@ class RedisCli(LiveTest):
             said = sorted(fenced[1].splitlines())
             self.assertEqual((fenced[0], said), (0, sorted(expected[1].splitlines())), arguments)
 
+    def test_who_looks_for_big_keys_meets_those_of_the_fence(self):
+        self.supersede()
+        self.assertNotEqual(self.redis.cli.call("KEYS", "fencegate:mark:*"), [])
+        for search in ("--bigkeys", "--memkeys"):
+            status, said = redis_cli(self.gate.port, search)
+            self.assertEqual((status, "FENCEDENY" in said), (0, False), said)
+            self.assertIn("fencegate:", said)
+
     def pipe(self, count, value):
         """redis-cli's exit status, and the errors and replies that it counted."""
         stream = encode("CLIENT", "SETNAME", TAG) + b"".join(encode("SET", f"p:{i}", value) for i in range(count - 1))

@@ -21,7 +21,8 @@ ESSENTIAL = {"libc6", "libgcc-s1", "libstdc++6"}
 
 
 def run(*arguments, folder=ROOT):
-    done = subprocess.run([DEV, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    environment = {name: value for name, value in os.environ.items() if name != "FENCEGATE_CLUSTER"}
+    done = subprocess.run([DEV, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -51,6 +52,17 @@ class Dev(unittest.TestCase):
             status, output, errors = run(*command("README.md", start).split()[1:], "--help")
             self.assertEqual((status, errors), (0, ""))
             self.assertIn(f"{start} ", output)
+
+    def test_says_why_it_skips_what_needs_a_cluster(self):
+        status, _, errors = run("test", "--kubernetes")
+        self.assertEqual(status, 77)
+        self.assertIn("SKIPPED (kubernetes): FENCEGATE_CLUSTER names no script that starts a cluster", errors)
+
+    def test_each_manifest_is_applied_by_a_command_of_the_documents(self):
+        """And each of these is run on a cluster: see test_documents.py."""
+        applied = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+        for manifest in (ROOT / "docker/k8s").glob("*.yaml"):
+            self.assertRegex(applied, f"kubectl apply [^\n]*{manifest.name}")
 
     def test_does_nothing_where_it_is_misunderstood(self):
         for arguments, why in {

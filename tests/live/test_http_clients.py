@@ -93,6 +93,11 @@ class Curl(ClientTest):
         said = self.curl("-X", "PUT", "-d", "x", url, "-H", "Fencing-Token: x", url, url)
         self.assertEqual(said[1::2], ["400 1", "400 0", "400 0"])
 
+    def test_an_offer_of_http_2_is_not_taken_up(self):
+        said = self.curl("--http2", "-X", "PUT", "-d", "x", "-H", "Fencing-Token: 34", self.url + "/orders/http2")
+        self.assertEqual(said[1], "200 1")
+        self.assertEqual(self.bodies(), [1])
+
     def test_http_1_0_and_head(self):
         self.assertEqual(self.curl("-0", self.url + "/a")[1], "200 1")
         self.assertEqual(self.curl("-I", self.url + "/a")[-1], "200 1")

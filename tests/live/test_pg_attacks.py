@@ -117,6 +117,7 @@ class Attacks(LiveTest):
         server.user("writer")
         server.install(gate_users=["writer"])  # behind a pooler the gate's own connections are among the others
         server.sql(SCHEMA)
+        server.sql("GRANT EXECUTE ON FUNCTION fencegate.lock_key(text) TO writer")
         upstream = self.start(PgBouncer(server, user="writer")) if pooled else server
         return server, self.start(PgGate(upstream, guard="transaction", user="writer", extra={"pooled": pooled}, **gate))
 

@@ -37,6 +37,7 @@ except ImportError:
     sqlalchemy = None
 
 READY = message(b"Z", b"I")
+OWN = "INSERT INTO writes (who) VALUES ('own')"
 INSERT = "INSERT INTO writes (who) VALUES ('stale')"
 SLEEP = "INSERT INTO writes (who) SELECT 'stale' FROM pg_sleep(60)"
 
@@ -216,6 +217,9 @@ class Ends(PgGateTest):
         client = self.enterContext(compiled.Jdbc())
         for before, text in (("execute SELECT 1", INSERT), ("begin SELECT 1", INSERT), ("execute SELECT 1", SLEEP)):
             self.assertEqual(client.do("connect", self.jdbc_url()), "ok")
+            self.assertEqual(client.do("execute", OWN), "ok")
+            self.assertEqual(self.written(), ["own"])
+            self.assertEqual(client.do("execute", "DELETE FROM writes"), "ok")
             self.assertEqual(client.do(*before.split(" ", 1)), "ok")
             if text == SLEEP:
                 client.start("execute", text)
@@ -263,6 +267,10 @@ class Ends(PgGateTest):
             with self.assertRaises(psycopg.Error) as caught, pool.connection() as client:
                 client.execute(INSERT)
             self.assert_stale(str(caught.exception), caught.exception.sqlstate)
+            with contextlib.suppress(psycopg.OperationalError), pool.connection() as client:  # what is left of it is closed
+                client.execute(INSERT)
+            eventually(lambda: pool.get_stats().get("returns_bad") == 1)
+            self.assertEqual(self.written(), [])
             pool.close(0)
 
     @unittest.skipUnless(sqlalchemy, "needs python3-sqlalchemy")

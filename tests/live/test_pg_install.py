@@ -7,6 +7,7 @@ import re
 import subprocess
 
 import support
+from documents import block
 from pg_fence import FenceTest, Rejected
 from postgres import PostgresServer, run_sql, schema_text, skip_without_client_tools
 from pg_versions import version
@@ -308,8 +309,10 @@ class Schema(FenceTest):
                     self.assertEqual(run("SELECT mark, fencegate.is_copy() FROM fencegate.marks"), [(34, True)])
                     secrets.add(run("SELECT secret FROM fencegate.secret")[0][0])
                     self.server.install(f"copy_by_{user}")
-                    self.assertEqual(run("SELECT fencegate.raise('orders', 40), fencegate.is_copy()"), [(40, True)])
-                    run("SELECT fencegate.accept_copy()")
+                    raise_it, accept_it = block("docs/operations.md", "sql").splitlines()
+                    self.assertEqual(run(raise_it), [(40,)])
+                    self.assertEqual(run("SELECT fencegate.is_copy()"), [(True,)])
+                    run(accept_it)
                     self.assertEqual(run("SELECT fencegate.is_copy()"), [(False,)])
         self.assertEqual(len(secrets), 4)
         self.assertFalse(base.value("SELECT fencegate.is_copy()"))

@@ -118,7 +118,7 @@ BEGIN
     LEFT JOIN fencegate.marks m ON m.resource = q.r ORDER BY 2 DESC LIMIT 1;
   IF highest > token_max - greatest($7, 1) THEN
     PERFORM fencegate.unavailable(r, highest, NULL, 'no token above it is left for leases, which end at 2^62',
-      'Lower the mark that is as high (marks lower).'); END IF;
+      'Give the resource another name.'); END IF;
   RETURN QUERY
   UPDATE fencegate.leases l SET
     token = CASE WHEN l.grant_hash = hash AND l.token > q.floor AND l.token >= coalesce(m.mark, 0) THEN l.token

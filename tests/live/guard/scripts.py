@@ -50,9 +50,17 @@ GRANT ALL ON app.w, app.other, app.copied TO writer;
 """
 
 
+class Titles(dict):
+    """Each once: one of two would not be held."""
+
+    def __setitem__(self, title, pieces):
+        assert title not in self, title
+        super().__setitem__(title, pieces)
+
+
 def scripts(r, ids, function):
     """{title: pieces}. A number is a pause, in seconds. `r`: the resource; `ids`: an iterator of row numbers; `function`: the oid of app.ff."""
-    made = {}
+    made = Titles()
 
     def ins():
         return f"INSERT INTO app.w VALUES ({next(ids)},'{r}',1)"
@@ -217,7 +225,6 @@ def scripts(r, ids, function):
     made["error unsynced then Q"] = (pbe("SELECT 1/0") + [query(ins())] + pbe(ins()) + [SYNC, query(ins())])
     made["unsynced then Q"] = (pbe(ins()) + [query(ins())] + pbe(ins()) + [SYNC])
     made["parse flush Q"] = [parse(ins(), "z"), describe(b"S", "z"), FLUSH, query(ins()), bind_to("", "z"), execute(), SYNC]
-    made["half a message"] = [query(ins())[:9], query("x")[:0]]
     made["half a message"] = [pbe(ins())[0] + pbe(ins())[1][:4]]
     made["split message"] = ((lambda m: [m[:7], m[7:]])(query(ins())) +
             (lambda m: [m[:11], m[11:]])(b"".join(pbe(ins()) + [SYNC])))
@@ -244,10 +251,12 @@ def scripts(r, ids, function):
             query(ins() + ";SELECT pg_sleep(1)"), query(ins())]
     made["temp shadows"] = [query("CREATE TEMP TABLE marks(resource text, mark bigint)"),
             query(f"INSERT INTO marks VALUES ('{r}',1)"), query("SET search_path=pg_temp"), query(ins())]
-    made["guard name taken"] = [query("PREPARE _fg AS SELECT 1"), query(ins()), parse("SELECT 1", "_fg"), SYNC, query(ins()),
-            query("BEGIN"), query("DECLARE _fg CURSOR FOR SELECT 1"), query(ins()), query("COMMIT")]
+    made["guard name taken"] = [query("PREPARE _fencegate AS SELECT 1"), query(ins()), parse("SELECT 1", "_fencegate"), SYNC, query(ins()),
+            query("BEGIN"), query("DECLARE _fencegate CURSOR FOR SELECT 1"), query(ins()), query("COMMIT")]
     made["advisory unlock"] = [query("BEGIN"), query(ins()),
-            query("SELECT pg_advisory_unlock_all(), pg_advisory_unlock_shared(fg.key('x'))"), query(ins()), query("COMMIT")]
+            query(f"SELECT pg_advisory_unlock_all(), pg_advisory_unlock_shared(fencegate.lock_key('{r}'))"), query(ins()), query("COMMIT")]
+    made["slow in the middle of a pipeline"] = [query("BEGIN"), query(ins()),
+            query("COMMIT") + query(f"INSERT INTO app.w SELECT {next(ids)},'{r}',1 FROM pg_sleep(0.2)")]
     made["100 statements"] = [query(";".join([ins() for _ in range(100)]))]
     made["comment behind a semicolon"] = [query(f"SELECT '; -- '; COMMIT; {ins()}; SELECT ''"),
             query("BEGIN"), query(ins()), query(f"SELECT '; -- '; COMMIT; {ins()}; SELECT ''"), query(ins())]
@@ -268,7 +277,7 @@ def scripts(r, ids, function):
             execute(), SYNC, query(ins())]
     made["lock"] = [query("BEGIN"), query("LOCK app.other"), query("LOCK app.other; COMMIT AND CHAIN; LOCK app.other"),
             query(ins()), query("COMMIT")]
-    made["large"] = [query(f"INSERT INTO app.w SELECT {next(ids)},'{r}',1 /* {'x' * 300_000} */"),
+    made["large inserts"] = [query(f"INSERT INTO app.w SELECT {next(ids)},'{r}',1 /* {'x' * 300_000} */"),
             query(f"SELECT '{'x' * 300_000}'; COMMIT; {ins()}"), query(f"/* {'x' * 300_000} */ COMMIT; {ins()}"), query(ins())]
     made["function call, then more"] = (pbe(ins()) + pbe("SAVEPOINT a") +
             [call(function, struct.pack("!q", next(ids)), r.encode()), query(ins())] +

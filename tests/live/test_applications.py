@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -184,12 +185,29 @@ class Http(LiveTest):
             self.assertEqual(git("-C", str(server.repository), "log", "--format=%s", "main"), "by 34\n")
             git("-C", folder, "fetch", "-q", remote)  # without a token
 
+    def orders(self):
+        """(service, gate)"""
+        upstream, redis = self.start(Upstream()), self.start(RedisServer())
+        return upstream, self.start(HttpGate(upstream, {"cache": f"redis://{LOOPBACK}:{redis.port}"},
+                                             [{"match": "PUT /orders/{id:int}", "resource": "orders"}]))
+
+    def test_curl_and_wget(self):
+        upstream, gate = self.orders()
+        of_curl, of_wget = re.search(r"^\| curl, wget \| `(.*)`, `(.*)` \|", text(PAGE), re.M).groups()
+
+        def put(program, option, token, *more):
+            return run(*shlex.split(f"{program} {option.replace('34', str(token))}"), *more, f"http://{LOOPBACK}:{gate.port}/orders/7")
+        for token, told in ((34, "200"), (33, "412")):
+            _, said = put("curl -sS -i -X PUT -d x", of_curl, token)
+            self.assertIn(f"HTTP/1.1 {told}", said)
+            _, said = put("wget -q -S -O - --method=PUT --body-data=x", of_wget, token)
+            self.assertIn(f"HTTP/1.1 {told}", said)
+        self.assertEqual([headers["Fencing-Token"] for _, _, headers, _ in upstream.seen("PUT")], ["34", "34"])
+
     @unittest.skipUnless(shutil.which("javac"), "needs a JDK")
     def test_java(self):
         """Its first request over a connection offers h2c."""
-        upstream, redis = self.start(Upstream()), self.start(RedisServer())
-        gate = self.start(HttpGate(upstream, {"cache": f"redis://{LOOPBACK}:{redis.port}"},
-                                   [{"match": "PUT /orders/{id:int}", "resource": "orders"}]))
+        upstream, gate = self.orders()
         self.assertIn('| Java, `java.net.http` | `.header("Fencing-Token", "34")` |', text(PAGE))
 
         def fetch(token):
@@ -220,7 +238,7 @@ class Page(unittest.TestCase):
         "Java, JDBC": ("test_pg_ends.py", "test_hikaricp"),
         "BullMQ": ("test_listener_tag.py", "test_bullmq"),
         "git over HTTP": ("test_applications.py", "test_git"),
-        "curl, wget": ("test_documents.py", '"curl"'),
+        "curl, wget": ("test_applications.py", "test_curl_and_wget"),
         "Java, `java.net.http`": ("test_applications.py", "test_java"),
     }
 

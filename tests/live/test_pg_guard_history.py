@@ -30,10 +30,9 @@ class Hung(Exception):
 
 
 class History:
-    def __init__(self, server, gates):
-        self.server, self.gates = server, gates
-        self.pooled = False
-        self.until = time.monotonic() + SECONDS
+    def __init__(self, server, gates, pooled, seconds=SECONDS):
+        self.server, self.gates, self.pooled = server, gates, pooled
+        self.until = time.monotonic() + seconds
         self.counted = collections.Counter()
         self.acknowledged, self.rolled_back = set(), set()
         self.failures = []
@@ -142,17 +141,22 @@ class History:
         }
 
 
-class GuardHistory(LiveTest):
-    def judge(self, pooled):
+class GuardHistoryTest(LiveTest):
+    def served(self, pooled, **gate):
+        """(server, its two gates)"""
         server = self.start(PostgresServer(fsync="on", track_commit_timestamp="on", autovacuum="off"))
         server.user("writer")
         server.install(gate_users=["writer"])
         server.sql(SCHEMA)
         upstream = self.start(PgBouncer(server, user="writer", default_pool_size=12)) if pooled else server
-        gates = [self.start(PgGate(upstream, guard="transaction", user="writer", extra={"pooled": pooled}))
-                 for _ in range(2)]
-        history = History(server, gates)
-        history.pooled = pooled
+        return server, [self.start(PgGate(upstream, guard="transaction", user="writer", extra={"pooled": pooled}, **gate))
+                        for _ in range(2)]
+
+
+class GuardHistory(GuardHistoryTest):
+    def judge(self, pooled):
+        server, gates = self.served(pooled)
+        history = History(server, gates, pooled)
         history.run()
         raises = server.value("SELECT count(*) FROM app.raises")
         print(f"seed {SEED}: {dict(history.counted)}, {raises} raises, {len(history.acknowledged)} rows acknowledged, "

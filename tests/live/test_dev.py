@@ -1,5 +1,6 @@
 """`./dev`, and what of the container image can be checked where no image can be built."""
 
+import json
 import os
 import re
 import shlex
@@ -85,7 +86,7 @@ class Dev(unittest.TestCase):
 
 def installed_in(stage):
     named = re.search(r"apt-get install -y --no-install-recommends (.*?) +&& ", stage.replace("\\\n", " "))[1]
-    return set(named.split())
+    return set(shlex.split(named))
 
 
 def package_of(library):
@@ -97,7 +98,7 @@ def package_of(library):
 class Releases(unittest.TestCase):
     """What is installed where; apt-get and dpkg-query are ours."""
 
-    def install(self, offered, installed=()):
+    def install(self, offered, installed=(), what="--build"):
         with tempfile.TemporaryDirectory() as folder:
             for name, does in {
                 "dpkg-query": f'for n in {" ".join(installed) or "-"}; do [ "$n" = "$3" ] && echo installed; done; true',
@@ -108,13 +109,17 @@ class Releases(unittest.TestCase):
                 program = Path(folder) / name
                 program.write_text(f"#!/bin/sh\n{does}\n")
                 program.chmod(0o755)
-            done = subprocess.run([DEV, "setup", "--build"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            done = subprocess.run([DEV, "setup", what], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                                   env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"})
         return done.returncode, done.stdout + done.stderr
 
+    @staticmethod
+    def always_of(packages):
+        names = re.search(rf"^{packages}=\((.*?)\)", DEV.read_text(), re.M | re.S)[1]
+        return [name for name in shlex.split(names) if "|" not in name]
+
     def setUp(self):
-        names = re.search(r"^build_packages=\((.*?)\)", DEV.read_text(), re.M | re.S)[1]
-        self.always = [name for name in shlex.split(names) if "|" not in name]
+        self.always = self.always_of("build_packages")
 
     def test_a_release_with_a_new_boost_gives_its_own(self):
         status, said = self.install([*self.always, "libboost-url-dev", "libboost-url1.83-dev"])
@@ -124,6 +129,19 @@ class Releases(unittest.TestCase):
 
     def test_a_release_with_an_old_boost_gives_the_newer_one(self):
         self.assertRegex(self.install([*self.always, "libboost-url1.81-dev"])[1], r"apt-get install .* libboost-url1.81-dev\b")
+
+    def test_the_servers_are_those_of_the_release(self):
+        always = [*self.always, *self.always_of("test_packages"), "libboost-url-dev"]
+        for servers, jdk in ((("redis-server", "postgresql-15"), "openjdk-17-jdk-headless"),
+                             (("redis-server", "postgresql-17"), "default-jdk-headless"),
+                             (("valkey-redis-compat", "postgresql-18"), "default-jdk-headless")):
+            status, said = self.install([*always, *servers, jdk], what="--test")
+            self.assertEqual(status, 0, said)
+            for name in (*servers, jdk):
+                self.assertRegex(said, rf"apt-get install .*\b{name}\b")
+        status, said = self.install([*always, "redis-server", "default-jdk-headless"], what="--test")
+        self.assertEqual(status, 2)
+        self.assertRegex(said, "has no package postgresql-15 or postgresql-16.*; known are")
 
     def test_what_is_there_is_taken(self):
         status, said = self.install([], [*self.always, "libboost-url1.83-dev"])
@@ -171,7 +189,18 @@ class Image(unittest.TestCase):
             libraries += re.findall(LOADED_LATER, source.read_text())
         self.assertIn("libpq.so.5", libraries)
         needed = {package_of(library) for library in libraries}
-        self.assertEqual(installed_in(self.final), needed - ESSENTIAL | {"ca-certificates"})
+        # The names of some have a version of their own in each Debian.
+        installed = {name: {one for one in needed | {"ca-certificates"} if re.fullmatch(name, one)} for name in installed_in(self.final)}
+        self.assertEqual([name for name, found in installed.items() if len(found) != 1], [])
+        self.assertEqual(set().union(*installed.values()), needed - ESSENTIAL | {"ca-certificates"})
+
+    def test_is_of_one_debian(self):
+        self.assertRegex(DOCKERFILE, r"(?m)^ARG DEBIAN=12$")
+        self.assertEqual(re.findall(r"^FROM (\S+)", DOCKERFILE, re.M), ["debian:${DEBIAN}", "debian:${DEBIAN}-slim"])
+
+    def test_says_how_it_is(self):
+        (asks,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", self.final, re.M)
+        self.assertEqual(json.loads(asks), ["/usr/local/bin/fencegate", "healthcheck"])
 
     def build_image(self, engine, *arguments):
         """What `./dev image` has the engine do: its arguments, and files of the context that it names."""
@@ -204,7 +233,7 @@ class Image(unittest.TestCase):
                 program.write_text(f"this is {name}")
                 program.chmod(0o755)
             said, read = self.build_image("podman", "--programs", programs)
-        self.assertEqual(read["Dockerfile"].decode(), self.final.replace("COPY --from=build /src/", "COPY "))
+        self.assertEqual(read["Dockerfile"].decode(), "ARG DEBIAN=12\n" + self.final.replace("COPY --from=build /src/", "COPY "))
         self.assertEqual([read[name].decode() for name in names], [f"this is {name}" for name in names])
         self.assertFalse(os.path.exists(said[-1]), "its folder is gone")
 

@@ -139,6 +139,7 @@ const std::unordered_map<std::string_view, command_role> roles{
     {"cluster|keyslot", other},
     {"cluster|links", other},
     {"cluster|myid", other},
+    {"cluster|myshardid", other},
     {"cluster|nodes", other},
     {"cluster|replicas", other},
     {"cluster|shards", other},

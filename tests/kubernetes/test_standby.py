@@ -14,6 +14,7 @@ from node import process_of
 
 PAGE = "docs/leases.md"
 PROBE = ("/run/fencegate/bin/fencegate-hold", "lease", "writer", "app")
+HOOK = ("/run/fencegate/bin/fencegate-hold", "lease", "restarted", "app")
 
 
 def run_of(one):
@@ -131,6 +132,14 @@ class LeaseGates(unittest.TestCase):
         self.rig.roll_out("billing")
         self.await_worker(other_than=old)
         self.assert_in_turns()
+
+    def test_a_hook_that_comes_again_changes_nothing(self):
+        pod, started = self.await_worker()
+        token, before = self.token(), self.restarts(pod)
+        for _ in range(2):
+            self.rig.kubectl("exec", pod, "-c", "app", "--", *HOOK)
+        self.await_more(pod)
+        self.assertEqual((self.token(), self.restarts(pod), self.last()), (token, before, (pod, started)))
 
     def test_a_sidecar_that_is_killed_goes_on_with_its_term(self):
         pod, started = self.await_worker()

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Records what a real redis-server answers to COMMAND, as it stands on the wire: command_reply.resp.
+"""Records what a real redis-server answers to COMMAND, as it stands on the wire: command_reply_N.resp, N its version.
 
-Needs redis-server 7.0 in PATH. Run it again when a newer Redis is to be known; the tests beside it name what they expect.
+Needs that redis-server in PATH. Run it with a newer Redis that is to be known; the tests beside it name what they expect.
 """
 import pathlib
+import re
 import socket
 import subprocess
 import tempfile
 import time
 
-OUT = pathlib.Path(__file__).with_name("command_reply.resp")
+FOLDER = pathlib.Path(__file__).parent
 
 
 def connect(path, server):
@@ -28,6 +29,11 @@ def connect(path, server):
             time.sleep(0.02)
 
 
+def version():
+    said = subprocess.run(["redis-server", "--version"], check=True, capture_output=True, text=True).stdout
+    return re.search(r"v=(\d+)", said)[1]
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         path = folder + "/redis.sock"
@@ -44,7 +50,7 @@ def main():
                     if not piece:
                         raise SystemExit("the server closed")
                     reply += piece
-                OUT.write_bytes(reply[:-len(end)])
+                (FOLDER / f"command_reply_{version()}.resp").write_bytes(reply[:-len(end)])
         finally:
             server.terminate()
             server.wait()

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import json
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ import psycopg2
 from documents import blocks, shell_environment, text
 from http_gate import HttpGate, Upstream
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql, skip_without_client_tools
-from support import LOOPBACK, LiveTest, RedisServer, free_port, main
+from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, die_with_parent, eventually, free_port, main
 
 PAGE = "docs/applications.md"
 CLIENTS = Path(__file__).parent / "clients"
@@ -112,6 +113,34 @@ class Postgres(LiveTest):
         with self.assertRaisesRegex(psycopg2.Error, "token 33 of orders is below mark 34"):
             write(33, application_name="fence:orders=33")
         self.assertEqual(self.server.sql("SELECT doc FROM orders"), [("34",), ("32",)], "the second has no token any more")
+
+
+@unittest.skipUnless(shutil.which("sidekiq"), "needs ruby-sidekiq")
+class Sidekiq(LiveTest):
+    def test_a_superseded_one_lives_on_and_books_nothing(self):
+        redis = self.start(RedisServer())
+        gate = self.start(Gate(redis))
+        name = re.search(r'^\| Sidekiq \|.* `id: "(fence:orders=34)"`', text(PAGE), re.M)[1]
+        log = self.enterContext(tempfile.TemporaryFile("w+"))
+        worker = subprocess.Popen(["sidekiq", "-c", "1", "-r", str(CLIENTS / "sidekiq_job.rb")], stdin=subprocess.DEVNULL, stdout=log,
+                                  stderr=log, preexec_fn=die_with_parent,
+                                  env=shell_environment(REDIS_URL=f"redis://{LOOPBACK}:{gate.port}", REDIS_ID=name))
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+
+        def ask_for(what):
+            redis.cli.call("LPUSH", "queue:default", json.dumps({"class": "Book", "args": [what], "jid": what, "retry": 0}))
+
+        def said():
+            log.seek(0)
+            return log.read()
+        ask_for("by 34")
+        eventually(lambda: redis.cli.call("LRANGE", "booked", 0, -1) == [b"by 34"])
+        self.assertEqual(self.start(Resp(gate.port, name="fence:orders=35")).call("SET", "taken", "over"), b"OK")
+        ask_for("late")
+        eventually(lambda: "FENCED" in said())
+        self.assertEqual((worker.poll(), redis.cli.call("LRANGE", "booked", 0, -1)), (None, [b"by 34"]), said())
+        self.assertEqual(redis.cli.call("LLEN", "queue:default"), 1, "it waits for who comes next")
 
 
 class GitServer:
@@ -240,6 +269,7 @@ class Page(unittest.TestCase):
         "git over HTTP": ("test_applications.py", "test_git"),
         "curl, wget": ("test_applications.py", "test_curl_and_wget"),
         "Java, `java.net.http`": ("test_applications.py", "test_java"),
+        "Sidekiq": ("test_applications.py", "test_a_superseded_one_lives_on_and_books_nothing"),
     }
 
     def test_each_row_that_says_so_is_tested(self):

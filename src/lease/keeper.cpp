@@ -14,8 +14,6 @@ using std::chrono::milliseconds;
 
 // Between two questions whether it is free.
 constexpr milliseconds ask_again{200}, ask_again_most{5'000};
-// Behind seals that were refused, and servers that were not reached.
-constexpr milliseconds back_off{500};
 // Granted tokens end there.
 constexpr std::int64_t token_max = std::int64_t{1} << 62U;
 
@@ -152,6 +150,7 @@ void keeper::acquire() {
         std::chrono::ceil<milliseconds>(std::min<clock::duration>(wait_until_ - clock::now(), wait_at_issuer));
   const auto sent = clock_reading::now();
   asking_ = true;
+  released_ = false;
   issuer_->acquire(request, [self = shared_from_this(), sent](const grant_answer& a) { self->on_grant(sent, a); });
 }
 
@@ -209,14 +208,19 @@ void keeper::wait_until_free(const grant_answer& held, milliseconds took) {
   // Many who wait do not keep an issuer busy: the longer it takes to answer, the more seldom it is asked.
   const auto seldom = held.waited ? milliseconds(50) : std::clamp(10 * took, ask_again, ask_again_most);
   const auto pause = std::min({seldom, held.left, std::chrono::ceil<milliseconds>(left)});
-  try_again(std::max(pause, milliseconds(1)), &keeper::acquire);
+  try_again(released_ ? milliseconds(0) : std::max(pause, milliseconds(1)), &keeper::acquire);
   pausing_ = true;
 }
 
 void keeper::on_release(const std::string& resource) {
   const auto& names = wanted_.resources;
-  if (stopped_ || !pausing_ || std::find(names.begin(), names.end(), resource) == names.end()) return;
-  if (pause_.cancel() == 0) return;  // it is about to ask
+  if (stopped_ || std::find(names.begin(), names.end(), resource) == names.end()) return;
+  // The answer that is under way may be of before the release.
+  if (asking_) {
+    released_ = true;
+    heard_ = clock::now();
+  }
+  if (!pausing_ || pause_.cancel() == 0) return;  // it is about to ask
   heard_ = clock::now();
   try_again(milliseconds(0), &keeper::acquire);
 }
@@ -282,73 +286,6 @@ void keeper::not_resumed() {
   let_go_then([self = shared_from_this(), message](const result<void>&) {
     self->fail({keeper_failure::kind::refused, message});
   });
-}
-
-// ── renewals ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-void keeper::renew_in_time() {
-  if (stopped_ || !holder_) return;
-  const auto now = clock_reading::now();
-  const auto due = holder_->due(now);
-  if (due == holder::duty::end)
-    return lose({keeper_loss::kind::expired, "no renewal was confirmed in time" + not_renewed_});
-  if (due == holder::duty::renew && (wanted_.renews || !acquired_)) renew(nullptr);
-  if (!holder_) return;
-  if (acquired_ && owner_.expiring && !told_expiring_ && !holder_->may_begin(now)) {
-    told_expiring_ = true;
-    owner_.expiring();
-  }
-  // This timer's clock stands still while the machine sleeps, so it is looked at now and then.
-  const auto until_wake = holder_->wake(now) - now.boot;
-  renewals_.expires_after(std::min<clock::duration>(until_wake, std::chrono::seconds(1)));
-  renewals_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
-    if (!cancelled) self->renew_in_time();
-  });
-}
-
-void keeper::renew(std::function<void(const result<bool>&)> done) {
-  const auto sent = clock_reading::now();
-  holder_->renewal_sent(sent);
-  auto answered = [self = shared_from_this(), sent, grant = term_.grant,
-                   done = std::move(done)](const result<renewal>& confirmed) {
-    // What was not answered is asked again in time.
-    if (!confirmed) {
-      self->not_renewed_ = ": " + confirmed.error().message;
-      return done ? done(confirmed.error()) : void();
-    }
-    const bool holds =
-        !self->stopped_ && self->holder_ && self->term_.grant == grant && self->on_renewed(sent, *confirmed);
-    if (done) done(holds);
-  };
-  issuer_->renew(term_, std::move(answered));
-}
-
-// False: it is lost.
-bool keeper::on_renewed(clock_reading sent, const renewal& confirmed) {
-  if (confirmed.claims.size() != term_.claims.size()) {
-    holder_->lost(clock_reading::now());
-    lose({keeper_loss::kind::superseded, "it was granted to another, or a mark has risen above its token"});
-    return false;
-  }
-  holder_->renewed(counted(sent, confirmed.act_for));
-  not_renewed_.clear();
-  told_expiring_ = false;
-  if (acquired_ && owner_.times_moved) owner_.times_moved();
-  return true;
-}
-
-void keeper::lose(keeper_loss why) {
-  renewals_.cancel();
-  if (!acquired_) {  // seals are under way; what they answer does not count any more
-    ++round_;
-    pause_.cancel();
-    return let_go_then([self = shared_from_this(), why](const result<void>&) {
-      if (self->resumes_) return self->fail({keeper_failure::kind::over, why.message});
-      self->try_again(back_off, &keeper::look);
-    });
-  }
-  if (owner_.times_moved) owner_.times_moved();
-  if (const auto tell = std::exchange(owner_.lost, nullptr)) tell(why);
 }
 
 // ── beginning anew ──────────────────────────────────────────────────────────────────────────────────────────────────

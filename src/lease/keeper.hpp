@@ -101,6 +101,8 @@ class keeper : public std::enable_shared_from_this<keeper> {
  private:
   using clock = std::chrono::steady_clock;
   using step = void (keeper::*)();
+  // Behind seals that were refused, and servers that were not reached.
+  static constexpr std::chrono::milliseconds back_off{500};
 
   void identify();
   void look();
@@ -147,6 +149,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   std::function<void(const result<void>&)> answered_late_;  // stopped: when that was answered, and given back
   std::shared_ptr<void> releases_;                          // heard of, once it waits for one
   bool pausing_ = false;                                    // until a held resource is asked for again
+  bool released_ = false;                                   // one was, since it was asked for
   bool told_expiring_ = false;
   bool first_ = true;                       // that is asked for
   std::optional<clock::time_point> heard_;  // of the release

@@ -125,12 +125,13 @@ std::vector<std::string> read_resources(members& from) {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-std::string read_holder(members& from) {
-  const auto text = from.text("holder");
+// A name for people.
+std::string read_name(members& from, std::string_view member) {
+  const auto text = from.text(member);
   if (!text) return "";
   if (text->empty() || text->size() > limits::lease_holder_bytes_max ||
       std::any_of(text->begin(), text->end(), is_control)) {
-    from.fail("holder must have 1 to " + std::to_string(limits::lease_holder_bytes_max) +
+    from.fail(std::string(member) + " must have 1 to " + std::to_string(limits::lease_holder_bytes_max) +
               " bytes, and no control characters");
   }
   return std::string(*text);
@@ -159,7 +160,59 @@ result<lease::lease_wish> read_lease_wish(std::string_view body) {
   out.stop_grace = from->time("stop_grace");
   out.wait = from->time("wait").value_or(milliseconds(0));
   out.at_least = from->time("at_least").value_or(milliseconds(0));
-  out.holder = read_holder(*from);
+  out.holder = read_name(*from, "holder");
+  if (from->failed()) return *from->failed();
+  return out;
+}
+
+namespace {
+
+std::span<const std::string_view> members_of(lease::operation::kind what) {
+  using kind = lease::operation::kind;
+  static constexpr std::string_view of_show[] = {"resources", "issuer", "by"};
+  static constexpr std::string_view of_taking[] = {"resources", "issuer", "by", "reason"};
+  static constexpr std::string_view of_forgetting[] = {"resources", "issuer", "by", "store"};
+  static constexpr std::string_view of_move[] = {"resources", "issuer", "by", "to", "from_lost", "wait"};
+  switch (what) {
+    case kind::break_lease:
+    case kind::freeze: return of_taking;
+    case kind::forget_store: return of_forgetting;
+    case kind::move: return of_move;
+    case kind::show:
+    case kind::thaw: break;
+  }
+  return of_show;
+}
+
+std::string read_needed(members& from, std::string_view name, bool needed) {
+  const auto text = from.text(name).value_or("");
+  if (needed && text.empty()) from.fail(std::string(name) + " is missing");
+  return std::string(text);
+}
+
+}  // namespace
+
+result<operator_request> read_operation(lease::operation::kind what, std::string_view body) {
+  using kind = lease::operation::kind;
+  auto from = read_object(body, members_of(what));
+  if (!from) return from.error();
+  operator_request out;
+  auto& asked = out.asked;
+  asked.what = what;
+  if (what != kind::show || from->find("resources") != nullptr) asked.resources = read_resources(*from);
+  const bool is_of_one = what == kind::show || what == kind::thaw || what == kind::forget_store;
+  if (is_of_one && asked.resources.size() > 1) from->fail("resources must be a list of one here");
+  asked.issuer = from->text("issuer").value_or("");
+  asked.reason = read_needed(*from, "reason", what == kind::break_lease || what == kind::freeze);
+  asked.store = read_needed(*from, "store", what == kind::forget_store);
+  asked.to = read_needed(*from, "to", what == kind::move);
+  asked.wait = from->time("wait");
+  if (const auto* lost = from->find("from_lost"); lost != nullptr) {
+    if (!lost->is_bool()) from->fail("from_lost must be true or false");
+    asked.from_lost = lost->is_bool() && lost->get_bool();
+  }
+  if (asked.from_lost && asked.wait) from->fail("wait is for a former issuer that is not lost");
+  out.by = read_name(*from, "by");
   if (from->failed()) return *from->failed();
   return out;
 }

@@ -5,7 +5,9 @@
 #include "base/result.hpp"
 #include "fence/tag.hpp"
 #include "lease/desk.hpp"
+#include "lease/operation.hpp"
 
+#include <string>
 #include <string_view>
 
 namespace fencegate::admin {
@@ -15,6 +17,13 @@ namespace fencegate::admin {
 
 // {"tokens":{"orders":35}}. Tokens are whole numbers from 0 to 2^63−1, exact.
 [[nodiscard]] result<fence::claims_list> read_lease_tokens(std::string_view body);
+
+// {"resources":["orders"],"reason":"hangs"}, and what else that word takes; "by": who asks, for people.
+struct operator_request {
+  lease::operation asked;
+  std::string by;
+};
+[[nodiscard]] result<operator_request> read_operation(lease::operation::kind what, std::string_view body);
 
 // {"started_ms":123456}, and perhaps "container": on CLOCK_BOOTTIME, rounded down.
 struct writer_start {

@@ -12,7 +12,7 @@
 namespace fencegate::admin {
 namespace {
 
-constexpr std::string_view leases_path = "/v1/leases";
+constexpr std::string_view leases_path = "/v1/leases", operations_path = "/v1/operations/";
 
 struct problem_terms {
   unsigned status;
@@ -92,6 +92,19 @@ question read_connect(const lease_request& request, std::string_view id, std::st
   return read_tokens(request, question_kind::connect, id, gate);
 }
 
+question read_operation_request(const lease_request& request, std::string_view word) {
+  const auto what = lease::operation_named(word);
+  if (!what) return lease_problem(404, "there are /v1/operations/show, break, freeze, thaw, move and forget-store");
+  if (request.head.method != "POST") return lease_wrong_method("POST");
+  if (auto wrong = refuse_type(request)) return std::move(*wrong);
+  auto read = read_operation(*what, request.body);
+  if (!read) return lease_problem(400, read.error().message);
+  lease_question out{question_kind::operate};
+  out.operation = std::move(read->asked);
+  out.by = std::move(read->by);
+  return out;
+}
+
 void add_times(json_object& to, const lease::lease_given& given) {
   to.add("act_for_ms", given.act_for.count());
   to.add("stop_ms", given.stop.count());
@@ -154,6 +167,7 @@ question read_lease_request(const lease_request& request, const settings::addres
   if (auto why = why_stranger("the API of leases", head, listen)) return lease_problem(403, *why);
   std::string_view path = head.target;
   constexpr std::string_view events = "/events", gates = "/gates/";
+  if (path.starts_with(operations_path)) return read_operation_request(request, path.substr(operations_path.size()));
   if (!path.starts_with(leases_path)) return lease_problem(404, "the API of leases begins with /v1/leases");
   if (path.find('?') != std::string_view::npos) return lease_problem(400, "this API takes no query");
   path.remove_prefix(leases_path.size());
@@ -231,6 +245,8 @@ lease_answer leases_listed(const std::vector<lease::lease_seen>& all) {
   out.body += before == '[' ? "[]}" : "]}";
   return out;
 }
+
+lease_answer operation_done(std::string json) { return {.status = 200, .body = std::move(json)}; }
 
 lease_answer lease_unknown() {
   return lease_problem(404, "this process has no lease of this id: it is over, or was never asked for here");

@@ -6,6 +6,7 @@
 //   DELETE /v1/leases/{id}          release: 204
 //   GET    /v1/leases               all leases of this process, without their ids
 //   GET    /v1/leases/{id}/events   server-sent events: granted, renewed, expiring, lost
+//   POST   /v1/operations/W         what operators ask: show, break, freeze, thaw, move, forget-store (lease/operation.hpp)
 //   POST   /v1/leases/{id}/gates/G  renew, and go on as a client of gate G: 101, with Upgrade: fencegate-gate
 //
 // An answer that refuses is a problem document (RFC 9457). Its type is urn:fencegate:held (409), lost (410), unavailable (503),
@@ -17,6 +18,7 @@
 #include "base/settings.hpp"
 #include "lease/desk.hpp"
 #include "lease/gate_switch.hpp"
+#include "lease/operation.hpp"
 
 #include <boost/system/result.hpp>
 
@@ -37,11 +39,13 @@ struct lease_request {
 
 // What to ask of the desk.
 struct lease_question {
-  enum class kind : std::uint8_t { acquire, renew, release, list, watch, connect } what = kind::list;
-  lease::lease_wish wish{};     // acquire
-  std::string id{};             // renew, release, watch, connect
-  fence::claims_list tokens{};  // renew, release, connect
-  std::string gate{};           // connect
+  enum class kind : std::uint8_t { acquire, renew, release, list, watch, connect, operate } what = kind::list;
+  lease::lease_wish wish{};      // acquire
+  std::string id{};              // renew, release, watch, connect
+  fence::claims_list tokens{};   // renew, release, connect
+  std::string gate{};            // connect
+  lease::operation operation{};  // operate
+  std::string by{};              // operate: who asks, for people
 };
 
 struct lease_answer {
@@ -61,6 +65,8 @@ using lease_question_result = boost::system::result<lease_question, lease_answer
 [[nodiscard]] lease_answer lease_released();
 [[nodiscard]] lease_answer lease_refused(const lease::lease_refusal& why);
 [[nodiscard]] lease_answer leases_listed(const std::vector<lease::lease_seen>& all);
+// An operation is done; `json` is what it has told.
+[[nodiscard]] lease_answer operation_done(std::string json);
 // There is no lease of this id here.
 [[nodiscard]] lease_answer lease_unknown();
 // 101: the connection is the gate's from here on.

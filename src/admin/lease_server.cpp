@@ -67,6 +67,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
 
   void serve_writers(lease::writer_desk& writers) { writers_ = &writers; }
   void serve_gates(lease::gate_switch& gates) { gates_ = &gates; }
+  void serve_operators(lease::operator_desk& operators) { operators_ = &operators; }
 
   void close() {
     for (const auto& one : listeners_) one->close();
@@ -198,6 +199,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
         });
         break;
       case kind::connect: connect(x, std::move(asked), arrived); break;
+      case kind::operate: operate(x, std::move(asked)); break;
       case kind::list: x->answer = leases_listed(desk_->list()); break;
       case kind::watch:
         x->asked = desk_->watch(asked.id, [weak](const lease::lease_event& event) {
@@ -220,6 +222,18 @@ class lease_server::state : public std::enable_shared_from_this<state> {
     };
     desk_->renew(asked.id, asked.tokens, arrived, confirmed);
     x->connects = std::move(asked);
+  }
+
+  void operate(const exchange_ref& x, lease_question asked) {
+    if (operators_ == nullptr) return void(x->answer = lease_problem(404, "no operator is heard here"));
+    auto by = peer_process(x->client.socket());
+    if (!asked.by.empty()) by += ": " + asked.by;
+    auto done = [weak =
+                     std::weak_ptr<exchange>(x)](const boost::system::result<std::string, lease::lease_refusal>& told) {
+      const auto there = weak.lock();
+      if (there) there->take(told ? operation_done(*told) : lease_refused(told.error()));
+    };
+    x->asked = operators_->ask(std::move(asked.operation), std::move(by), std::move(done));
   }
 
   // What was an exchange of HTTP is a connection of the gate from here on.
@@ -330,6 +344,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
   lease::desk* desk_;                      // nullptr once it is closed
   lease::writer_desk* writers_ = nullptr;  // nullptr: no gate holds a lease
   lease::gate_switch* gates_ = nullptr;
+  lease::operator_desk* operators_ = nullptr;
   const lease_server_times times_;
   std::set<exchange*> exchanges_;
 };
@@ -343,6 +358,8 @@ lease_server::~lease_server() { state_->close(); }
 void lease_server::serve_writers(lease::writer_desk& writers) { state_->serve_writers(writers); }
 
 void lease_server::serve_gates(lease::gate_switch& gates) { state_->serve_gates(gates); }
+
+void lease_server::serve_operators(lease::operator_desk& operators) { state_->serve_operators(operators); }
 
 result<void> lease_server::start() { return state_->start(); }
 

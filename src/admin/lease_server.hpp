@@ -10,6 +10,7 @@
 #include "base/settings.hpp"
 #include "lease/desk.hpp"
 #include "lease/gate_switch.hpp"
+#include "lease/operation.hpp"
 #include "lease/writer_desk.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -47,6 +48,9 @@ class lease_server {
 
   // From then on clients of a lease may go on as clients of a gate. REQUIRES: `io` does not run yet; `gates` outlives this object.
   void serve_gates(lease::gate_switch& gates);
+
+  // From then on operators may ask here, too. REQUIRES: `io` does not run yet; `operators` outlives this object.
+  void serve_operators(lease::operator_desk& operators);
 
   // Listens from here on; answers as soon as `io` runs. The error says which address and why. REQUIRES: called once.
   [[nodiscard]] result<void> start();

@@ -53,6 +53,14 @@ std::string peer_name(const any_stream::socket& peer) {
   return (at.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(at.port());
 }
 
+std::string peer_process(any_stream::socket& peer) {
+  ::ucred process{};
+  ::socklen_t bytes = sizeof process;
+  const auto name = peer_name(peer);
+  if (name != "unix" || ::getsockopt(peer.native_handle(), SOL_SOCKET, SO_PEERCRED, &process, &bytes) != 0) return name;
+  return name + ", process " + std::to_string(process.pid) + " of user " + std::to_string(process.uid);
+}
+
 unsigned status_of_unread(const error_code& failed) {
   if (failed == http::error::header_limit || failed == http::error::buffer_overflow) return 431;
   if (failed == http::error::unexpected_body || failed == http::error::body_limit) return 413;

@@ -40,6 +40,8 @@ using any_stream = boost::asio::generic::stream_protocol;  // TCP or a unix sock
 [[nodiscard]] bool is_local(const any_stream::socket& peer);
 // Address and port, or "unix".
 [[nodiscard]] std::string peer_name(const any_stream::socket& peer);
+// The same, and for a unix socket which process of which user it is.
+[[nodiscard]] std::string peer_process(any_stream::socket& peer);
 // The status for a request that could not be read; 0: none, the peer is gone or was too slow.
 [[nodiscard]] unsigned status_of_unread(const boost::system::error_code& failed);
 

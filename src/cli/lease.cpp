@@ -1,120 +1,178 @@
 #include "cli/lease.hpp"
 
-#include "cli/asked.hpp"
+#include "base/json_text.hpp"
+#include "base/quantity_text.hpp"
 #include "cli/commands.hpp"
-#include "cli/config_leases.hpp"
-#include "cli/config_values.hpp"
-#include "cli/lease_places.hpp"
+#include "cli/lease_operations.hpp"
+#include "client/sidecar_words.hpp"
 #include "client/wish.hpp"
+#include "fence/problem.hpp"
+#include "hold/exit_status.hpp"
+#include "lease/local_http.hpp"
 
-#include <boost/asio/io_context.hpp>
-
-#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <ostream>
+#include <thread>
 #include <utility>
-#include <vector>
 
 namespace fencegate::cli {
 namespace {
 
-using std::chrono::milliseconds;
+using lease::operation;
+using lease::operation_outcome;
+using lease::operation_result;
+using kind = operation::kind;
 
 int fail(std::ostream& err, const std::string& why, int code = exit_failed) {
   err << "fencegate lease: " << why << '\n';
   return code;
 }
 
-// Asks the issuer that the configuration names; `ask` is given it, and what takes the answer.
-template <class Answer>
-result<Answer> ask_issuer(const settings::process& config, const lease_question& about,
-                          const std::function<void(lease::issuer&, std::function<void(const result<Answer>&)>)>& ask) {
-  const auto plan = plan_lease(config, {about.resource.empty() ? "any" : about.resource}, about.issuer);
-  if (!plan) return plan.error();
-  boost::asio::io_context io(1);
-  const auto issuer = make_issuer(io, config, *plan, timing_of(config.leased, config.leased.ttl));
-  return asked(io, result<Answer>(error{"there was no answer"}), [&](auto done) { ask(*issuer, done); });
+// ── who does it ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+using worker = std::function<operation_outcome(const operation&)>;
+
+// A list of all leases may be long.
+constexpr std::size_t answer_bytes_max = 256U << 20U;
+
+// What is waited for has no end that is known here.
+std::chrono::milliseconds patience_of(const operation& asked) {
+  return asked.what == kind::move ? std::chrono::hours(24 * 365) : std::chrono::minutes(2);
+}
+
+std::string body_of(const operation& asked) {
+  std::string out;
+  json_object body(out);
+  if (!asked.resources.empty()) {
+    body.name("resources");
+    char before = '[';
+    for (const auto& resource : asked.resources) {
+      out += std::exchange(before, ',');
+      append_json_string(out, resource);
+    }
+    out += ']';
+  }
+  for (const auto& [name, text] : {std::pair("issuer", asked.issuer), std::pair("reason", asked.reason),
+                                   std::pair("store", asked.store), std::pair("to", asked.to)})
+    if (!text.empty()) body.add(name, text);
+  if (asked.from_lost) {
+    body.name("from_lost");
+    out += "true";
+  }
+  if (asked.wait) body.add("wait", write_duration(*asked.wait));
+  if (asked.what != kind::show) body.add("by", client::name_of_this_process());
+  body.end();
+  return out;
+}
+
+operation_outcome ask_sidecar(const settings::address& at, const operation& asked) {
+  const auto came = lease::local_http::ask_now(at,
+                                               {.method = "POST",
+                                                .target = "/v1/operations/" + std::string(name_of(asked.what)),
+                                                .body = body_of(asked),
+                                                .answer_bytes_max = answer_bytes_max},
+                                               patience_of(asked));
+  if (!came) return unreachable(came.error().message);
+  if (came->status == 200) {
+    auto done = lease::read_operation_result(came->body);
+    if (!done) return unreachable(done.error().message);
+    return std::move(*done);
+  }
+  auto why = client::sidecar_words(came->body, fence::detail_bytes_max);
+  if (why.empty()) why = "the sidecar answered with status " + std::to_string(came->status);
+  if (came->status == 409) return lease::lease_refusal{lease::lease_refusal::kind::busy, std::move(why)};
+  return refused(std::move(why));
+}
+
+// ── what it says ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void print(const lease::moved_entry& one, std::ostream& out) {
+  out << one.resource << ": " << one.place << ": " << one.what << std::endl;
+}
+
+void print_json(const operation_result& shown, std::ostream& out) {
+  out << '[';
+  for (std::size_t i = 0; i < shown.leases.size(); ++i)
+    out << (i == 0 ? "\n" : ",\n") << json_of(shown.leases[i], shown.places);
+  out << "\n]\n";
+}
+
+int show(const worker& work, const lease_question& about, const operation& asked, std::ostream& out,
+         std::ostream& err) {
+  std::vector<lease::lease_entry> before;
+  for (bool first = true;; first = false) {
+    auto shown = work(asked);
+    if (!shown) return fail(err, shown.error().message);
+    if (first || differ(shown->leases, before)) {
+      about.json ? print_json(*shown, out) : print_leases(*shown, out);
+      if (about.watch && !about.json) out << '\n';
+      out.flush();
+    }
+    if (!about.watch || !out) return exit_ok;
+    before = std::move(shown->leases);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+void print(const operation& asked, const operation_result& done, const std::string& resources, std::ostream& out) {
+  const bool freezes = asked.what == kind::freeze;
+  for (const auto& one : done.marks)
+    out << one.resource << (freezes ? ": frozen" : ": broken") << "; its mark is " << one.presented.to_string()
+        << " now, and " << (freezes ? "nobody gets its lease until lease thaw\n" : "its lease is free\n");
+  if (asked.what == kind::thaw) out << resources << ": thawed; its lease is free\n";
+  if (asked.what == kind::forget_store) out << resources << ": later holders need not seal " << asked.store << '\n';
+  if (asked.what == kind::move)
+    out << "The issuer of " << resources << " is " << asked.to << " now: every configuration has to say so.\n";
+}
+
+int run(const worker& work, const lease_question& about, std::ostream& out, std::ostream& err) {
+  auto asked = about.asked;
+  if (!about.resources.empty()) {
+    auto resources = client::read_resources(about.resources);
+    if (!resources) return fail(err, resources.error().message, exit_bad_configuration);
+    asked.resources = std::move(*resources);
+  }
+  const bool one_only = asked.what == kind::show || asked.what == kind::thaw || asked.what == kind::forget_store;
+  if (one_only && asked.resources.size() > 1) return fail(err, "name one resource", exit_bad_configuration);
+  if (asked.what == kind::show) return show(work, about, asked, out, err);
+  const auto done = work(asked);
+  if (!done)
+    return fail(err, done.error().message,
+                done.error().what == lease::lease_refusal::kind::busy ? hold::ending_of(hold::outcome::busy).status
+                                                                      : exit_failed);
+  print(asked, *done, about.resources, out);
+  return exit_ok;
 }
 
 }  // namespace
 
-int run_lease_word(lease_word word, const lease_question& about, const environment& from, std::ostream& out,
-                   std::ostream& err) {
+int run_lease_word(const lease_question& about, const environment& from, std::ostream& out, std::ostream& err) {
+  if (about.path.empty()) {
+    const auto api = client::read_api(about.api);
+    if (!api) return fail(err, api.error().message, exit_bad_configuration);
+    const auto by_sidecar = [&](const operation& asked) {
+      auto done = ask_sidecar(*api, asked);
+      if (done)
+        for (const auto& one : done->moved) print(one, out);
+      return done;
+    };
+    return run(by_sidecar, about, out, err);
+  }
   const auto config = load_config(about.path, from);
-  if (config) return word(*config, about, out, err);
-  print_errors(config.error(), err);
-  return exit_bad_configuration;
-}
-
-int forget_store(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
-  const auto answer = ask_issuer<bool>(config, about, [&](auto& issuer, auto done) {
-    issuer.forget_store(about.resource, about.store, std::move(done));
-  });
-  if (!answer) return fail(err, answer.error().message);
-  if (!*answer) return fail(err, "no former holder of " + about.resource + " sealed the store " + about.store);
-  out << about.resource << ": later holders need not seal " << about.store << '\n';
-  return exit_ok;
-}
-
-int thaw_lease(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
-  const auto answer =
-      ask_issuer<bool>(config, about, [&](auto& issuer, auto done) { issuer.thaw(about.resource, std::move(done)); });
-  if (!answer) return fail(err, answer.error().message);
-  if (!*answer) return fail(err, about.resource + " is not frozen");
-  out << about.resource << ": thawed; its lease is free\n";
-  return exit_ok;
-}
-
-namespace {
-
-// Takes a lease from its holder, and seals it everywhere.
-int take_lease(const settings::process& config, const lease_question& about, lease::taking how, std::ostream& out,
-               std::ostream& err) {
-  const bool freezes = how == lease::taking::freezing;
-  const auto resources = client::read_resources(about.resource);
-  if (!resources) return fail(err, resources.error().message, exit_bad_configuration);
-  const auto plan = plan_lease(config, *resources, about.issuer);
-  if (!plan) return fail(err, plan.error().message, exit_bad_configuration);
-  const auto times = timing_of(config.leased, config.leased.ttl);
-  boost::asio::io_context io(1);
-  auto wanted = keeper_request_of(config, *plan, *resources, times);
-  wanted.holder = (freezes ? "lease freeze: " : "lease break: ") + about.reason;
-  wanted.holder.resize(std::min<std::size_t>(wanted.holder.size(), 200));
-  wanted.wait = milliseconds(0);
-  wanted.how = how;
-  std::shared_ptr<lease::keeper> keeper;
-  int outcome = exit_failed;
-  lease::keeper_owner owner;
-  owner.acquired = [&](const lease::term& held) {
-    for (const auto& one : held.claims)
-      out << one.resource << (freezes ? ": frozen" : ": broken") << "; its mark is " << one.presented.to_string()
-          << " now, and " << (freezes ? "nobody gets its lease until lease thaw\n" : "its lease is free\n");
-    outcome = exit_ok;
-    if (freezes) return io.stop();  // and does not release it
-    keeper->stop(lease::release_patience, [&](const result<void>&) { io.stop(); });
+  if (!config) {
+    print_errors(config.error(), err);
+    return exit_bad_configuration;
+  }
+  operation_told told;
+  told.waits = [&](const std::string& what) { err << "fencegate lease: " << what << "; waiting" << std::endl; };
+  told.moved = [&](const lease::moved_entry& one) { print(one, out); };
+  const auto by_configuration = [&](const operation& asked) {
+    operation_run alone;
+    return perform(alone, *config, asked, told);
   };
-  owner.not_acquired = [&](const lease::keeper_failure& why) {
-    const bool frozen = why.what == lease::keeper_failure::kind::busy;  // else it would not have been asked
-    outcome = fail(err, frozen ? why.resource + " is frozen (" + why.by + "): thaw it before" : why.message);
-    io.stop();
-  };
-  keeper = std::make_shared<lease::keeper>(io, make_issuer(io, config, *plan, times), make_places(io, config, *plan),
-                                           wanted, std::move(owner));
-  keeper->start();
-  io.run();
-  return outcome;
-}
-
-}  // namespace
-
-int break_lease(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
-  return take_lease(config, about, lease::taking::by_force, out, err);
-}
-
-int freeze_lease(const settings::process& config, const lease_question& about, std::ostream& out, std::ostream& err) {
-  return take_lease(config, about, lease::taking::freezing, out, err);
+  return run(by_configuration, about, out, err);
 }
 
 }  // namespace fencegate::cli

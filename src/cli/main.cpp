@@ -61,39 +61,43 @@ CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
 }
 
 // What runs when one of its subcommands was given.
-CLI::App* add_lease(CLI::App& app, cli::lease_question& to, cli::lease_word& word, client::lease_words& words) {
+CLI::App* add_lease(CLI::App& app, cli::lease_question& to, bool& given, client::lease_words& words) {
+  using kind = lease::operation::kind;
   auto* lease =
       app.add_subcommand("lease", "Who holds which lease; leases for scripts; what a writer tells its sidecar");
   lease->require_subcommand(1);
   client::add_lease_words(*lease, words);
-  const auto add = [&](const char* name, cli::lease_word run, const char* what) {
-    auto* one = lease->add_subcommand(name, what);
-    one->callback([&word, run] { word = run; });
-    one->add_option("-c,--config", to.path, "The configuration file")->required();
-    one->add_option("--issuer", to.issuer, "Who grants the leases; default: as the configuration says");
+  const auto add = [&](kind word, const char* what) {
+    auto* one = lease->add_subcommand(std::string(name_of(word)), what);
+    one->callback([&to, &given, word] {
+      to.asked.what = word;
+      given = true;
+    });
+    auto* api = client::add_api(*one, to.api);
+    one->add_option("-c,--config", to.path, "The configuration file, instead of a sidecar")->excludes(api);
+    one->add_option("--issuer", to.asked.issuer, "Who grants the leases; default: as the configuration says");
     return one;
   };
-  auto* show = add("show", cli::show_leases, "Show the leases that were ever granted");
-  show->add_option("RESOURCE", to.resource, "Only this one");
+  auto* show = add(kind::show, "Show the leases that were ever granted");
+  show->add_option("RESOURCE", to.resources, "Only this one");
   show->add_flag("--json", to.json, "As JSON");
   show->add_flag("--watch", to.watch, "Again whenever that changes, until it is ended");
-  const auto add_with_reason = [&](const char* name, cli::lease_word run, const char* what) {
-    auto* one = add(name, run, what);
-    one->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
-    one->add_option("--reason", to.reason, "Why; others see it")->required();
+  const auto add_with_reason = [&](kind word, const char* what) {
+    auto* one = add(word, what);
+    one->add_option("RESOURCES", to.resources, "orders, or orders,payments")->required();
+    one->add_option("--reason", to.asked.reason, "Why; others see it")->required();
   };
-  add_with_reason("break", cli::break_lease, "Take a lease from its holder, seal it, and release it");
-  add_with_reason("freeze", cli::freeze_lease,
-                  "Take a lease from its holder, and let nobody have it until it is thawed");
-  add("thaw", cli::thaw_lease, "End what was frozen")->add_option("RESOURCE", to.resource, "Whose lease")->required();
-  auto* move = add("move", cli::move_lease, "Give resources another issuer");
-  move->add_option("RESOURCES", to.resource, "orders, or orders,payments")->required();
-  move->add_option("--to", to.to, "The name of the new issuer")->required();
-  auto* lost = move->add_flag("--from-lost", to.from_lost, "The former issuer, or its data, is gone for good");
-  client::add_duration(*move, "--wait", to.wait, "For a holder to end; default: for ever")->excludes(lost);
-  auto* forget = add("forget-store", cli::forget_store, "Do not ask later holders to seal a store that is no more");
-  forget->add_option("RESOURCE", to.resource, "Whose lease")->required();
-  forget->add_option("STORE", to.store, "Its id, as hold says it")->required();
+  add_with_reason(kind::break_lease, "Take a lease from its holder, seal it, and release it");
+  add_with_reason(kind::freeze, "Take a lease from its holder, and let nobody have it until it is thawed");
+  add(kind::thaw, "End what was frozen")->add_option("RESOURCE", to.resources, "Whose lease")->required();
+  auto* move = add(kind::move, "Give resources another issuer");
+  move->add_option("RESOURCES", to.resources, "orders, or orders,payments")->required();
+  move->add_option("--to", to.asked.to, "The name of the new issuer")->required();
+  auto* lost = move->add_flag("--from-lost", to.asked.from_lost, "The former issuer, or its data, is gone for good");
+  client::add_duration(*move, "--wait", to.asked.wait, "For a holder to end; default: for ever")->excludes(lost);
+  auto* forget = add(kind::forget_store, "Do not ask later holders to seal a store that is no more");
+  forget->add_option("RESOURCE", to.resources, "Whose lease")->required();
+  forget->add_option("STORE", to.asked.store, "Its id, as hold says it")->required();
   return lease;
 }
 
@@ -124,9 +128,9 @@ int run(int argc, char** argv) {
   cli::install_request installing;
   const auto* install = add_install(app, installing);
   cli::lease_question asking;
-  cli::lease_word word = nullptr;
+  bool is_asked = false;
   client::lease_words words;
-  const auto* lease_command = add_lease(app, asking, word, words);
+  const auto* lease_command = add_lease(app, asking, is_asked, words);
   cli::hold_request holding;
   const auto* hold_command = add_hold(app, holding);
 
@@ -143,7 +147,7 @@ int run(int argc, char** argv) {
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
-  if (word != nullptr) return cli::run_lease_word(word, asking, cli::process_environment(), std::cout, std::cerr);
+  if (is_asked) return cli::run_lease_word(asking, cli::process_environment(), std::cout, std::cerr);
   if (lease_command->parsed()) return client::run_lease_word(words).value_or(cli::exit_failed);
   if (copy->parsed()) return cli::copy_self(folder, std::cerr);
   if (hold_command->parsed()) return cli::hold(holding, cli::process_environment(), std::cerr);

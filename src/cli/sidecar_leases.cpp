@@ -83,6 +83,8 @@ result<void> sidecar_leases::start_listeners() {
     api_.emplace(io_, all.listen, all.socket_mode, *desk_, figures_);
     if (!all.writers.empty()) api_->serve_writers(writers_);
     api_->serve_gates(*this);
+    operators_.emplace(io_, config_);
+    api_->serve_operators(*operators_);
     if (auto started = api_->start(); !started) return started;
   }
   if (!all.probes) return {};

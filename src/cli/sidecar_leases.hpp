@@ -5,6 +5,7 @@
 #include "admin/lease_server.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
+#include "cli/operators.hpp"
 #include "fence/gate_settings.hpp"
 #include "gate/server.hpp"
 #include "lease/gate_switch.hpp"
@@ -56,6 +57,7 @@ class sidecar_leases : private lease::gate_switch {
   lease::lease_sources sources_;
   lease::writers writers_;
   std::optional<lease::sidecar_desk> desk_;
+  std::optional<operators> operators_;
   std::optional<admin::lease_server> api_;
   std::optional<admin::admin_server> probes_;
 };

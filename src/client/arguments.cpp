@@ -7,11 +7,6 @@
 namespace fencegate::client {
 namespace {
 
-void add_api(CLI::App& to, std::string& api) {
-  to.add_option("--api", api,
-                "The sidecar's API: unix:/path or http://127.0.0.1:9181; default: unix:/run/fencegate/lease.sock");
-}
-
 void add_wish(CLI::App& to, lease_wish& wish) {
   to.add_option("RESOURCES", wish.resources, "What it works on: orders, or orders,payments")->required();
   add_api(to, wish.api);
@@ -27,6 +22,11 @@ void add_wish(CLI::App& to, lease_wish& wish) {
 }
 
 }  // namespace
+
+CLI::Option* add_api(CLI::App& to, std::string& api) {
+  return to.add_option(
+      "--api", api, "The sidecar's API: unix:/path or http://127.0.0.1:9181; default: unix:/run/fencegate/lease.sock");
+}
 
 CLI::App* add_hold(CLI::App& app, hold_request& to) {
   auto* hold = app.add_subcommand("hold", "Run an unchanged command under a lease, its token in the environment");

@@ -26,6 +26,9 @@ CLI::Option* add_duration(CLI::App& to, const std::string& name, Out& out, const
   return to.add_option(name, std::move(read), what)->type_name("DURATION")->expected(1);
 }
 
+// Where a sidecar answers; see read_api.
+CLI::Option* add_api(CLI::App& to, std::string& api);
+
 // `hold`; what it asks for goes to `to`.
 CLI::App* add_hold(CLI::App& app, hold_request& to);
 

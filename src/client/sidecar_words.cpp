@@ -6,28 +6,25 @@
 
 #include <boost/json/object.hpp>
 
-#include <cstddef>
 #include <string_view>
 
 namespace fencegate::client {
 namespace {
 
-constexpr std::size_t words_bytes_max = 200;
-
-std::string text_in(const boost::json::object& of, std::string_view name) {
+std::string text_in(const boost::json::object& of, std::string_view name, std::size_t bytes_max) {
   const auto* value = of.if_contains({name.data(), name.size()});
   if (value == nullptr || !value->is_string()) return {};
   const auto& text = value->get_string();
-  return fence::printable({text.data(), text.size()}, words_bytes_max);
+  return fence::printable({text.data(), text.size()}, bytes_max);
 }
 
 }  // namespace
 
-std::string sidecar_words(const std::string& answer) {
+std::string sidecar_words(const std::string& answer, std::size_t bytes_max) {
   const auto body = wire::parse_strict_json(answer, limits::lease_body_depth_max);
   if (!body || !body->is_object()) return {};
-  auto detail = text_in(body->get_object(), "detail");
-  return detail.empty() ? text_in(body->get_object(), "state") : detail;
+  auto detail = text_in(body->get_object(), "detail", bytes_max);
+  return detail.empty() ? text_in(body->get_object(), "state", bytes_max) : detail;
 }
 
 }  // namespace fencegate::client

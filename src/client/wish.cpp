@@ -13,11 +13,9 @@
 #include <cctype>
 
 namespace fencegate::client {
-namespace {
 
 using std::chrono::milliseconds;
 
-// "host:4711", for people who ask who holds it.
 std::string name_of_this_process() {
   std::array<char, 150> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
@@ -26,8 +24,6 @@ std::string name_of_this_process() {
       out.begin(), out.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.'; }, '_');
   return out + ":" + std::to_string(getpid());
 }
-
-}  // namespace
 
 result<std::vector<std::string>> read_resources(std::string_view text) {
   std::vector<std::string> out;

@@ -61,6 +61,9 @@ using lease_planner = std::function<result<lease_plan>(const std::vector<std::st
 [[nodiscard]] result<lease::timing> checked_times(lease::timing times,
                                                   std::optional<std::chrono::milliseconds> stop_grace);
 
+// "host:4711", for people who ask who holds it.
+[[nodiscard]] std::string name_of_this_process();
+
 // By this process; waits for ever.
 [[nodiscard]] lease::keeper_request keeper_request_of(const std::vector<std::string>& resources,
                                                       const lease::timing& times);

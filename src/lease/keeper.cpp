@@ -256,8 +256,7 @@ void keeper::all_answered() {
   if (resumes_ && (not_sealed_ || !holder_->may_begin(clock_reading::now()))) return not_resumed();
   if (!not_sealed_) {
     if (!holder_->may_begin(clock_reading::now())) {
-      auto again = [self = shared_from_this()](const result<void>&) { self->try_again(back_off, &keeper::look); };
-      return let_go_then(again);
+      return let_go_then([self = shared_from_this()](const result<void>&) { self->begin_anew(); });
     }
     acquired_ = true;
     releases_ = nullptr;
@@ -268,7 +267,7 @@ void keeper::all_answered() {
   const auto why = *not_sealed_;
   auto next = [self = shared_from_this(), why](const result<void>&) {
     if (self->stopped_) return;
-    if (is_outrun(why)) return self->try_again(back_off, &keeper::look);
+    if (is_outrun(why)) return self->begin_anew();
     if (why.why == fence::reason::refused) return self->fail({keeper_failure::kind::refused, fence::describe(why)});
     self->missed("it was not sealed", error{fence::describe(why)}, &keeper::look);
   };
@@ -289,6 +288,12 @@ void keeper::not_resumed() {
 }
 
 // ── beginning anew ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+// What an operator takes by force is taken once: by now it may be the lease of somebody else, who is not to lose it.
+void keeper::begin_anew() {
+  if (wanted_.how == taking::when_free) return try_again(back_off, &keeper::look);
+  if (!stopped_) fail({keeper_failure::kind::unreachable, "it was not sealed everywhere in time; do it again"});
+}
 
 void keeper::try_again(milliseconds pause, step from) {
   if (stopped_) return;

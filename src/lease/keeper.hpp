@@ -118,6 +118,7 @@ class keeper : public std::enable_shared_from_this<keeper> {
   void wait_until_free(const grant_answer& held, std::chrono::milliseconds took);
   [[nodiscard]] clock_reading counted(clock_reading sent, std::optional<std::chrono::milliseconds> act_for) const;
   void on_release(const std::string& resource);
+  void begin_anew();
   void try_again(std::chrono::milliseconds pause, step from);
   void let_go_then(std::function<void(const result<void>&)> done);
   void missed(const std::string& whom, const unanswered& why, step from);

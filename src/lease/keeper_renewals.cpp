@@ -64,7 +64,7 @@ void keeper::lose(keeper_loss why) {
     pause_.cancel();
     return let_go_then([self = shared_from_this(), why](const result<void>&) {
       if (self->resumes_) return self->fail({keeper_failure::kind::over, why.message});
-      self->try_again(back_off, &keeper::look);
+      self->begin_anew();
     });
   }
   if (owner_.times_moved) owner_.times_moved();

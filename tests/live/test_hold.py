@@ -301,7 +301,7 @@ class Documented(HoldTest):
     def test_who_holds_it_and_how_it_is_taken(self):
         job = self.shell("echo up; sleep 100")
         self.assertEqual(job.child.stdout.readline(), "up\n")
-        show = documents.command(self.page, "fencegate lease show")
+        show = documents.command(self.page, "fencegate lease show -c")
         before = self.mark()
         self.assertRegex(self.run_here(show), rf"(?m)^orders +{before} +{before} +\d+m?s +20.* \S+:{job.child.pid}$")
         (held,) = [one for one in json.loads(self.run_here(show + " --json")) if one["resource"] == "orders"]
@@ -314,7 +314,7 @@ class Documented(HoldTest):
         self.assertEqual(len({one["issuer"] for one in held["places"]}), 1)
         watch = self.start(Watch(self.gates, "lease", "show", "orders", "--watch"))
         eventually(lambda: re.search(rf"(?m)^orders +{before} .*\d+m?s ", watch.log()))
-        self.run_here(documents.command(self.page, "fencegate lease break orders"))
+        self.run_here(documents.command(self.page, "fencegate lease break orders -c"))
         self.assertEqual(job.ended(), 79)
         self.assertEqual(self.mark(), before + 1)
         self.assertRegex(self.run_here(show), r"(?m)^orders .* free .* lease break: hangs since noon$")
@@ -325,7 +325,7 @@ class Documented(HoldTest):
         self.assertEqual(job.child.stdout.readline(), "up\n")
         self.run_here(documents.command(self.page, "fencegate lease freeze orders"))
         self.assertEqual(job.ended(), 79)
-        show = documents.command(self.page, "fencegate lease show")
+        show = documents.command(self.page, "fencegate lease show -c")
         self.assertRegex(self.run_here(show), r"(?m)^orders .* frozen .* lease freeze: restoring a backup$")
         refused = self.shell("true", "--no-wait")
         self.assertEqual(refused.ended(), 75)

@@ -19,7 +19,7 @@ from test_hold import LEASES, TTL
 
 
 class ApiTest(LiveTest):
-    times = LEASES
+    times, sidecar_of = LEASES, Sidecar
 
     @classmethod
     def setUpClass(cls):
@@ -30,7 +30,7 @@ class ApiTest(LiveTest):
         cls.database.install("app", gate_users=("gate",))
         cls.admin = cls.database.connect(database="app")
         cls.addClassCleanup(cls.admin.close)
-        cls.sidecar = cls.enterClassContext(Sidecar(cls.database, cls.redis, cls.times))
+        cls.sidecar = cls.enterClassContext(cls.sidecar_of(cls.database, cls.redis, cls.times))
         cls.api = Api(cls.sidecar.socket)
 
     @classmethod

@@ -303,6 +303,46 @@ TEST(LeasePages, AnswersWhyNot) {
   EXPECT_EQ(lease_unknown().status, 404u);
 }
 
+TEST(LeasePages, ReadsWhatAnOperatorAsks) {
+  using kind = lease::operation::kind;
+  const auto read = ask("POST", "/v1/operations/break",
+                        R"({"resources":["orders","a/b"],"issuer":"main","reason":"hangs","by":"host:7"})");
+  ASSERT_TRUE(read) << read.error().body;
+  EXPECT_EQ(read->what, lease_question::kind::operate);
+  EXPECT_EQ(read->operation.what, kind::break_lease);
+  EXPECT_EQ(read->operation.resources, (std::vector<std::string>{"orders", "a/b"}));
+  EXPECT_EQ(read->operation.issuer, "main");
+  EXPECT_EQ(read->operation.reason, "hangs");
+  EXPECT_EQ(read->by, "host:7");
+  const auto all = ask("POST", "/v1/operations/show", "{}");
+  ASSERT_TRUE(all) << all.error().body;
+  EXPECT_TRUE(all->operation.resources.empty());
+  const auto moved = ask("POST", "/v1/operations/move", R"({"resources":["orders"],"to":"other","from_lost":true})");
+  ASSERT_TRUE(moved) << moved.error().body;
+  EXPECT_TRUE(moved->operation.from_lost);
+  EXPECT_FALSE(moved->operation.wait);
+}
+
+TEST(LeasePages, RefusesOperatorsAsItRefusesOthers) {
+  auto asked = request_of("POST", "/v1/operations/break", R"({"resources":["orders"],"reason":"hangs"})");
+  const auto status = [&] {
+    const auto read = read_lease_request(asked, on_loopback);
+    return read ? 0 : read.error().status;
+  };
+  EXPECT_EQ(status(), 0u);
+  asked.head.from_browser = true;
+  EXPECT_EQ(status(), 403u);
+  asked.head.from_browser = false;
+  asked.head.host = "evil.example";
+  EXPECT_EQ(status(), 403u);
+  asked.head.host = "localhost";
+  asked.head.from_loopback = false;
+  EXPECT_EQ(status(), 403u);
+  asked.head.from_loopback = true;
+  asked.content_type = "text/plain";
+  EXPECT_EQ(status(), 415u);
+}
+
 TEST(LeasePages, ListsLeasesWithoutTheirIds) {
   EXPECT_EQ(leases_listed({}).body, R"({"leases":[]})");
   const lease::lease_seen held{{"orders"}, {{"orders", fence::token(35)}}, "host \"a\"", 24s};

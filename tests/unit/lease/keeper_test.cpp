@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,25 @@ class slow_issuer final : public issuer {
   release_listeners listeners;
   int asked = 0;
   std::function<void(const grant_answer&)> unanswered;
+};
+
+// Never answers a seal.
+class silent_place final : public seal_place {
+ public:
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  void identify(std::function<void(const answer<std::string>&)> done) override {
+    done({boost::system::in_place_value, "place"});
+  }
+  void look(const std::vector<std::string>&,
+            std::function<void(const answer<std::vector<backend::looked_mark>>&)> done) override {
+    done(std::vector<backend::looked_mark>());
+  }
+  void seal(const term&, const std::string&, std::function<void(const backend::store_result<void>&)>) override {}
+  void move(const std::string&, const std::string&, const std::string&,
+            std::function<void(const result<std::string>&)>) override {}
+
+ private:
+  const std::string name_ = "store:silent";
 };
 
 class Keeper : public testing::Test {
@@ -89,6 +109,29 @@ TEST_F(Keeper, PausesWhenWhatWasReleasedMeanwhileIsNotWhatItWaitsFor) {
   by_->answer_held();
   run();
   EXPECT_EQ(by_->asked, 2);
+}
+
+// As when this process stood still: by then it may be the lease of somebody else, who is not to lose it.
+TEST_F(Keeper, TakesByForceOnceOnly) {
+  keeper_request wanted;
+  wanted.resources = {"orders"};
+  wanted.times = {milliseconds(300), milliseconds(20), milliseconds(20), milliseconds(5), milliseconds(5)};
+  wanted.wait = milliseconds(0);
+  wanted.how = taking::by_force;
+  std::optional<keeper_failure> failed;
+  keeper_owner owner;
+  owner.not_acquired = [&](const keeper_failure& why) { failed = why; };
+  const auto operators = std::make_shared<keeper>(
+      io_, by_, std::vector<std::shared_ptr<seal_place>>{std::make_shared<silent_place>()}, wanted, std::move(owner));
+  operators->start();
+  run();
+  ASSERT_EQ(by_->asked, 1);
+  std::exchange(by_->unanswered, nullptr)({grant_answer::kind::granted, {{"orders", fence::token(7)}}});
+  io_.restart();
+  while (!failed && by_->asked == 1) io_.run_one();
+  EXPECT_EQ(by_->asked, 1);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->what, keeper_failure::kind::unreachable);
 }
 
 }  // namespace

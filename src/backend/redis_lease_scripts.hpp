@@ -199,19 +199,49 @@ end
 return owner
 )lua";
 
+// In front of the scripts about those who wait for a lease: the text fencegate:waiters:{R}, which expires, of one line for each:
+// the SHA-1 of the grant's id, then in microseconds when he is forgotten and since when he waits, and his name. `alive`: those
+// who still wait but `except`. For people alone: nothing depends on it.
+inline const std::string lease_waiters = lease_rows + R"lua(
+local function alive(key, except)
+  local out = {}
+  for line, grant, till in string.gmatch(redis.call('GET', key) or '', '((%x+) (%d+) [^\n]*)\n') do
+    if grant ~= except and till + 0 > now and till + 0 <= now + 60000000 then out[#out + 1] = line end
+  end
+  return out
+end
+)lua";
+
+// Notes who waits for a lease. KEYS: the lease, its waiters. ARGV: the grant's id, the holder's name, for how many ms; 0: he waits no
+// more. For one resource it notes 64.
+inline const std::string lease_wait_script = lease_waiters + R"lua(
+local grant, stays = redis.sha1hex(ARGV[3]), math.min(ARGV[5] + 0, 60000)
+local since = string.match(redis.call('GET', KEYS[4]) or '', grant .. ' %d+ (%d+)') or shown(now)
+local all = alive(KEYS[4], grant)
+if stays > 0 and #all < 64 and row(KEYS[3]).token ~= '0' then
+  all[#all + 1] = grant .. ' ' .. shown(now + stays * 1000) .. ' ' .. since .. ' ' .. string.gsub(ARGV[4], '%c', '_')
+end
+if #all == 0 then return redis.call('DEL', KEYS[4]) end
+redis.call('SET', KEYS[4], table.concat(all, '\n') .. '\n', 'PX', '60000')
+return 1
+)lua";
+
 // The resources of all leases. KEYS: leases_key.
 inline const std::string lease_names_script = lease_rows + "return redis.call('HKEYS', KEYS[3])";
 
-// Leases as they are. KEYS: n leases, n marks. Answers six texts for each: token, mark ("" = none), holder, when it was
-// granted, ms until another may have it, "1" where it is frozen.
-inline const std::string lease_list_script = lease_rows + R"lua(
-local n, out = (#KEYS - 2) / 2, {}
+// Leases as they are. KEYS: n leases, n marks, n texts of waiters. Answers seven texts for each: token, mark ("" = none), holder,
+// when it was granted, ms until another may have it, "1" where it is frozen; a line for each who waits: since when, and his name.
+inline const std::string lease_list_script = lease_waiters + R"lua(
+local n, out = (#KEYS - 2) / 3, {}
 for i = 1, n do
   local l = row(KEYS[2 + i])
   for _, one in ipairs({l.token, redis.call('GET', KEYS[2 + n + i]) or '', l.holder, shown(l.granted), left(l),
                          l.frozen and '1' or '0'}) do
     out[#out + 1] = one
   end
+  local waiters = {}
+  for k, line in ipairs(alive(KEYS[2 + 2 * n + i], l.grant)) do waiters[k] = string.match(line, '^%x+ %d+ (.*)$') .. '\n' end
+  out[#out + 1] = table.concat(waiters)
 end
 return out
 )lua";

@@ -24,7 +24,7 @@ struct lease_question {
 
 // As a table.
 void print_leases(const lease::operation_result& shown, std::ostream& out);
-// One of the leases is another's by now, or free, or frozen.
+// One of the leases is another's by now, or free, or frozen, or others wait for it.
 [[nodiscard]] bool differ(const std::vector<lease::lease_entry>& a, const std::vector<lease::lease_entry>& b);
 
 }  // namespace fencegate::cli

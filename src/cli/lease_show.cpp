@@ -33,6 +33,15 @@ void print(const std::vector<lease::lease_entry>& all, std::ostream& out) {
   print(rows, out);
 }
 
+void print_waiters(const std::vector<lease::lease_entry>& all, std::ostream& out) {
+  table rows{{"RESOURCE", "WAITS SINCE", "WAITER"}};
+  for (const auto& one : all)
+    for (const auto& waiter : one.waiters) rows.push_back({one.resource, waiter.since, waiter.holder});
+  if (rows.size() == 1) return;
+  out << '\n';
+  print(rows, out);
+}
+
 void print(const std::vector<lease::place_entry>& all, std::ostream& out) {
   table rows{{"PLACE", "MARK", "ISSUER"}};
   for (const auto& one : all)
@@ -44,16 +53,19 @@ void print(const std::vector<lease::place_entry>& all, std::ostream& out) {
   print(rows, out);
 }
 
-// Whether it is another's by now, or free, or frozen.
+// Whether it is another's by now, or free, or frozen, or others wait.
 bool differ(const lease::lease_entry& a, const lease::lease_entry& b) {
+  const auto is_same = [](const auto& x, const auto& y) { return x.holder == y.holder && x.since == y.since; };
   return a.resource != b.resource || a.granted != b.granted || a.mark != b.mark || a.frozen != b.frozen ||
-         (a.left.count() > 0) != (b.left.count() > 0);
+         (a.left.count() > 0) != (b.left.count() > 0) ||
+         !std::equal(a.waiters.begin(), a.waiters.end(), b.waiters.begin(), b.waiters.end(), is_same);
 }
 
 }  // namespace
 
 void print_leases(const lease::operation_result& shown, std::ostream& out) {
   print(shown.leases, out);
+  print_waiters(shown.leases, out);
   if (!shown.places.empty()) print(shown.places, out);
 }
 

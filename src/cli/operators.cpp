@@ -26,14 +26,16 @@ std::string list_of(const std::vector<std::string>& names) {
   return out;
 }
 
+// What it says of an operation; the texts live longer.
+log::event line_about(const operation& asked, const std::string& resources, const std::string& by) {
+  return log::event().add("operation", name_of(asked.what)).add("resources", resources).add("by", by);
+}
+
 // Nobody needs to know who looks.
 void log_begin(const operation& asked, const std::string& by) {
   if (asked.what == operation::kind::show) return;
   const auto resources = list_of(asked.resources);
-  log::event()
-      .add("operation", name_of(asked.what))
-      .add("resources", resources)
-      .add("by", by)
+  line_about(asked, resources, by)
       .add("reason", asked.reason)
       .add("issuer", asked.issuer)
       .add("to", asked.to)
@@ -44,10 +46,7 @@ void log_begin(const operation& asked, const std::string& by) {
 void log_end(const operation& asked, const std::string& by, const told& outcome) {
   if (asked.what == operation::kind::show) return;
   const auto resources = list_of(asked.resources);
-  log::event()
-      .add("operation", name_of(asked.what))
-      .add("resources", resources)
-      .add("by", by)
+  line_about(asked, resources, by)
       .add("why", outcome ? std::string_view() : outcome.error().message)
       .write(log::level::warn, outcome ? "an operator's request is done" : "an operator's request is not done");
 }

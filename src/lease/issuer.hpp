@@ -38,6 +38,11 @@ struct grant_request {
   std::chrono::milliseconds wait{0};  // so long the issuer may wait for others to release it
 };
 
+struct lease_waiter {
+  std::string holder;
+  std::string since;  // as in lease_entry
+};
+
 // A lease as it is, or was.
 struct lease_entry {
   std::string resource;
@@ -47,6 +52,13 @@ struct lease_entry {
   std::string since;                  // of the last grant, by the issuer's clock: "2026-11-25 19:05:17+00"
   std::chrono::milliseconds left{0};  // until another may have it; 0 = it is free
   bool frozen = false;
+  std::vector<lease_waiter> waiters{};  // as far as they are noted
+};
+
+// Who waits for a resource under which grant id, and for how long that is told to others; 0: he waits no more.
+struct waiter_note {
+  std::string resource, grant, holder;
+  std::chrono::milliseconds stays{0};
 };
 
 struct grant_answer {
@@ -134,6 +146,8 @@ class issuer {
   [[nodiscard]] virtual std::shared_ptr<void> on_release(std::function<void(const std::string& resource)> /*tell*/) {
     return nullptr;
   }
+  // For people alone. Nobody waits for it, or learns whether it was noted.
+  virtual void note_waiter(const waiter_note& /*note*/) {}
   // All leases that were ever granted, by resource.
   virtual void list(std::function<void(const result<std::vector<lease_entry>>&)> done) = 0;
 };

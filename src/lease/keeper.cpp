@@ -36,7 +36,8 @@ keeper::keeper(boost::asio::io_context& context, std::shared_ptr<issuer> by,
       renewals_(context),
       wait_until_(wanted_.wait ? clock::now() + *wanted_.wait : clock::time_point::max()),
       place_ids_(places_.size()),
-      floors_(wanted_.resources.size(), 0) {}
+      floors_(wanted_.resources.size(), 0),
+      note_(issuer_, wanted_.holder) {}
 
 void keeper::start() {
   boost::asio::post(context_, [self = shared_from_this()] { self->identify(); });
@@ -63,6 +64,7 @@ void keeper::stop(milliseconds patience, std::function<void(const result<void>&)
   stopped_ = true;
   owner_ = {};
   releases_ = nullptr;
+  note_.end();
   pause_.cancel();
   renewals_.cancel();
   if (!holder_ && !asking_) return boost::asio::post(context_, [done = std::move(done)] { done({}); });
@@ -197,9 +199,12 @@ void keeper::wait_until_free(const grant_answer& held, milliseconds took) {
   const auto what = held.resource + " is held by " + held.by;
   reached_ = true;
   const auto left = wait_until_ - clock::now();
-  if (left <= clock::duration::zero())
+  if (left <= clock::duration::zero()) {
+    note_.end(wanted_.renews ? milliseconds(0) : waiting_note::comes_back);
     return fail({keeper_failure::kind::busy, what, held.resource, held.by, held.left});
+  }
   held_by_ = held.by;
+  note_.say(held.resource, term_.grant);
   wait_for(what);
   if (releases_ == nullptr)
     releases_ = issuer_->on_release([weak = weak_from_this()](const std::string& resource) {
@@ -260,6 +265,7 @@ void keeper::all_answered() {
     }
     acquired_ = true;
     releases_ = nullptr;
+    note_.end();
     if (heard_) handover_ = clock::now() - *heard_;
     const auto tell = owner_.acquired;  // which may stop this keeper
     return tell(term_);

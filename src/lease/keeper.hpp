@@ -9,6 +9,7 @@
 #include "lease/holder.hpp"
 #include "lease/issuer.hpp"
 #include "lease/timing.hpp"
+#include "lease/waiting_note.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -148,9 +149,10 @@ class keeper : public std::enable_shared_from_this<keeper> {
   bool resumes_ = false;                                    // this term and no other
   bool asking_ = false;                                     // for a grant
   std::function<void(const result<void>&)> answered_late_;  // stopped: when that was answered, and given back
-  std::shared_ptr<void> releases_;                          // heard of, once it waits for one
-  bool pausing_ = false;                                    // until a held resource is asked for again
-  bool released_ = false;                                   // one was, since it was asked for
+  waiting_note note_;
+  std::shared_ptr<void> releases_;  // heard of, once it waits for one
+  bool pausing_ = false;            // until a held resource is asked for again
+  bool released_ = false;           // one was, since it was asked for
   bool told_expiring_ = false;
   bool first_ = true;                       // that is asked for
   std::optional<clock::time_point> heard_;  // of the release

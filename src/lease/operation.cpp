@@ -41,6 +41,15 @@ std::string json_of(const place_entry& one) {
   return out;
 }
 
+std::string json_of(const lease_waiter& one) {
+  std::string out;
+  json_object object(out);
+  object.add("holder", one.holder);
+  object.add("since", one.since);
+  object.end();
+  return out;
+}
+
 std::string json_of(const moved_entry& one) {
   std::string out;
   json_object object(out);
@@ -122,6 +131,8 @@ std::string json_of(const lease_entry& one, const std::vector<place_entry>& plac
   object.add("left_ms", one.left.count());
   object.name("frozen");
   out += one.frozen ? "true" : "false";
+  object.name("waiters");
+  out += list_of(one.waiters, [](const auto& waiter) { return json_of(waiter); });
   if (!places.empty()) {
     object.name("places");
     out += list_of(places, [](const auto& place) { return json_of(place); });
@@ -162,6 +173,9 @@ result<operation_result> read_operation_result(std::string_view text) {
     out.leases.push_back({one.text("resource"), one.token("token").value_or(fence::token(0)), one.token("mark"),
                           one.text("holder"), one.text("since"),
                           std::chrono::milliseconds(one.number("left_ms").value_or(0)), one.is("frozen")});
+    one.each("waiters", [&](const reader& waiter) {
+      out.leases.back().waiters.push_back({waiter.text("holder"), waiter.text("since")});
+    });
   });
   all.each("places", [&](const reader& one) {
     out.places.push_back({one.text("place"), one.token("mark"), one.text("issuer"), one.text("problem")});

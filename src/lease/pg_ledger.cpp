@@ -191,8 +191,30 @@ void pg_issuer::thaw(const std::string& resource, std::function<void(const resul
                       yes_or_no(std::move(done)));
 }
 
+void pg_issuer::note_waiter(const waiter_note& note) {
+  auto statement = backend::in_text(
+      "SELECT fencegate.lease_wait($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.int4)",
+      {note.resource, note.grant, note.holder, std::to_string(note.stays.count())});
+  callers_.any().call(std::move(statement), [](const pg_result&) {});
+}
+
+namespace {
+
+// Columns: resource, holder, since; by resource, as the leases are.
+void add_waiters(std::vector<lease_entry>& to, const backend::pg_rows& rows) {
+  auto at = to.begin();
+  for (const auto& row : rows) {
+    if (row.size() != 3 || !row[0]) return;
+    at = std::find_if(at, to.end(), [&](const auto& one) { return one.resource == *row[0]; });
+    if (at == to.end()) return;
+    at->waiters.push_back({row[1].value_or(""), row[2].value_or("")});
+  }
+}
+
+}  // namespace
+
 void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)> done) {
-  auto answered = [done = std::move(done)](const pg_result& rows) {
+  auto answered = [this, done = std::move(done)](const pg_result& rows) {
     if (!rows) return done(told(rows.error()));
     std::vector<lease_entry> out;
     for (const auto& row : *rows) {
@@ -201,7 +223,12 @@ void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)
       out.push_back({*row[0], *token, backend::token_of(row[2]), row[3].value_or(""), row[4].value_or(""),
                      milliseconds_of(*row[5]), row[6] == "t"});
     }
-    done(std::move(out));
+    auto with_waiters = [done, out = std::move(out)](const pg_result& waiting) mutable {
+      if (waiting) add_waiters(out, *waiting);
+      done(std::move(out));
+    };
+    callers_.any().call({"SELECT resource, holder, date_trunc('second', since) FROM fencegate.lease_waiters()"},
+                        std::move(with_waiters));
   };
   callers_.any().call({"SELECT resource, token, mark, holder, date_trunc('second', granted_at), left_ms, frozen FROM "
                        "fencegate.lease_list()"},

@@ -33,6 +33,7 @@ class pg_issuer final : public issuer {
                     std::function<void(const result<bool>&)> done) override;
   void thaw(const std::string& resource, std::function<void(const result<bool>&)> done) override;
   [[nodiscard]] std::shared_ptr<void> on_release(std::function<void(const std::string& resource)> tell) override;
+  void note_waiter(const waiter_note& note) override;
   void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:

@@ -30,6 +30,7 @@ constexpr std::size_t listed_at_once = 200;
 constexpr std::string_view issuer_lost = "FENCEGATELOST ";
 
 std::string lease_key(const std::string& resource) { return "fencegate:lease:{" + resource + "}"; }
+std::string waiters_key(const std::string& resource) { return "fencegate:waiters:{" + resource + "}"; }
 std::string mark_key(const std::string& resource) { return backend::mark_cell(resource).key; }
 
 template <class All, class Text>
@@ -275,6 +276,28 @@ void redis_issuer::thaw(const std::string& resource, std::function<void(const re
   run(backend::lease_thaw_script, {lease_key(resource)}, {}, grant_patience_, yes_or_no(std::move(done)));
 }
 
+void redis_issuer::note_waiter(const waiter_note& note) {
+  run(backend::lease_wait_script, {lease_key(note.resource), waiters_key(note.resource)},
+      {note.grant, note.holder, std::to_string(note.stays.count())}, patience_, [](const result<words>&) {});
+}
+
+namespace {
+
+// Lines of a time in microseconds and a name.
+std::vector<lease_waiter> waiters_of(std::string_view lines) {
+  std::vector<lease_waiter> out;
+  while (!lines.empty()) {
+    const auto line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(line.size() + 1, lines.size()));
+    const auto blank = std::min(line.find(' '), line.size());
+    const auto since = number_of(line.substr(0, blank));
+    if (since) out.push_back({std::string(line.substr(std::min(blank + 1, line.size()))), day_and_time(*since)});
+  }
+  return out;
+}
+
+}  // namespace
+
 // ── the list ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 struct redis_issuer::listing {
@@ -284,15 +307,15 @@ struct redis_issuer::listing {
   std::size_t next = 0;  // of the names
 
   [[nodiscard]] bool take(const words& said, std::size_t count) {
-    if (said.size() != 6 * count) return false;
+    if (said.size() != 7 * count) return false;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto* one = &said[6 * i];
+      const auto* one = &said[7 * i];
       const auto token = token_of(one[0]);
       const auto granted = number_of(one[3]), left = number_of(one[4]);
       if (!token || !granted || !left) return false;
       if (token->value() > 0)  // or it was not granted after all
         found.push_back({names[next + i], *token, token_of(one[1]), one[2], day_and_time(*granted), milliseconds(*left),
-                         one[5] == "1"});
+                         one[5] == "1", waiters_of(one[6])});
     }
     next += count;
     return true;
@@ -316,6 +339,7 @@ void redis_issuer::list_more(const std::shared_ptr<listing>& l) {
                     l->names.begin() + static_cast<std::ptrdiff_t>(l->next + count));
   auto keys = each(names, lease_key);
   append(keys, each(names, mark_key));
+  append(keys, each(names, waiters_key));
   auto answered = [this, l, count](const result<words>& said) {
     if (!said) return l->done(told(said.error()));
     if (!l->take(*said, count)) return l->done(unexpected());

@@ -35,6 +35,7 @@ class redis_issuer final : public issuer {
   [[nodiscard]] std::shared_ptr<void> on_release(std::function<void(const std::string& resource)> tell) override {
     return listeners_->add(std::move(tell));
   }
+  void note_waiter(const waiter_note& note) override;
   void list(std::function<void(const result<std::vector<lease_entry>>&)> done) override;
 
  private:

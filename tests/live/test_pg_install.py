@@ -171,11 +171,11 @@ STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 # What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
 OLDER = {
     6: f"""DROP FUNCTION fencegate.seal, fencegate.lease_grant, fencegate.lease_renew, fencegate.lease_release,
-             fencegate.lease_list, fencegate.lease_forget_store, fencegate.lease_thaw,
+             fencegate.lease_list, fencegate.lease_forget_store, fencegate.lease_thaw, fencegate.lease_wait, fencegate.lease_waiters,
              fencegate.move_issuer, fencegate.left_ms, fencegate.free_at,
              fencegate.begin_lease, fencegate.identity, fencegate.grant_hash,
              fencegate.incarnation, fencegate.check_sealed, fencegate.not_the_issuer, fencegate.raise_one, fencegate.take;
-           DROP TABLE fencegate.leases;
+           DROP TABLE fencegate.leases, fencegate.waiters;
            ALTER TABLE fencegate.marks DROP COLUMN sealed, DROP COLUMN issuer, DROP COLUMN grant_hash;
            ALTER TABLE fencegate.settings DROP COLUMN store_id, DROP COLUMN issuer_id, DROP COLUMN incarnation;
            CREATE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spared timestamptz, deadline timestamptz,
@@ -281,9 +281,10 @@ class Schema(FenceTest):
         base = self.base()
         base.armed(34)
         base.sql("SELECT fencegate.lease_grant('{orders}', 'a grant', '', 1000, '{0}', '{}', 1)")
+        base.sql("SELECT fencegate.lease_wait('orders', 'another', '', 60000)")
         tables = base.sql("SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
                           "WHERE n.nspname LIKE 'fencegate%' AND c.relkind IN ('r', 'p', 'S', 'f')")
-        self.assertEqual(len(tables), 4)
+        self.assertEqual(len(tables), 5)
         client = base.writer("bob")
         client.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
         for (table,) in tables:

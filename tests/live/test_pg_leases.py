@@ -345,12 +345,68 @@ class Grants(FenceTest):
             "SELECT resource, token, mark, holder, left_ms > 0 FROM fencegate.lease_list() WHERE resource = 'orders'"),
             [("orders", 34, 33, "holder of one", True)])
 
+    def waiters(self):
+        return self.leases.client.run("SELECT resource, holder FROM fencegate.lease_waiters()")
+
+    def waits(self, grant, ms=20_000, by=None, resource="orders"):
+        return (by or self.leases.client).run("SELECT fencegate.lease_wait(%s, %s, %s, %s)", resource, grant, f"holder of {grant}", ms)
+
+    def test_who_waits(self):
+        self.leases.token("one")
+        for grant in ("two", "three", "two"):
+            self.waits(grant)
+        self.waits("four", resource="never-granted")
+        self.assertEqual(self.waiters(), [("orders", "holder of two"), ("orders", "holder of three")])
+        self.leases.release("one", 34)
+        self.leases.token("two")
+        self.assertEqual(self.waiters(), [("orders", "holder of three")])
+        self.waits("three", 0)
+        self.assertEqual(self.waiters(), [])
+        ((secrets,),) = self.leases.client.run("SELECT count(*) FROM fencegate.waiters w WHERE w::text LIKE '%%two %%'")
+        self.assertEqual(secrets, 0)  # no grant id, but its hash
+
+    def test_who_waited_and_died_is_forgotten(self):
+        self.leases.token("one")
+        self.waits("dead")
+        self.waits("again")
+        self.fenced.sql("UPDATE fencegate.waiters SET expires_at = clock_timestamp() - interval '1 ms'")
+        self.assertEqual(self.waiters(), [])
+        self.waits("again")
+        self.assertEqual(self.waiters(), [("orders", "holder of again")])
+        self.assertEqual(self.fenced.value("SELECT count(*) FROM fencegate.waiters"), 1)
+        self.fenced.sql("UPDATE fencegate.waiters SET expires_at = expires_at + interval '1 day'")  # the clock went back
+        self.assertEqual(self.waiters(), [])
+
+    def test_not_more_than_64_are_noted(self):
+        self.leases.token("one")
+        for i in range(70):
+            self.waits(f"grant {i}")
+        self.assertEqual(len(self.waiters()), 64)
+        self.waits("grant 1")
+        self.waits("grant 2", 0)
+        self.waits("grant 69")
+        self.assertEqual(len(self.waiters()), 64)
+
+    def test_a_note_waits_for_nobody_and_fails_for_nothing(self):
+        self.leases.token("one")
+        self.waits("two")
+        locker = self.fenced.writer("postgres")
+        locker.begin()
+        locker.run("LOCK TABLE fencegate.waiters")
+        self.assertEqual(self.waits("two"), [("",)])
+        self.assertEqual(self.leases.outcome("two"), "held")  # nor does a grant ask it
+        self.leases.release("one", 34)
+        self.leases.token("two")
+        locker.close()
+
     def test_who_may_ask(self):
         client = self.fenced.writer()
         for text in ("SELECT fencegate.lease_grant('{orders}', 'one', '', 1000, '{0}', '{}', 1)", "SELECT fencegate.lease_list()",
                      "SELECT fencegate.lease_renew('{orders}', '{1}', '{one}')", "SELECT fencegate.identity()",
                      "SELECT fencegate.lease_release('{orders}', '{1}', '{one}')",
                      f"SELECT fencegate.seal('{{orders}}', '{{34}}', '{ISSUER}', 'one')", "SELECT fencegate.incarnation()", "SELECT fencegate.lease_forget_store('orders', 'x')",
+                     "SELECT fencegate.lease_wait('orders', 'one', '', 1000)", "SELECT fencegate.lease_waiters()",
+                     "UPDATE fencegate.waiters SET holder = ''", "DELETE FROM fencegate.waiters",
                      "UPDATE fencegate.leases SET token = 1", "SELECT FROM fencegate.leases FOR UPDATE"):
             with self.subTest(text):
                 self.assertEqual(client.run(text).state, "42501")

@@ -52,6 +52,15 @@ class Leases:
                         grant, f"holder of {grant}", ttl_ms, at_least_ms, lock_delay_ms, stride, LAST - stride, " ".join(stores),
                         "freeze" if freeze else "force" if by_force else "", *[floor] * len(resources))
 
+    def wait(self, grant, resource="orders", ms=20_000):
+        self.run("lease_wait_script", self.keys("lease", [resource]) + self.keys("waiters", [resource]), grant, f"holder of {grant}", ms,
+                 front=("lease_lead", "lease_rows", "lease_waiters"))
+
+    def list(self, resource):
+        """Token, mark, holder, when it was granted, ms left, whether it is frozen, who waits."""
+        return self.run("lease_list_script", [key for kind in ("lease", "mark", "waiters") for key in self.keys(kind, [resource])],
+                        front=("lease_lead", "lease_rows", "lease_waiters"))
+
     def token(self, grant, **more):
         answer = self.grant(grant, **more)
         assert isinstance(answer, list) and answer[0] == "granted", answer
@@ -299,9 +308,46 @@ class Grants(LiveTest):
         self.leases.token("one", resources="b,a")
         self.assertEqual(sorted(self.leases.redis.cli.call("HKEYS", "fencegate:leases")), [b"a", b"b"])
         self.leases.token("one")
-        rows = self.leases.run("lease_list_script", self.leases.keys("lease", ["orders"]) + self.leases.keys("mark", ["orders"]))
+        rows = self.leases.list("orders")
         self.assertEqual(rows[:3], ["34", "33", "holder of one"])
         self.assertTrue(0 < int(rows[4]) <= 30_000, rows)
+
+    def test_who_waits(self):
+        def waiting():
+            return [line.partition(" ")[2] for line in self.leases.list("orders")[6].splitlines()]
+
+        call = self.redis.cli.call
+        self.leases.token("one")
+        for grant in ("two", "three", "two"):
+            self.leases.wait(grant)
+        self.leases.wait("four", "never-granted")
+        self.assertEqual(waiting(), ["holder of three", "holder of two"])
+        self.assertEqual(call("EXISTS", "fencegate:waiters:{never-granted}"), 0)
+        self.assertTrue(0 < call("PTTL", "fencegate:waiters:{orders}") <= 60_000)
+        self.leases.release("one", 34)
+        self.leases.token("two")
+        self.assertEqual(waiting(), ["holder of three"])
+        self.assertNotIn(b"two ", call("GET", "fencegate:waiters:{orders}").replace(b"of two", b""))  # no grant id, but its hash
+        self.leases.wait("three", ms=0)
+        self.leases.wait("two", ms=0)
+        self.assertEqual(call("EXISTS", "fencegate:waiters:{orders}"), 0)
+        for i in range(70):
+            self.leases.wait(f"grant {i}")
+        self.assertEqual(len(waiting()), 64)
+        self.leases.wait("grant 1")
+        self.assertEqual(len(waiting()), 64)
+
+    def test_who_waited_and_died_is_forgotten(self):
+        self.leases.clock = NOON
+        self.leases.token("one")
+        self.leases.wait("dead", ms=20_000)
+        self.leases.clock = NOON + 15 * SECOND
+        self.leases.wait("alive", ms=20_000)
+        self.assertEqual(len(self.leases.list("orders")[6].splitlines()), 2)
+        self.leases.clock = NOON + 20 * SECOND
+        self.assertEqual(self.leases.list("orders")[6], f"{NOON + 15 * SECOND} holder of alive\n")
+        self.leases.clock = NOON - 3_600 * SECOND  # it went back
+        self.assertEqual(self.leases.list("orders")[6], "")
 
     def test_a_server_that_refuses_writes_grants_nothing(self):
         self.leases.token("one", resources="held")

@@ -34,6 +34,23 @@ CREATE TABLE IF NOT EXISTS fencegate.leases (
   stores        text[] NOT NULL DEFAULT '{}'                     -- those that its holders sealed
 ) WITH (fillfactor = 50);
 
+-- Who waits for a lease, for people: nothing depends on it (fencegate.lease_wait). UNLOGGED: who still waits, says so again. New
+-- in version 7.
+CREATE UNLOGGED TABLE IF NOT EXISTS fencegate.waiters (
+  resource   text COLLATE "C" NOT NULL,
+  grant_hash bytea NOT NULL,
+  holder     text NOT NULL,
+  since      timestamptz NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (resource, grant_hash)
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
+        autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+DO $$
+BEGIN
+  IF to_regclass('fencegate.waiters_end') IS NULL THEN
+    CREATE INDEX waiters_end ON fencegate.waiters (expires_at); END IF;
+END $$;
+
 -- One row per (resource, pid); a reused pid overwrites its dead predecessor in place (HOT), so the table is bounded by
 -- the pids seen, not by the connections made. UNLOGGED is right: it is emptied exactly when no backend can be alive. A
 -- raise leaves the rows of the sessions that it ended: the gate asks fencegate.ended why its session died.

@@ -212,6 +212,38 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM fencegate.leases l LEFT JOIN fencegate.marks m USING (resource) WHERE l.token > 0 ORDER BY l.resource
 $$;
 
+-- Notes who waits for a lease under which grant id, for `note_ms`; 0: he waits no more. For people alone: nothing depends on it.
+-- So it waits for nobody, fails for nothing, and locks nothing that a grant reads; for one resource it notes 64.
+CREATE OR REPLACE FUNCTION fencegate.lease_wait(resource text, grant_id text, holder text, note_ms integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE hash constant bytea := fencegate.grant_hash($2); at constant timestamptz := clock_timestamp();
+BEGIN
+  PERFORM set_config('lock_timeout', '200ms', true);
+  DELETE FROM fencegate.waiters w
+   WHERE (w.resource, w.grant_hash) IN (SELECT x.resource, x.grant_hash FROM fencegate.waiters x
+                                         WHERE x.expires_at <= at LIMIT 100 FOR UPDATE SKIP LOCKED);
+  IF $4 <= 0 THEN
+    DELETE FROM fencegate.waiters w WHERE w.resource = $1 AND w.grant_hash = hash;
+    RETURN;
+  END IF;
+  INSERT INTO fencegate.waiters AS w (resource, grant_hash, holder, since, expires_at)
+    SELECT l.resource, hash, left($3, 200), at, at + least($4, 60000) * interval '1 ms' FROM fencegate.leases l
+     WHERE l.resource = $1
+       AND (SELECT count(*) FROM fencegate.waiters x WHERE x.resource = $1 AND x.grant_hash <> hash AND x.expires_at > at) < 64
+    ON CONFLICT (resource, grant_hash) DO UPDATE SET expires_at = excluded.expires_at;
+EXCEPTION WHEN OTHERS THEN NULL;
+END $$;
+
+-- Those who wait: neither those whose time is over (of a clock that went back, too), nor those who have it by now.
+CREATE OR REPLACE FUNCTION fencegate.lease_waiters() RETURNS TABLE (resource text, holder text, since timestamptz)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT w.resource, w.holder, w.since FROM fencegate.waiters w JOIN fencegate.leases l USING (resource)
+   WHERE w.grant_hash <> l.grant_hash AND w.expires_at > clock_timestamp()
+     AND w.expires_at <= clock_timestamp() + interval '1 min'
+   ORDER BY w.resource, w.since
+$$;
+
 -- Gives the mark to another issuer, when it is that of `from_issuer`: from now on it rises by seals of `to_issuer` only. The
 -- grant beside it is void then. Answers whose mark it is afterwards; NULL: nobody's, which the next seal changes. From one issuer
 -- to itself: only that, and nobody waits.

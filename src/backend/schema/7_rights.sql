@@ -18,7 +18,7 @@ REVOKE ALL ON SCHEMA fencegate, fencegate_private FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA fencegate, fencegate_private FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencegate FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencegate TO PUBLIC;
-GRANT SELECT ON fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases TO PUBLIC;  -- pg_dump
+GRANT SELECT ON fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases, fencegate.waiters TO PUBLIC;  -- pg_dump
 GRANT EXECUTE ON FUNCTION fencegate.version(), fencegate.arm_all(text[], bigint[], integer, bigint),
   fencegate.arm(text, bigint), fencegate.guard(text[], bigint[], integer) TO PUBLIC;
 -- Those of `protect` do nothing that their caller could not do.
@@ -35,7 +35,7 @@ GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fenc
   fencegate.lease_grant(text[], text, text, integer, bigint[], text[], bigint, integer, integer, boolean, boolean),
   fencegate.lease_renew(text[], bigint[], text[]), fencegate.lease_release(text[], bigint[], text[], boolean),
   fencegate.lease_thaw(text), fencegate.lease_forget_store(text, text),
-  fencegate.lease_list(),
+  fencegate.lease_list(), fencegate.lease_wait(text, text, text, integer), fencegate.lease_waiters(),
   fencegate.sweep() TO fencegate_gate;
 
 RESET ROLE;

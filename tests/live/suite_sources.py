@@ -1,0 +1,90 @@
+"""Test suites of others, by which test_suites.py compares a gate with the server behind it: from the source packages of the
+Debian release at hand, built where there is something to build, and kept for the next run. apt reads them with a state of its
+own: what the system has configured stays as it is."""
+
+import fcntl
+import glob
+import os
+import platform
+import shutil
+import subprocess
+
+import pg_versions
+
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+def release():
+    """The name of the Debian release at hand; None elsewhere."""
+    try:
+        system = platform.freedesktop_os_release()
+    except OSError:
+        return None
+    return system.get("VERSION_CODENAME") if system.get("ID") == "debian" else None
+
+
+def _run(command, folder):
+    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: status {done.returncode}\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def _fetch(package, folder):
+    """Unpacks the package's source, which apt has verified, as folder/source."""
+    state = os.path.join(folder, "apt")
+    os.makedirs(os.path.join(state, "lists/partial"))
+    lines = _run(["apt-get", "indextargets", "--format", f"deb-src [signed-by={_KEYRING}] $(REPO_URI) $(RELEASE) $(COMPONENT)",
+                  "Created-By: Packages"], folder)
+    with open(os.path.join(state, "sources.list"), "w") as file:
+        file.write(lines)
+    options = {"Dir::Etc::sourcelist": f"{state}/sources.list", "Dir::Etc::sourceparts": "/dev/null",
+               "Dir::State::lists": f"{state}/lists", "Dir::Cache": state, "APT::Sandbox::User": "root"}
+    apt = ["apt-get", "-q", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    _run([*apt, "update"], folder)
+    _run([*apt, "source", "--download-only", package], folder)
+    (description,) = glob.glob(os.path.join(folder, "*.dsc"))
+    _run(["dpkg-source", "--no-check", "-x", description, "source"], folder)
+    shutil.rmtree(state)
+
+
+def _suite(package, build):
+    """The folder of the package's source, on which `build` was called."""
+    folder = pg_versions.kept(f"suites/{release()}/{package}")
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with open(folder + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(folder):
+            unfinished = folder + ".new"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            os.mkdir(unfinished)
+            _fetch(package, unfinished)
+            build(os.path.join(unfinished, "source"))
+            os.rename(unfinished, folder)  # whole, or not there
+    return os.path.join(folder, "source")
+
+
+def hiredis():
+    """The path of hiredis-test."""
+    return os.path.join(_suite("hiredis", lambda folder: _run(["make", "hiredis-test"], folder)), "hiredis-test")
+
+
+def libpqxx():
+    """The paths of its two runners."""
+    folder = os.path.join(_suite("libpqxx", _build_libpqxx), "test")
+    return [os.path.join(folder, "runner"), os.path.join(folder, "unit/runner")]
+
+
+def _build_libpqxx(folder):
+    """Against the release's own libpqxx. What each of its hundred files would read anew is compiled once."""
+    tests = os.path.join(folder, "test")
+    compiler = ["g++", "-O0", "-w", "-I" + _run(["pg_config", "--includedir"], folder).strip()]
+    common = os.path.join(tests, "common.hxx")
+    with open(common, "w") as file:
+        file.write("#include <pqxx/pqxx>\n#include <iostream>\n#include <map>\n#include <sstream>\n")
+    _run([*compiler, "-x", "c++-header", common, "-o", common + ".gch"], tests)
+    for program in (tests, os.path.join(tests, "unit")):
+        for source in sorted(glob.glob(os.path.join(program, "*.cxx"))):
+            _run([*compiler, "-include", common, "-c", source, "-o", source + ".o"], tests)
+        _run(["g++", "-o", os.path.join(program, "runner"), *glob.glob(os.path.join(program, "*.o")), "-lpqxx", "-lpq"], tests)

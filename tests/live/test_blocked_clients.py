@@ -77,6 +77,13 @@ class Blocked(LiveTest):
         self.assertEqual(other.reply(), [b"list", b"e"])
         self.assertLess(time.monotonic() - began, 3, "a look of its own would have come to each in a second")
 
+    def test_a_key_of_another_type_ends_the_wait(self):
+        """In Redis it does not."""
+        (client,) = self.clients(self.gate(), 1, "BLPOP", "queue", "0")
+        self.settle(40)
+        self.redis.cli.call("SET", "queue", "text")
+        self.assert_error(client.reply(), "WRONGTYPE")
+
     def test_a_raise_ends_the_wait_of_the_old_holder(self):
         gate = self.gate()
         old, = self.clients(gate, 1, "BLPOP", "queue", "0")

@@ -1,16 +1,19 @@
-"""The tests that hiredis and libpqxx come with, run against the server and then through a gate under a token that is good all
+"""The tests that hiredis, libpqxx and Redis come with, run against the server and then through a gate under a token that is good all
 the time. Each ends alike, but for those that are listed here with the reason. Only with `ctest -C all`; the lists are of the
 versions in Debian 12."""
 
+import collections
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 import suite_sources
 from documents import text
 from postgres import PgGate, PostgresServer
-from support import LOOPBACK, Gate, LiveTest, RedisServer, main
+from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, free_port, main
 
 DEBIAN = "bookworm"
 LISTENER = {"tag_from": "listen", "tag": "suite=1"}
@@ -126,6 +129,120 @@ class Libpqxx(SuiteTest):
     def test_guard_transaction_as_behind_a_pooler(self):
         self.check("`guard: transaction`", {"a prepared statement outside of the transaction that prepared it": ["test_092"]},
                    guard="transaction")
+
+
+class Redis(SuiteTest):
+    """Redis's own tests, as against a server that they did not start. A server for each unit, and a gate with one thread, since
+    those that wait are served in the order in which they came to their thread."""
+
+    UNITS = ("keyspace", "scan", "protocol", "expire", "sort", "other", "multi", "quit", "pubsub", "slowlog", "scripting", "functions",
+             "introspection", "introspection-2", "bitops", "bitfield", "geo", "hyperloglog", "lazyfree", "tracking", "type/incr",
+             "type/string", "type/list", "type/set", "type/zset", "type/hash", "type/stream", "type/stream-cgroups")
+    # Not run, in either way: a name, or / and a pattern.
+    SKIPPED = {
+        "they wait for ever where CLIENT UNBLOCK does not end the waiting": ["client unblock tests"],
+        "they need a moment that is longer through a gate": [
+            # between a push and the write of a client that waited for it
+            "PUSH resulting from BRPOPLPUSH affect WATCH", "Circular BRPOPLPUSH", "XREADGROUP with NOACK creates consumer",
+            # between clients that nobody waits for
+            "BRPOPLPUSH with multiple blocked clients",
+            # a client that waits is to overlook a key of another type that is there only for a moment
+            "/LPUSH \\+ DEL \\+ SET should not awake blocked client"],
+        "they take long": ["/GEOSEARCH fuzzy test", "/with ZERO opcode", "/Fuzzing dense/sparse encoding", "XRANGE fuzzing"]}
+    LIFTED = ["flushdb", "config|set", "debug", "pfdebug", "pfselftest", "script|flush", "script|kill", "function|flush", "function|delete",
+              "function|restore", "client|kill", "acl|setuser", "acl|deluser", "acl|log"]
+    DIFFERS = {
+        "multi": {
+            "SWAPDB is refused: it would take the marks away": [
+                "SWAPDB is able to touch the watched keys that exist", "SWAPDB is able to touch the watched keys that do not exist",
+                "SWAPDB does not touch watched stale keys", "SWAPDB does not touch non-existing key replaced with stale key",
+                "SWAPDB does not touch stale key replaced with another stale key"],
+            "SHUTDOWN is refused by the gate before Redis refuses it inside of MULTI": ["MULTI with SHUTDOWN"],
+            "EXEC says that Redis is busy, not what that made of the commands before": ["MULTI and script timeout"]},
+        "expire": {
+            "SYNC is refused, by which the test reads what replicas would get": [
+                "SCAN: Lazy-expire should not be wrapped in MULTI/EXEC", "RANDOMKEY: Lazy-expire should not be wrapped in MULTI/EXEC"]},
+        "pubsub": {
+            "marks are evicted, too, and the gate lets nobody write where they can be": [
+                "Keyspace notifications: evicted events", "Keyspace notifications: new key test"]},
+        "slowlog": {
+            "the log has the gate's own commands, too": [
+                "SLOWLOG - Rewritten commands are logged as their original command",
+                "SLOWLOG - commands with too many arguments are trimmed", "SLOWLOG - too long arguments are trimmed"]},
+        "scripting": {
+            "a user without SELECT and the like cannot be fenced": ["Script ACL check", "Script ACL check, 2"],
+            "Redis counts the gate's own scripts and errors, too": ["SCRIPTING FLUSH ASYNC", "Consistent eval error reporting"],
+            "a full Redis takes nothing inside of MULTI, where the gate puts scripts": ["allow-oom shebang flag"]},
+        "functions": {
+            "a full Redis takes nothing inside of MULTI, where the gate puts functions": [
+                "FUNCTION - verify OOM on function load and function restore", "FUNCTION - deny oom on no-writes function",
+                "FUNCTION - verify allow-omm allows running any command"]},
+        "introspection": {
+            "Redis lists the gate's own connections, too": ["CLIENT LIST"],
+            "Redis shows what the gate sends, too": ["MONITOR can log executed commands", "MONITOR correctly handles multi-exec cases"]},
+        "introspection-2": {"Redis counts the gate's own transactions, too": ["command stats for MULTI"]},
+        "tracking": {
+            "Redis counts the gate's own connection for clients that wait, too": ["Tracking info is correct"],
+            "a message about a changed key stands in front of MULTI's reply": ["Regression test for #11715"]},
+        "type/list": {
+            "SWAPDB is refused: it would take the marks away": [
+                "SWAPDB awakes blocked client", "SWAPDB wants to wake blocked client, but the key already expired"],
+            "SYNC is refused, by which the test reads what replicas would get": [
+                "MULTI + LPUSH + EXPIRE + DEBUG SLEEP on blocked client, key already expired"]},
+        "type/stream-cgroups": {
+            "who waits is told what a new XREADGROUP would be told": [
+                "Blocking XREADGROUP: key deleted", "Blocking XREADGROUP: key type changed with SET",
+                "Blocking XREADGROUP: key type changed with transaction", "Blocking XREADGROUP: flushed DB"],
+            "Redis counts each look of one who waits": ["XGROUP DESTROY should unblock XREADGROUP with -NOGROUP"]},
+    }
+
+    def outcomes(self, port, unit):
+        """({test: outcome}, what it said); a name that comes again has a number."""
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(os.path.join(suite_sources.redis(), "tests"), os.path.join(folder, "tests"))
+            suite_sources.adapt_redis(folder)
+            skipped = [word for tests in self.SKIPPED.values() for test in tests for word in ("--skiptest", test)]
+            said = said_by("tclsh", "tests/test_helper.tcl", "--host", LOOPBACK, "--port", str(port), "--baseport", str(free_port()),
+                           "--single", f"unit/{unit}", "--tags", "-needs:repl -slow -large-memory", "--durable", "--timeout", "60",
+                           *skipped, folder=folder)
+        found, times = {}, collections.Counter()
+        for outcome, name in re.findall(r"^\[(ok|err)\]: (.*?)(?: \(\d+ ms\)| in tests/\S+)$", said, re.M):
+            times[name] += 1
+            test = name if times[name] == 1 else f"{name}, {times[name]}"
+            self.assertNotIn(test, found)
+            found[test] = outcome
+        return found, said
+
+    def both(self, unit):
+        """(directly, through the gate, what was said there)"""
+        with RedisServer(enable_debug_command="yes") as redis:
+            direct, said = self.outcomes(redis.port, unit)
+        self.assertEqual(set(direct.values()), {"ok"}, said[-6000:])
+        with RedisServer(enable_debug_command="yes") as redis, \
+                Gate(redis, extra=LISTENER, allow_commands=self.LIFTED, threads=1) as gate:
+            through, said = self.outcomes(gate.port, unit)
+            with Resp(redis.port) as client:  # the tests have ended others
+                self.assertEqual(client.call("GET", MARK), b"1")
+        return direct, through, said
+
+    def test_ends_alike(self):
+        """Many of these tests count on what happens within some milliseconds: what is not as listed has three tries."""
+        count = 0
+        for unit in self.UNITS:
+            listed = self.DIFFERS.get(unit, {})
+            with self.subTest(unit):
+                for left in (2, 1, 0):
+                    try:
+                        direct, through, said = self.both(unit)
+                        self.assert_alike(direct, through, listed, said)
+                        break
+                    except self.failureException:
+                        if not left:
+                            raise
+                count += len(direct)
+        (row,) = [line for line in text(PAGE).splitlines() if line.startswith("| Redis 7.0.15 |")]
+        differ = sum(len(tests) for listed in self.DIFFERS.values() for tests in listed.values())
+        self.assertTrue(row.startswith(f"| Redis 7.0.15 | {count} | {differ} "), f"{count} tests, {differ} differ: {row}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ namespace {
 using lease::operation;
 using lease::operation_outcome;
 using lease::operation_result;
-using kind = operation::kind;
 
 int fail(std::ostream& err, const std::string& why, int code = exit_failed) {
   err << "fencegate lease: " << why << '\n';
@@ -39,7 +38,7 @@ constexpr std::size_t answer_bytes_max = 256U << 20U;
 
 // What is waited for has no end that is known here.
 std::chrono::milliseconds patience_of(const operation& asked) {
-  return asked.what == kind::move ? std::chrono::hours(24 * 365) : std::chrono::minutes(2);
+  return asked.what == operation::kind::move ? std::chrono::hours(24 * 365) : std::chrono::minutes(2);
 }
 
 std::string body_of(const operation& asked) {
@@ -62,7 +61,7 @@ std::string body_of(const operation& asked) {
     out += "true";
   }
   if (asked.wait) body.add("wait", write_duration(*asked.wait));
-  if (asked.what != kind::show) body.add("by", client::name_of_this_process());
+  if (asked.what != operation::kind::show) body.add("by", client::name_of_this_process());
   body.end();
   return out;
 }
@@ -117,13 +116,14 @@ int show(const worker& work, const lease_question& about, const operation& asked
 }
 
 void print(const operation& asked, const operation_result& done, const std::string& resources, std::ostream& out) {
-  const bool freezes = asked.what == kind::freeze;
+  const bool freezes = asked.what == operation::kind::freeze;
   for (const auto& one : done.marks)
     out << one.resource << (freezes ? ": frozen" : ": broken") << "; its mark is " << one.presented.to_string()
         << " now, and " << (freezes ? "nobody gets its lease until lease thaw\n" : "its lease is free\n");
-  if (asked.what == kind::thaw) out << resources << ": thawed; its lease is free\n";
-  if (asked.what == kind::forget_store) out << resources << ": later holders need not seal " << asked.store << '\n';
-  if (asked.what == kind::move)
+  if (asked.what == operation::kind::thaw) out << resources << ": thawed; its lease is free\n";
+  if (asked.what == operation::kind::forget_store)
+    out << resources << ": later holders need not seal " << asked.store << '\n';
+  if (asked.what == operation::kind::move)
     out << "The issuer of " << resources << " is " << asked.to << " now: every configuration has to say so.\n";
 }
 
@@ -134,9 +134,10 @@ int run(const worker& work, const lease_question& about, std::ostream& out, std:
     if (!resources) return fail(err, resources.error().message, exit_bad_configuration);
     asked.resources = std::move(*resources);
   }
-  const bool one_only = asked.what == kind::show || asked.what == kind::thaw || asked.what == kind::forget_store;
+  const bool one_only = asked.what == operation::kind::show || asked.what == operation::kind::thaw ||
+                        asked.what == operation::kind::forget_store;
   if (one_only && asked.resources.size() > 1) return fail(err, "name one resource", exit_bad_configuration);
-  if (asked.what == kind::show) return show(work, about, asked, out, err);
+  if (asked.what == operation::kind::show) return show(work, about, asked, out, err);
   const auto done = work(asked);
   if (!done)
     return fail(err, done.error().message,

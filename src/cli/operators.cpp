@@ -15,7 +15,7 @@ namespace fencegate::cli {
 namespace {
 
 using lease::operation;
-using told = boost::system::result<std::string, lease::lease_refusal>;
+using json_outcome = boost::system::result<std::string, lease::lease_refusal>;
 
 // At a time.
 constexpr std::size_t jobs_max = 8;
@@ -43,7 +43,7 @@ void log_begin(const operation& asked, const std::string& by) {
       .write(log::level::warn, "an operator asks about leases");
 }
 
-void log_end(const operation& asked, const std::string& by, const told& outcome) {
+void log_end(const operation& asked, const std::string& by, const json_outcome& outcome) {
   if (asked.what == operation::kind::show) return;
   const auto resources = list_of(asked.resources);
   line_about(asked, resources, by)
@@ -51,7 +51,7 @@ void log_end(const operation& asked, const std::string& by, const told& outcome)
       .write(log::level::warn, outcome ? "an operator's request is done" : "an operator's request is not done");
 }
 
-told done_by(operation_run& run, const settings::process& config, const operation& asked) {
+json_outcome done_by(operation_run& run, const settings::process& config, const operation& asked) {
   try {
     const auto outcome = perform(run, config, asked, {});
     if (!outcome) return outcome.error();
@@ -77,7 +77,7 @@ operators::~operators() {
 
 lease::desk::call operators::ask(operation asked, std::string by, answer done) {
   const auto waits = std::make_shared<answer>(std::move(done));
-  const auto later = [this, weak = std::weak_ptr(waits)](told outcome) {
+  const auto later = [this, weak = std::weak_ptr(waits)](json_outcome outcome) {
     boost::asio::post(io_, [weak, outcome = std::move(outcome)] {
       if (const auto there = weak.lock()) (*there)(outcome);
     });

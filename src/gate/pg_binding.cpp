@@ -181,6 +181,7 @@ std::string guard_statement(const claims_list& claims) {
          "]::pg_catalog.int8[])) AS c(resource,token) JOIN fencegate.marks m ON m.resource "
          "OPERATOR(pg_catalog.=) c.resource AND m.mark OPERATOR(pg_catalog.>) c.token";
 #endif
+  if (claims.size() == 1) return "SELECT fencegate.guard_one(" + resources + "," + tokens + ")";
   return "SELECT fencegate.guard(ARRAY[" + resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[])";
 }
 

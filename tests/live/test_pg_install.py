@@ -174,12 +174,14 @@ OLDER = {
              fencegate.lease_list, fencegate.lease_forget_store, fencegate.lease_thaw, fencegate.lease_wait, fencegate.lease_waiters,
              fencegate.move_issuer, fencegate.left_ms, fencegate.free_at,
              fencegate.begin_lease, fencegate.identity, fencegate.grant_hash,
-             fencegate.incarnation, fencegate.check_sealed, fencegate.not_the_issuer, fencegate.raise_one, fencegate.take;
+             fencegate.incarnation, fencegate.check_sealed, fencegate.not_the_issuer, fencegate.raise_one, fencegate.take,
+             fencegate.hold_one, fencegate.guard_one;
            DROP TABLE fencegate.leases, fencegate.waiters;
            ALTER TABLE fencegate.marks DROP COLUMN sealed, DROP COLUMN issuer, DROP COLUMN grant_hash;
            ALTER TABLE fencegate.settings DROP COLUMN store_id, DROP COLUMN issuer_id, DROP COLUMN incarnation;
            CREATE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spared timestamptz, deadline timestamptz,
              max_step bigint) RETURNS boolean {STUB};
+           CREATE FUNCTION fencegate.hold_one(resources text[], tokens bigint[]) RETURNS boolean {STUB};
            CREATE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint, registers boolean,
              grace_ms integer DEFAULT 0) RETURNS {RAISED} {STUB}""",
     5: """DROP FUNCTION fencegate.guard_all;
@@ -427,7 +429,7 @@ class Schema(FenceTest):
                      "SELECT * FROM fencegate.look('{orders}')", "SELECT * FROM fencegate.ended(1)",
                      "SELECT fencegate.raise('orders', 34)", "SELECT fencegate.cut_once('orders', 34, true)",
                      "SELECT fencegate.end_idle_holders(1)", "SELECT fencegate.end_intruders(1, true)", "SELECT * FROM fencegate.take('{orders}', '{34}', 1, 0, false)",
-                     "SELECT fencegate.hold_one('{orders}', '{34}')", "SELECT fencegate.guard_all('{orders}', '{34}', 1)", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",
+                     "SELECT fencegate.hold_one('orders', 34)", "SELECT fencegate.guard_all('{orders}', '{34}', 1)", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",
                      "DROP SCHEMA fencegate CASCADE"):
             outcome = client.run(text)
             self.assertIsInstance(outcome, Rejected, text)
@@ -447,7 +449,7 @@ class Schema(FenceTest):
         listed = base.sql("""
             SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'fencegate'::regnamespace AND p.prosecdef
                AND has_function_privilege('alice', p.oid, 'EXECUTE') ORDER BY 1""")
-        self.assertEqual([name for (name,) in listed], ["arm", "arm_all", "guard", "refuse_unarmed"])
+        self.assertEqual([name for (name,) in listed], ["arm", "arm_all", "guard", "guard_one", "refuse_unarmed"])
         outcome = base.writer().run("SELECT fencegate.refuse_unarmed()")
         self.assertIn("can only be called as trigger", outcome.message)
 

@@ -1,6 +1,7 @@
 """Each part of the mechanism in PostgreSQL has an attack that fails, and that succeeds when the part is taken out."""
 
 import contextlib
+import functools
 
 import support
 from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, add_mutations, everywhere, within, without
@@ -219,13 +220,17 @@ def wait_for_a_row_that_is_locked_from_outside(base):
     return outcome.state != "ZF006"
 
 
-def guard_with_an_old_snapshot(base):
+GUARD = "SELECT fencegate.guard('{orders}', '{33}')"
+GUARD_ONE = "SELECT fencegate.guard_one('orders', '33')"
+
+
+def guard_with_an_old_snapshot(base, guard=GUARD):
     """REPEATABLE READ: the mark as it was before the raise."""
     old = base.writer()
     old.begin("ISOLATION LEVEL REPEATABLE READ")
     old.run("SELECT count(*) FROM writes")
     base.writer("bob").arm(34)
-    old.run("SELECT fencegate.guard('{orders}', '{33}')")
+    old.run(guard)
     old.write()
     old.run("COMMIT")
     return base.mark() == 34 and "a stale write" in base.writes()
@@ -236,7 +241,7 @@ def guard_while_a_raise_is_under_way(base):
     new.begin()
     new.arm(34)
     old.begin()
-    guarding = old.in_background("SELECT fencegate.guard('{orders}', '{33}')")
+    guarding = old.in_background(GUARD)
     guarding.wait_until_blocked()
     new.run("COMMIT")
     guarding.outcome()
@@ -250,7 +255,7 @@ def guard_while_the_mark_moves(base):
     base.sql("SELECT pg_advisory_lock(4242)")
     old = base.writer()
     old.begin()
-    guarding = old.in_background("SELECT fencegate.guard('{orders}', '{33}')")
+    guarding = old.in_background(GUARD)
     assert guarding.wait_until_blocked()
     raised = base.writer("bob").arm(34)
     base.sql("SELECT pg_advisory_unlock(4242)")
@@ -267,7 +272,7 @@ def guard_in_a_savepoint(base):
     old = base.writer()
     old.begin()
     old.run("SAVEPOINT a")
-    old.run("SELECT fencegate.guard('{orders}', '{33}')")
+    old.run(GUARD)
     left = old.run("SHOW fencegate.guarded")[0][0]
     old.run("ROLLBACK TO a")
     base.writer("bob").arm(34)
@@ -277,10 +282,10 @@ def guard_in_a_savepoint(base):
     return base.mark() == 34 and "a stale write" in base.writes()
 
 
-def guard_and_stay(base):
+def guard_and_stay(base, guard=GUARD):
     old = base.writer()
     old.begin()
-    old.run("SELECT fencegate.guard('{orders}', '{33}')")
+    old.run(guard)
     old.write()
     base.writer("bob").arm(34)
     old.run("COMMIT")
@@ -349,8 +354,10 @@ STOP_ON_THE_SHORT_WAY = within("arm_equal", "  IF started IS NULL",
                                "  IF t = 33 THEN PERFORM pg_advisory_xact_lock_shared(4242); END IF;\n  IF started IS NULL")
 
 TRY_LOCK = "pg_try_advisory_xact_lock_shared(fencegate.lock_key(r))"
-STOP_AT_THE_LOCK = f"    PERFORM pg_advisory_xact_lock_shared(4242);\n    IF {TRY_LOCK} THEN\n"
-LOOK = "      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot\n"
+HOLD = ("  IF current_setting('transaction_isolation') = 'read committed' AND NOT pg_is_in_recovery()\n"
+        f"     AND {TRY_LOCK} THEN\n")
+STOP_AND_HOLD = f"  PERFORM pg_advisory_xact_lock_shared(4242);\n{HOLD}"
+LOOK = "    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot\n"
 
 # No other row was written: then it was there already.
 BELIEVES_ITS_WRITE = within("raise_one", "IF became = t THEN RETURN true; END IF;", "RETURN coalesce(became = t, false);")
@@ -439,15 +446,21 @@ TABLE = {
                "m := fencegate.guarded_mark(r, t); PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"),
         guard_while_a_raise_is_under_way, {"mutate": NO_SHORT_WAY}),
     "guard: a protected table proves it anew": (
-        within("refuse_unarmed", "IF NOT fencegate.hold_one(ARRAY[r], ARRAY[t]) THEN PERFORM "
+        within("refuse_unarmed", "IF NOT fencegate.hold_one(r, t) THEN PERFORM "
                "fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;"), guard_in_a_savepoint, {}),
-    "guard: the lock on the short way": (within("hold_one", f"IF {TRY_LOCK} THEN", "IF true THEN"), guard_and_stay, {}),
+    "guard: the lock on the short way": (within("hold_one", f"AND {TRY_LOCK} THEN", "THEN"), guard_and_stay, {}),
     "guard: reading the mark behind the lock on the short way": (
-        within("hold_one", STOP_AT_THE_LOCK + LOOK, LOOK + STOP_AT_THE_LOCK),
-        guard_while_the_mark_moves, {"mutate": within("hold_one", f"    IF {TRY_LOCK} THEN\n", STOP_AT_THE_LOCK)}),
+        within("hold_one", STOP_AND_HOLD + LOOK, LOOK + STOP_AND_HOLD),
+        guard_while_the_mark_moves, {"mutate": within("hold_one", HOLD, STOP_AND_HOLD)}),
     "guard: READ COMMITTED only on the short way": (
-        within("hold_one", "AND current_setting('transaction_isolation') = 'read committed'", ""),
+        within("hold_one", "current_setting('transaction_isolation') = 'read committed' AND ", ""),
         guard_with_an_old_snapshot, {}),
+    "guard_one: what the short way says": (
+        within("guard_one", "IF NOT fencegate.hold_one(resource, token) THEN", "IF false THEN"),
+        functools.partial(guard_and_stay, guard=GUARD_ONE), {}),
+    "guard_one: the long way": (
+        within("guard_one", "PERFORM fencegate.guard_all(ARRAY[resource], ARRAY[token], NULL);", "NULL;"),
+        functools.partial(guard_with_an_old_snapshot, guard=GUARD_ONE), {}),
 }
 
 

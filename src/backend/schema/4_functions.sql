@@ -65,20 +65,17 @@ BEGIN
   RETURN m;
 END $$;
 
--- The short way of fencegate.guard and fencegate.hold, for one resource whose mark is the token while nobody raises it:
--- true when its lock is held and its mark was read behind that. Else the long way finds out, and finds the words. Only the
--- owner's functions may call it, which have set their search_path: to set it again would take as long as all the rest.
-CREATE OR REPLACE FUNCTION fencegate.hold_one(resources text[], tokens bigint[]) RETURNS boolean
+-- The short way of guards and holds, for a resource whose mark is the token while nobody raises it: true when its lock is
+-- held and its mark was read behind that. Else the long way finds out, and finds the words. Only the owner's functions may
+-- call it, which have set their search_path: it need not be set again.
+CREATE OR REPLACE FUNCTION fencegate.hold_one(r text, t bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
-DECLARE r text; m bigint;
+DECLARE m bigint;
 BEGIN
-  IF array_ndims(resources) = 1 AND cardinality(resources) = 1 AND cardinality(tokens) = 1
-     AND current_setting('transaction_isolation') = 'read committed' AND NOT pg_is_in_recovery() THEN
-    r := resources[array_lower(resources, 1)];
-    IF pg_try_advisory_xact_lock_shared(fencegate.lock_key(r)) THEN
-      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
-      RETURN coalesce(m = tokens[array_lower(tokens, 1)], false);
-    END IF;
+  IF current_setting('transaction_isolation') = 'read committed' AND NOT pg_is_in_recovery()
+     AND pg_try_advisory_xact_lock_shared(fencegate.lock_key(r)) THEN
+    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
+    RETURN coalesce(m = t, false);
   END IF;
   RETURN false;
 END $$;
@@ -96,8 +93,21 @@ BEGIN
                               OR current_setting('transaction_isolation') <> 'read committed') THEN
     RAISE EXCEPTION 'transactions are not READ COMMITTED, READ WRITE by default; not applied'
       USING ERRCODE = 'invalid_transaction_state'; END IF;
-  IF NOT fencegate.hold_one(resources, tokens) THEN PERFORM fencegate.guard_all(resources, tokens, wait_ms); END IF;
+  IF (cardinality(resources) = 1 AND cardinality(tokens) = 1
+      AND fencegate.hold_one(resources[1], tokens[1])) IS NOT TRUE THEN
+    PERFORM fencegate.guard_all(resources, tokens, wait_ms); END IF;
   PERFORM set_config('fencegate.guarded', array_to_string(resources, ',') || ';' || array_to_string(tokens, ','), true);
+END $$;
+
+-- The same for one. It stands in front of each transaction, and is parsed each time: so it takes no arrays, and runs no
+-- query where an expression will do (PERFORM is one).
+CREATE OR REPLACE FUNCTION fencegate.guard_one(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE guarded text;
+BEGIN
+  IF NOT fencegate.hold_one(resource, token) THEN
+    PERFORM fencegate.guard_all(ARRAY[resource], ARRAY[token], NULL); END IF;
+  guarded := set_config('fencegate.guarded', resource || ';' || token, true);
 END $$;
 
 -- The long way: any number of resources, waiting for raises, and the words for what is wrong.
@@ -188,7 +198,9 @@ BEGIN
     PERFORM fencegate.check_session(true);
     PERFORM set_config('fencegate.may_hold', 'yes', false);
   END IF;
-  IF NOT fencegate.hold_one(resources, tokens) THEN PERFORM fencegate.hold_all(resources, tokens, wait_ms); END IF;
+  IF (cardinality(resources) = 1 AND cardinality(tokens) = 1
+      AND fencegate.hold_one(resources[1], tokens[1])) IS NOT TRUE THEN
+    PERFORM fencegate.hold_all(resources, tokens, wait_ms); END IF;
   -- For how long, is for the caller and for raises to say.
   PERFORM set_config('idle_in_transaction_session_timeout', '0', true);
   IF current_setting('transaction_timeout', true) IS NOT NULL THEN  -- PostgreSQL 17 and newer

@@ -20,7 +20,8 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencegate FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencegate TO PUBLIC;
 GRANT SELECT ON fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases, fencegate.waiters TO PUBLIC;  -- pg_dump
 GRANT EXECUTE ON FUNCTION fencegate.version(), fencegate.arm_all(text[], bigint[], integer, bigint),
-  fencegate.arm(text, bigint), fencegate.guard(text[], bigint[], integer) TO PUBLIC;
+  fencegate.arm(text, bigint), fencegate.guard(text[], bigint[], integer),
+  fencegate.guard_one(text, bigint) TO PUBLIC;
 -- Those of `protect` do nothing that their caller could not do.
 GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect(regclass), fencegate.family(regclass),
   fencegate.parents(regclass), fencegate.refuse_unarmed(), fencegate.check_resource(text, bigint),

@@ -250,7 +250,7 @@ class fake_pg_server {
     if (begins("DO LANGUAGE")) return fail(between(sql, "ERRCODE='", "'"));
     if (begins("SELEC ")) return fail("42601");
     if (sql.find("fencegate.arm_all(") != sql.npos) return arm(sql);
-    if (begins("SELECT fencegate.guard(")) return guard(sql);
+    if (begins("SELECT fencegate.guard_one(")) return guard(sql);
     if (begins("SELECT pg_catalog.pg_backend_pid()")) answer(row({"4097"}));
     if (begins("SHOW transaction_isolation")) answer(row({keeps_snapshot() ? "serializable" : "read committed"}));
     if (begins("SET TRANSACTION")) {
@@ -366,7 +366,7 @@ class fake_pg_server {
   }
 
   bool guard(const std::string& sql) {
-    const auto token = std::stoll(between(sql, "text[],ARRAY['", "']"));
+    const auto token = std::stoll(between(sql, "','", "'"));
     if (token < mark) return fail("ZF001");
     guard_ = mark = token;
     answer(row({""}));

@@ -571,7 +571,7 @@ TEST(PgExchange, TheWitnessSeesWhatNoGuardCovers) {
     for (const auto& s : steps) s.side == 's' ? witness.fed(s.bytes) : witness.sent(s.bytes);
     return witness.violations.empty();
   };
-  const auto guard = own_statement("SELECT fencegate.guard(ARRAY['orders']::text[],ARRAY['34']::int8[])");
+  const auto guard = own_statement("SELECT fencegate.guard_one('orders','34')");
   const auto begin = own_statement("BEGIN"), commit = own_statement("COMMIT");
   const auto insert = joined(statement("INSERT")), call = joined(statement("CALL p()"));
   const auto answers = own("SELECT 1", {""}) + parse_complete() + bind_complete() + complete("INSERT 0 1");

@@ -175,7 +175,7 @@ class pg_witness {
       if (status_ == 'E' && awaited_.empty() && !unsynced_) return;  // it fails
       text = "SELECT ";
     }
-    const bool own = type != 'Q' && type != 'F' && text.starts_with("SELECT fencegate.guard(");
+    const bool own = type != 'Q' && type != 'F' && text.starts_with("SELECT fencegate.guard_one(");
     if (type == 'E' || type == 'Q') runs_.push_back(own);
     if (own) {
       if (type == 'E') covered_ = true;

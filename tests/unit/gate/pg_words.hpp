@@ -145,6 +145,8 @@ inline std::string words_of_sql(std::string_view sql) {
     return "ARM " + between(sql, "ARRAY['", "']") + " " + between(sql, "text[],ARRAY['", "']");
   if (sql.starts_with("SELECT fencegate.guard("))
     return "GUARD " + between(sql, "ARRAY['", "']") + " " + between(sql, "text[],ARRAY['", "']");
+  if (sql.starts_with("SELECT fencegate.guard_one("))
+    return "GUARD " + between(sql, "('", "'") + " " + between(sql, "','", "'");
   if (sql.find("RAISE EXCEPTION") != std::string_view::npos) return "FAIL " + between(sql, "ERRCODE='", "'");
   return sql.size() > 60 ? std::to_string(sql.size()) + " bytes" : std::string(sql);
 }

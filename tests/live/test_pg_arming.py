@@ -148,7 +148,8 @@ class Raises(FenceTest):
         new.arm(34)
         self.freeze(new.pid)
         self.assert_rejected(base.writer().arm(33), "ZF006", "a raise is under way")
-        self.assert_rejected(base.writer().run("SELECT fencegate.guard('{orders}', '{33}')"), "ZF006", "a raise is under way")
+        for guard in ("guard('{orders}', '{33}')", "guard_one('orders', 33)"):
+            self.assert_rejected(base.writer().run(f"SELECT fencegate.{guard}"), "ZF006", "a raise is under way")
         self.assert_rejected(base.writer().arm(35), "ZF006", "it is locked")
         self.server.thaw(new.pid)
 
@@ -266,6 +267,8 @@ class Words(FenceTest):
                           "'{a,NULL}', '{1,2}'", "'{a}', '{NULL}'"):
             self.assert_rejected(base.writer().run(f"SELECT * FROM fencegate.arm_all({arguments})"), "ZF003")
             self.assert_rejected(base.writer().run(f"SELECT fencegate.guard({arguments})"), "ZF003")
+        for arguments in ("'a b', 1", "'', 1", "NULL, 1", "'a', -1", "'a', NULL", "NULL, NULL"):
+            self.assert_rejected(base.writer().run(f"SELECT fencegate.guard_one({arguments})"), "ZF003")
         many = "{" + ",".join(f"r{i}" for i in range(33)) + "}"
         self.assert_rejected(base.writer().run("SELECT * FROM fencegate.arm_all(%s, array_fill(1::bigint, ARRAY[33]))", many),
                              "ZF003", "more than 32")
@@ -383,7 +386,8 @@ class Standbys(FenceTest):
         standby = self.start(PostgresStandby(self.server))
         connection = self.start(contextlib.closing(standby.connect("alice", base.name)))
         with connection.cursor() as cursor:
-            for text in ("SELECT fencegate.arm('orders', 33)", "SELECT fencegate.guard('{orders}', '{33}')"):
+            for text in ("SELECT fencegate.arm('orders', 33)", "SELECT fencegate.guard('{orders}', '{33}')",
+                         "SELECT fencegate.guard_one('orders', 33)"):
                 with self.assertRaises(Exception) as caught:
                     cursor.execute(text)
                 self.assertEqual(caught.exception.pgcode, "ZF006")

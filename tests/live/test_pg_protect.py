@@ -233,11 +233,12 @@ class Replicated(FenceTest):
 
 
 class Guard(FenceTest):
+    call = "SELECT fencegate.guard(ARRAY[%s], ARRAY[%s::bigint])"
 
     def guarded(self, base, token, how=""):
         client = base.writer()
         client.begin(how)
-        return client, client.run("SELECT fencegate.guard('{orders}', %s)", [token])
+        return client, client.run(self.call, "orders", token)
 
     def test_words(self):
         base = self.base()
@@ -247,7 +248,7 @@ class Guard(FenceTest):
             ahead = self.guarded(base, 34, how)[1]
             self.assert_rejected(ahead, "ZF006", "it was not raised to the token (token 34, mark 33)")
             self.assertIs(ahead.json()["not_raised"], True)
-        unknown = base.writer().run("SELECT fencegate.guard('{nothing}', '{1}')")
+        unknown = base.writer().run(self.call, "nothing", 1)
         self.assert_rejected(unknown, "ZF006")
         self.assertIs(unknown.json()["not_raised"], True)
         self.assertIsNone(unknown.json()["mark"])
@@ -278,7 +279,7 @@ class Guard(FenceTest):
         client.begin("ISOLATION LEVEL REPEATABLE READ")
         client.run("SELECT count(*) FROM writes")
         base.sql("SELECT fencegate.raise('orders', 34)")
-        self.assert_rejected(client.run("SELECT fencegate.guard('{orders}', '{34}')"), "ZF006", "it moved")
+        self.assert_rejected(client.run(self.call, "orders", 34), "ZF006", "it moved")
 
     def test_guarded_transactions_write_to_protected_tables_and_nothing_after_them_does(self):
         base = self.base()
@@ -331,6 +332,11 @@ class Guard(FenceTest):
         base.sql("SELECT fencegate.protect('writes', 'payments')")
         client, _ = self.guarded(base, 33)
         self.assertFalse(client.write())
+
+
+class GuardOne(Guard):
+    """What a gate calls for one resource."""
+    call = "SELECT fencegate.guard_one(%s, %s)"
 
 
 if __name__ == "__main__":

@@ -99,15 +99,19 @@ BEGIN
   PERFORM set_config('fencegate.guarded', array_to_string(resources, ',') || ';' || array_to_string(tokens, ','), true);
 END $$;
 
--- The same for one. It stands in front of each transaction, and is parsed each time: so it takes no arrays, and runs no
--- query where an expression will do (PERFORM is one).
-CREATE OR REPLACE FUNCTION fencegate.guard_one(resource text, token bigint) RETURNS void
+-- The same for one. It stands in front of each transaction, and is parsed each time: so it takes no arrays, spells
+-- fencegate.hold_one out, and runs no query where an expression will do (PERFORM is one).
+CREATE OR REPLACE FUNCTION fencegate.guard_one(r text, t bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE guarded text;
+DECLARE m bigint; guarded text;
 BEGIN
-  IF NOT fencegate.hold_one(resource, token) THEN
-    PERFORM fencegate.guard_all(ARRAY[resource], ARRAY[token], NULL); END IF;
-  guarded := set_config('fencegate.guarded', resource || ';' || token, true);
+  IF current_setting('transaction_isolation') = 'read committed' AND NOT pg_is_in_recovery()
+     AND pg_try_advisory_xact_lock_shared(fencegate.lock_key(r)) THEN
+    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
+  END IF;
+  IF (m = t) IS NOT TRUE THEN
+    PERFORM fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;
+  guarded := set_config('fencegate.guarded', r || ';' || t, true);
 END $$;
 
 -- The long way: any number of resources, waiting for raises, and the words for what is wrong.

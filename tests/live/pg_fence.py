@@ -213,7 +213,7 @@ def within(function, old, new=""):
 
 
 # Of fencegate.guard and fencegate.hold.
-NO_SHORT_WAY = within("hold_one", "IF current_setting('transaction_isolation') = 'read committed' AND", "IF false AND")
+NO_SHORT_WAY = within("hold_one", "AND NOT pg_catalog.pg_is_in_recovery()", "AND false")
 
 
 def everywhere(old, new=""):

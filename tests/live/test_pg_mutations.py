@@ -292,6 +292,29 @@ def guard_and_stay(base, guard=GUARD):
     return base.mark() == 34 and "a stale write" in base.writes()
 
 
+LOOK_ALIKES = """
+    CREATE SCHEMA look_alikes;
+    CREATE DOMAIN look_alikes.text AS integer; CREATE DOMAIN look_alikes.int8 AS pg_catalog.text;
+    CREATE FUNCTION look_alikes.current_setting(pg_catalog.text) RETURNS pg_catalog.text LANGUAGE sql AS $$ SELECT 'read committed' $$;
+    CREATE FUNCTION look_alikes.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS $$ SELECT false $$;
+    CREATE FUNCTION look_alikes.pg_try_advisory_xact_lock_shared(bigint) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
+    CREATE FUNCTION look_alikes.set_config(pg_catalog.text, pg_catalog.text, boolean) RETURNS pg_catalog.text LANGUAGE sql AS $$ SELECT '' $$;
+    CREATE FUNCTION look_alikes.concat(pg_catalog.text, pg_catalog.text, bigint) RETURNS pg_catalog.text LANGUAGE sql AS $$ SELECT '' $$;
+    CREATE FUNCTION look_alikes.yes(pg_catalog.text, pg_catalog.text) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
+    CREATE FUNCTION look_alikes.yes(bigint, bigint) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
+    CREATE OPERATOR look_alikes.= (FUNCTION = look_alikes.yes, LEFTARG = pg_catalog.text, RIGHTARG = pg_catalog.text);
+    CREATE OPERATOR look_alikes.= (FUNCTION = look_alikes.yes, LEFTARG = bigint, RIGHTARG = bigint);
+    GRANT USAGE ON SCHEMA look_alikes TO PUBLIC"""
+
+
+def among_look_alikes(attack):
+    """The guard finds functions, operators and types of somebody else's in front of the server's."""
+    def attack_by_them(base):
+        base.sql(LOOK_ALIKES)
+        return attack(base, f"SET LOCAL search_path = look_alikes, pg_catalog, public; {GUARD_ONE}")
+    return attack_by_them
+
+
 def wake_the_row_of_a_dead_session(token):
     """Whoever has its pid now arms with this token, and must be found by its own start."""
     def attack(base):
@@ -353,11 +376,12 @@ def be_swept_by_old_lists_of_sessions(base):
 STOP_ON_THE_SHORT_WAY = within("arm_equal", "  IF started IS NULL",
                                "  IF t = 33 THEN PERFORM pg_advisory_xact_lock_shared(4242); END IF;\n  IF started IS NULL")
 
-TRY_LOCK = "pg_try_advisory_xact_lock_shared(fencegate.lock_key(r))"
-HOLD = ("  IF current_setting('transaction_isolation') = 'read committed' AND NOT pg_is_in_recovery()\n"
-        f"     AND {TRY_LOCK} THEN\n")
-STOP_AND_HOLD = f"  PERFORM pg_advisory_xact_lock_shared(4242);\n{HOLD}"
-LOOK = "    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot\n"
+TRY_LOCK = "pg_catalog.pg_try_advisory_xact_lock_shared(fencegate.lock_key(r))"
+ISOLATION = "pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'"
+HOLD = f"  IF {ISOLATION}\n     AND NOT pg_catalog.pg_is_in_recovery()\n     AND {TRY_LOCK} THEN\n"
+STOP_AND_HOLD = f"  PERFORM pg_catalog.pg_advisory_xact_lock_shared(4242);\n{HOLD}"
+LOOK = "    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource OPERATOR(pg_catalog.=) r;  -- new statement, new snapshot\n"
+EQUAL = "(m OPERATOR(pg_catalog.=) t)"
 
 # No other row was written: then it was there already.
 BELIEVES_ITS_WRITE = within("raise_one", "IF became = t THEN RETURN true; END IF;", "RETURN coalesce(became = t, false);")
@@ -449,7 +473,8 @@ TABLE = {
         within("refuse_unarmed", "IF NOT fencegate.hold_one(r, t) THEN PERFORM "
                "fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;"), guard_in_a_savepoint, {}),
     "guard_one: the token is the mark": (
-        within("guard_one", "IF (m = t) IS NOT TRUE THEN", "IF false THEN"), functools.partial(guard_with_an_old_snapshot, guard=GUARD_ONE), {}),
+        within("guard_one", f"IF {EQUAL} IS NOT TRUE THEN", "IF false THEN"),
+        functools.partial(guard_with_an_old_snapshot, guard=GUARD_ONE), {}),
 }
 
 
@@ -464,12 +489,18 @@ def short_way(function, guard):
             within(function, STOP_AND_HOLD + LOOK, LOOK + STOP_AND_HOLD), attack(guard_while_the_mark_moves),
             {"mutate": within(function, HOLD, STOP_AND_HOLD)}),
         f"{function}: READ COMMITTED only on the short way": (
-            within(function, "current_setting('transaction_isolation') = 'read committed' AND ", ""),
-            attack(guard_with_an_old_snapshot), {}),
+            within(function, ISOLATION, "true"), attack(guard_with_an_old_snapshot), {}),
     }
 
 
 TABLE |= short_way("hold_one", GUARD) | short_way("guard_one", GUARD_ONE)
+
+# guard_one, which is called with a search_path of the caller's.
+TABLE |= {f"guard_one: the schema of {what}": (within("guard_one", old, new), among_look_alikes(attack), {}) for what, old, new, attack in (
+    ("current_setting", "pg_catalog.current_setting", "current_setting", guard_with_an_old_snapshot),
+    ("what compares the isolation", ISOLATION, ISOLATION.replace("OPERATOR(pg_catalog.=)", "="), guard_with_an_old_snapshot),
+    ("the lock", TRY_LOCK, TRY_LOCK.replace("pg_catalog.", ""), guard_and_stay),
+    ("what compares the mark", EQUAL, "(m = t)", guard_with_an_old_snapshot))}
 
 
 class Mutations(FenceTest):

@@ -9,7 +9,7 @@
 --     So what an older session committed, it committed before the raise; and none can register while it is under way.
 --   * Whatever cannot be seen, ended or proven makes the raise fail (ZF006) and leaves the mark as it was.
 --
--- All functions have a fixed search_path and qualified names; nothing of ours runs with a caller's search_path. All
+-- All functions have a fixed search_path and qualified names; two that qualify operators and types, too, need none. All
 -- lists of backends come from pg_stat_get_activity after pg_stat_clear_snapshot(): the cached one lives as long as the
 -- transaction and would show the past. Statements are kept apart on purpose: under READ COMMITTED each has a new
 -- snapshot.

@@ -13,10 +13,6 @@ namespace {
 using namespace std::string_literals;
 using kind = pg_statement_kind;
 
-// The machine's own prepared statement and portal. A prepared guard could be replaced by the client or the pooler: each
-// one is parsed anew.
-constexpr std::string_view own_name = "_fencegate";
-
 constexpr std::string_view outlives = "a transaction that is prepared outlives its session and its fence";
 constexpr std::string_view stays_in_pool =
     "behind a pooler SQL's PREPARE stays in a session that others use, too: prepare by the protocol";
@@ -58,17 +54,6 @@ std::string_view unfit(kind what, pg_session_kind at) {
 
 bool may_end(kind what) { return what == kind::named || what == kind::reused; }
 
-// A statement of the machine's own. What is closed in front was left by one that failed, or by a client that took the name.
-// A portal that stayed open would keep its snapshot to the end of the transaction: vacuum would wait for it, COPY FREEZE
-// would fail.
-std::string own_messages(std::string_view sql) {
-  const std::string name = std::string(own_name) + '\0';
-  const std::string closed = wire::encode_pg_message('C', "P" + name) + wire::encode_pg_message('C', "S" + name);
-  return closed + wire::encode_pg_message('P', name + std::string(sql) + "\0\0\0"s) +
-         wire::encode_pg_message('B', name + name + "\0\0\0\0\0\0"s) +
-         wire::encode_pg_message('E', name + "\0\0\0\0"s) + closed;
-}
-
 // What Describe and Close are about: 'S' for a statement, 'P' for a portal, and its name; nullopt: it does not end there.
 std::optional<std::pair<char, std::string_view>> take_target(std::string_view body) {
   const char of = body.empty() ? '\0' : body.front();
@@ -84,7 +69,11 @@ bool is_sure(const std::string& key) { return key != wire::pg_unsure_name; }
 
 pg_guarded::pg_guarded(const std::string& guard, pg_session_kind at,
                        std::function<std::string(std::string_view)> refusal)
-    : guard_(own_messages(guard)), at_(at), refusal_(std::move(refusal)) {}
+    : guard_(own_messages(guard)),
+      guard_parsed_(unnamed_messages(guard)),
+      guard_kept_(unnamed_messages({})),
+      at_(at),
+      refusal_(std::move(refusal)) {}
 
 // A program that is built for the tests takes a part of the mechanism away, which they have to notice.
 bool pg_guarded::lacks([[maybe_unused]] std::string_view part) {
@@ -204,16 +193,6 @@ void pg_guarded::send(char type, std::string_view body, entry e) {
   expected_.push_back(std::move(e));
 }
 
-void pg_guarded::send_own(std::string_view sql, task does) {
-  behind += own_messages(sql);
-  expected_.push_back({.what = asked::own, .does = does});
-}
-
-void pg_guarded::send_guard() {
-  behind += guard_;
-  expected_.push_back({.what = asked::own, .does = task::guard});
-}
-
 // ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 // What is written to `behind` while a message is judged goes in front of it, but for what on_query() and on_call() say.
@@ -291,12 +270,13 @@ pg_guarded::verdict pg_guarded::on_parse(std::string_view body, bool whole) {
   const auto end = body.find('\0');
   const kind what = kind_of_statement(body.substr(0, end), end != std::string_view::npos || whole);
   const auto key = wire::pg_name_key(*name);
-  if (key.starts_with(own_name)) return refused(taken_name);
+  if (key.starts_with(pg_own_name)) return refused(taken_name);
   // SQL's EXECUTE inside of a function would run it behind the tag SELECT.
   if (!name->empty() && what == kind::ends && !lacks("refusal")) return refused(named_end);
   if (const auto early = lacks("parse") ? std::nullopt : in_its_way(what)) return *early;
   if (is_sure(key)) new_statements_[key] = what;
   fresh_ = "S" + key;
+  if (name->empty()) changes_unnamed(true);
   expected_.push_back({.what = asked::parse, .runs = what, .name = key});
   return verdict::pass;
 }
@@ -306,8 +286,9 @@ pg_guarded::verdict pg_guarded::on_bind(std::string_view body) {
   const auto name = portal ? take_string(body) : std::nullopt;
   if (!name) return verdict::malformed;
   const auto key = wire::pg_name_key(*name), portal_key = wire::pg_name_key(*portal);
-  if (key.starts_with(own_name) || portal_key.starts_with(own_name)) return refused(taken_name);
+  if (key.starts_with(pg_own_name) || portal_key.starts_with(pg_own_name)) return refused(taken_name);
   const auto known = kind_of_name(key);
+  if (is_kept_guard(*name)) return refused(unknown_statement);
   if (!known && !(at_ == pg_session_kind::direct && in_known_block()))
     return refused(at_ == pg_session_kind::direct ? unknown_statement : unknown_in_pool);
   const kind what = known.value_or(kind::unknown);
@@ -326,6 +307,7 @@ pg_guarded::verdict pg_guarded::on_describe(std::string_view body) {
   const auto key = wire::pg_name_key(name);
   // A Describe of another one may run code, which may replace what is fresh.
   if (fresh_ != (of == 'S' ? "S" : "P") + key) fresh_.clear();
+  if (of == 'S' && is_kept_guard(name)) return refused(unknown_statement);
   auto what = of == 'S' ? kind_of_name(key).value_or(kind::unknown) : kind_of_portal(key);
   if (what == kind::unsure || what == kind::unknown || what == kind::may_commit) what = kind::plain;
   if (const auto early = in_its_way(what)) return *early;
@@ -353,6 +335,7 @@ pg_guarded::verdict pg_guarded::on_close(std::string_view body) {
     const auto key = wire::pg_name_key(name);
     new_statements_.erase(key);
     statements_.erase(key);
+    if (name.empty()) changes_unnamed(false);
   }
   expected_.push_back({.what = asked::close});
   return verdict::pass;

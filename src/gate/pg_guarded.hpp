@@ -26,6 +26,10 @@
 
 namespace fencegate::gate {
 
+// The machine's own prepared statement and portal. SQL of the client, or a pooler, could put something else under that name:
+// what goes under it is parsed each time.
+inline constexpr std::string_view pg_own_name = "_fencegate";
+
 // Whether the client's session at the server is its own.
 enum class pg_session_kind : std::uint8_t { direct, pooled };
 
@@ -106,13 +110,15 @@ class pg_guarded {
   // What the server owes an answer.
   struct entry {
     asked what;
-    task does = task::none;     // own
-    bool of_query = false;      // a part of a translated Query
-    bool quiet = false;         // its ReadyForQuery is not the client's
-    kind runs = kind::unsure;   // parse, execute, query
-    std::string name = {};      // parse: by wire::pg_name_key()
-    std::size_t at = 0;         // of_query: where the statement stands in the message
-    std::uint8_t answered = 0;  // own: how many of its replies have come
+    task does = task::none;                     // own
+    bool of_query = false;                      // a part of a translated Query
+    bool quiet = false;                         // its ReadyForQuery is not the client's
+    kind runs = kind::unsure;                   // parse, execute, query
+    std::string name = {};                      // parse: by wire::pg_name_key()
+    std::size_t at = 0;                         // of_query: where the statement stands in the message
+    std::string_view replies = {};              // own: to its messages; a row may come in front of CommandComplete
+    std::size_t answered = 0;                   // own: how many of them have come
+    std::optional<std::uint64_t> unnamed = {};  // a guard that is parsed without a name: as below
   };
   struct segment {
     bool open = false;
@@ -130,6 +136,17 @@ class pg_guarded {
   // For the tests of the tests only: always false in the product.
   [[nodiscard]] static bool lacks(std::string_view part);
 
+  // pg_guarded_own.cpp
+  struct own_statement {
+    std::string messages;
+    std::string_view replies;
+  };
+  [[nodiscard]] static own_statement own_messages(std::string_view sql);
+  [[nodiscard]] static own_statement unnamed_messages(std::string_view sql);
+  void send_own(std::string_view sql, task does);
+  void send_guard();
+  void changes_unnamed(bool clients);
+  [[nodiscard]] bool is_kept_guard(std::string_view name) const;
   // pg_guarded.cpp: what is sent
   [[nodiscard]] bool begin_segment();
   void end_segment(bool of_query);
@@ -138,8 +155,6 @@ class pg_guarded {
   [[nodiscard]] verdict ask_isolation();
   void refuse(std::string_view why);
   void executed(kind what);
-  void send_own(std::string_view sql, task does);
-  void send_guard();
   void send(char type, std::string_view body, entry e);
   [[nodiscard]] bool all_answered();
   [[nodiscard]] verdict skip();
@@ -183,7 +198,7 @@ class pg_guarded {
   void note_tag(std::string_view tag);
   [[nodiscard]] passage with_position(std::string_view body, std::size_t at);
 
-  const std::string guard_;  // its messages
+  const own_statement guard_, guard_parsed_, guard_kept_;  // under a name; without one; that was parsed there before
   const pg_session_kind at_;
   const std::function<std::string(std::string_view)> refusal_;
 
@@ -210,6 +225,13 @@ class pg_guarded {
   std::map<std::string, statement, std::less<>> statements_;
   std::string fresh_;  // 'S' or 'P' and the key of what the last message has made
   std::uint64_t transaction_ = 0;
+
+  // The server's statement without a name. Of a direct session it is the guard where the client leaves it free: SQL cannot name
+  // it, so that only what is sent through here changes it. `unnamed_`: how often that was; `kept_`: its value where the last
+  // change was a guard's Parse, whose ParseComplete came.
+  std::uint64_t unnamed_ = 0;
+  std::optional<std::uint64_t> kept_;
+  bool unnamed_is_clients_ = false;
 };
 
 }  // namespace fencegate::gate

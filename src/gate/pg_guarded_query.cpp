@@ -80,6 +80,7 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
     const kind what = kind_of_statement(sql);
     if (passes_as_it_is(what)) {
       read_committed_.reset();
+      changes_unnamed(false);
       expected_.push_back({.what = asked::query, .runs = what});
       return verdict::pass;
     }
@@ -95,6 +96,7 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
     if (!segment_.guarded && status_ != 'E') send_guard();
     in_front = std::exchange(behind, {});
     segment_.open = false;
+    changes_unnamed(false);
     expected_.push_back({.what = asked::query});
     return verdict::pass;
   }
@@ -136,6 +138,7 @@ pg_guarded::verdict pg_guarded::on_large_query(kind what, std::size_t body_bytes
   in_front = std::exchange(behind, {});
   begin_parse(in_front, body_bytes);
   behind = "\0\0"s;
+  changes_unnamed(false);
   expected_.push_back({.what = asked::parse, .of_query = true});
   query_.emplace();
   send_piece(what, 0);
@@ -172,6 +175,7 @@ void pg_guarded::send_pieces() {
     begin_parse(behind, piece.text.size() + 1);
     behind += piece.text;
     behind += "\0\0\0"s;
+    changes_unnamed(false);
     expected_.push_back({.what = asked::parse, .of_query = true, .at = piece.at});
     send_piece(what, piece.at);
   }

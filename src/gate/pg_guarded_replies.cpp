@@ -7,14 +7,6 @@
 #include <utility>
 
 namespace fencegate::gate {
-namespace {
-
-// Of a statement of the machine's own; a row may come in front of its CommandComplete.
-constexpr std::string_view own_replies = "3312C33";
-constexpr std::size_t complete_at = 4;
-
-}  // namespace
-
 pg_guarded::passage pg_guarded::on_reply(char type, std::string_view body) {
   const auto out = judge_reply(type, body);
   if (query_ && query_->waits && expected_.empty()) {
@@ -78,13 +70,15 @@ pg_guarded::passage pg_guarded::on_described(char type) {
 
 pg_guarded::passage pg_guarded::on_own_reply(char type, std::string_view body) {
   entry& own = expected_.front();
-  if (type == 'D' && own.answered == complete_at) {
+  const char next = own.replies[own.answered];
+  if (type == 'D' && next == 'C') {
     const auto row = wire::decode_pg_row(body);
     const bool one = row && row->size() == 1 && (*row)[0];
     if (own.does == task::isolation && one) read_committed_ = (*row)[0] == "read committed";
     return passage::drop;
   }
-  if (type != own_replies[own.answered]) return passage::broken;
+  if (type != next) return passage::broken;
+  if (type == '1' && own.unnamed) kept_ = own.unnamed;
   if (type == 'C') {
     const auto tag = body.substr(0, body.find('\0'));
     if (own.does == task::guard && tag != "SELECT 1") return passage::broken;
@@ -92,7 +86,7 @@ pg_guarded::passage pg_guarded::on_own_reply(char type, std::string_view body) {
     note_tag(tag);
     if (own.does == task::begin) own_open_ = true;
   }
-  if (++own.answered == own_replies.size()) expected_.pop_front();
+  if (++own.answered == own.replies.size()) expected_.pop_front();
   return passage::drop;
 }
 
@@ -134,6 +128,7 @@ pg_guarded::passage pg_guarded::on_error(std::string_view body) {
   const bool told = calls_ && std::exchange(call_failed_, true);
   const bool held = std::exchange(sync_held_, false);
   guard_holds_ = copy_in_ = false;
+  if (first.does == task::guard) kept_.reset();
   if (first.what == asked::sync || first.does == task::commit) held_.clear();  // it was not committed
   if (first.what == asked::query || first.what == asked::call) return told ? passage::drop : passage::pass;
   while (!expected_.empty() && expected_.front().what != asked::sync) expected_.pop_front();

@@ -22,7 +22,7 @@ CELLS = {
     "durable-select-8": ("SELECT 1, durable, 8 clients", True, "select", 8),
 }
 # guard: transaction by pgbench's protocols: row → what it is called, protocol, clients. All commit asynchronously.
-MODES = {f"{mode}-{clients}": (f"SELECT 1, {mode}, {clients} client{'s' if clients > 1 else ''}", mode, clients)
+MODES = {f"{mode}-{clients}": (f"a row by its key, {mode}, {clients} client{'s' if clients > 1 else ''}", mode, clients)
          for mode in ("simple", "extended", "prepared") for clients in (1, 8)}
 GUARDED = ("direct", "pool", "transaction")  # the columns of these rows
 ALL_ROWS = [*CELLS, *MODES, "connect", "copy", "takeover", "memory"]
@@ -71,7 +71,7 @@ def measure_mode(options, row, way):
     if way.key == "pool" and mode == "prepared":
         return None
     commit_durably(way.server, False)
-    return run_pgbench(way, "select", clients, options.seconds, mode=mode)
+    return run_pgbench(way, "read", clients, options.seconds, mode=mode)
 
 
 # ----------------------------------------------------------------------------------------------------------- reporting

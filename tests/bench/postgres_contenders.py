@@ -19,8 +19,11 @@ CREATE TABLE bench_account (id int PRIMARY KEY, uses bigint NOT NULL);
 CREATE UNLOGGED TABLE bench_copy (body text NOT NULL);
 INSERT INTO bench_marks VALUES ('bench', 34);
 INSERT INTO bench_account VALUES (1, 0);
+CREATE TABLE bench_accounts (aid int PRIMARY KEY, abalance int NOT NULL);
+INSERT INTO bench_accounts SELECT aid, 0 FROM generate_series(1, 100000) aid;
+ANALYZE bench_accounts;
 CREATE ROLE bench LOGIN;
-GRANT ALL ON bench_rows, bench_marks, bench_account, bench_copy TO bench;
+GRANT ALL ON bench_rows, bench_marks, bench_account, bench_accounts, bench_copy TO bench;
 """
 
 _BODY = "'" + "x" * 64 + "'"
@@ -31,6 +34,8 @@ _RAISE = "UPDATE bench_marks SET mark = 34 WHERE resource = 'bench' AND mark <= 
 SCRIPTS = {
     ("plain", "insert"): f"{_INSERT};",
     ("plain", "select"): "SELECT 1;",
+    # What pgbench -S does.
+    ("plain", "read"): "\\set aid random(1, 100000)\nSELECT abalance FROM bench_accounts WHERE aid = :aid;",
     ("update", "insert"): f"BEGIN;\n{_RAISE} \\gset\n{_INSERT};\nCOMMIT;",
     ("update", "select"): f"BEGIN;\n{_RAISE} \\gset\nSELECT 1;\nCOMMIT;",
     ("one", "insert"): f"WITH fence AS ({_RAISE})\n  INSERT INTO bench_rows (client, body)\n"

@@ -16,6 +16,7 @@ PARTS = {
     "again": ("commit in middle", "ext commit inside"),
     "refusal": ("chain in fn",),
     "translation": ("commit in middle", "q block in one"),
+    "unnamed": ("unnamed",),
 }
 
 

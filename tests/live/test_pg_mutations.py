@@ -299,7 +299,6 @@ LOOK_ALIKES = """
     CREATE FUNCTION look_alikes.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS $$ SELECT false $$;
     CREATE FUNCTION look_alikes.pg_try_advisory_xact_lock_shared(bigint) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
     CREATE FUNCTION look_alikes.set_config(pg_catalog.text, pg_catalog.text, boolean) RETURNS pg_catalog.text LANGUAGE sql AS $$ SELECT '' $$;
-    CREATE FUNCTION look_alikes.concat(pg_catalog.text, pg_catalog.text, bigint) RETURNS pg_catalog.text LANGUAGE sql AS $$ SELECT '' $$;
     CREATE FUNCTION look_alikes.yes(pg_catalog.text, pg_catalog.text) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
     CREATE FUNCTION look_alikes.yes(bigint, bigint) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
     CREATE OPERATOR look_alikes.= (FUNCTION = look_alikes.yes, LEFTARG = pg_catalog.text, RIGHTARG = pg_catalog.text);

@@ -112,7 +112,8 @@ BEGIN
   END IF;
   IF (m OPERATOR(pg_catalog.=) t) IS NOT TRUE THEN
     PERFORM fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;
-  guarded := pg_catalog.set_config('fencegate.guarded', pg_catalog.concat(r, ';', t), true);
+  guarded := pg_catalog.set_config('fencegate.guarded',
+    r OPERATOR(pg_catalog.||) ';' OPERATOR(pg_catalog.||) t::pg_catalog.text, true);
 END $$;
 
 -- The long way: any number of resources, waiting for raises, and the words for what is wrong.

@@ -175,6 +175,20 @@ def scripts(r, ids, function):
             query("SELECT app.x('EXECUTE c')"), query(ins()), query("COMMIT")]
     made["execute rollback to in fn"] = [parse("ROLLBACK TO s", "c"), SYNC, query("BEGIN"), query("SAVEPOINT s"),
             query("SELECT 1"), query("SELECT app.x('EXECUTE c')"), query(ins()), query("COMMIT")]
+    # A guard of a direct session stays where a statement without a name is.
+    again = [bind_to("", "i"), execute(), SYNC]
+    named = [parse(ins(), "i"), SYNC, *again]
+    made["unnamed"] = (named + [parse("SELECT 1"), SYNC] + again + [close(b"S", ""), SYNC] + again + [query("SHOW work_mem")] +
+            again * 2 + [parse("SELEC"), SYNC] + again)
+    made["unnamed in one segment"] = (named + pbe("SELECT 1") + pbe("COMMIT") + again + pbe("COMMIT") + [bind_to("", "i"), execute()] +
+            pbe("SELECT 1/0") + [SYNC] + again)
+    made["unnamed, skipped"] = (named + [parse("SELECT 1/0", "z"), bind_to("", "z"), execute(), parse("SELECT 1"), close(b"S", ""),
+            SYNC] + again)
+    made["unnamed and sql"] = (named + pbe("SELECT app.x('DEALLOCATE ALL')", "f") + [SYNC, parse(ins(), "i"), SYNC] + again +
+            pbe("DISCARD ALL", "d") + [SYNC, parse(ins(), "i"), SYNC] + again +
+            pbe("""SELECT app.x('PREPARE "" AS SELECT 1')""", "p") + [SYNC] + again)
+    made["unnamed query"] = (named + [query("SELECT 1")] + again + [query("BEGIN")] + again + [query("COMMIT AND CHAIN")] + again +
+            [query("COMMIT")] + again)
     made["fetch from portal"] = (pbe("BEGIN") + [parse(f"CALL app.p({next(ids)},{next(ids)},'{r}',1,0.1)"), bind_to("pp"),
             SYNC, query("FETCH ALL FROM pp"), query("COMMIT")])
     made["parse writes"] = [parse(f"SELECT '{{{lit()}}}'::app.d[]"), SYNC, parse(f"SELECT '{{{lit()}}}'::app.d[]", "n"), FLUSH,

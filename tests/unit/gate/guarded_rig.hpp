@@ -1,5 +1,6 @@
 // gate::pg_guarded on the bench, with a client that keeps what has to wait. What goes to the server and to the client is
-// read as words; the machine's own statements are one word each, in brackets:
+// read as words; the machine's own statements are one word each, in brackets ([guard]; in a direct session [unnamed guard],
+// and then [kept guard]):
 //
 //   guarded_rig rig;
 //   rig.client(parse("", "INSERT") + bind_to("") + execute() + sync());
@@ -24,6 +25,13 @@ inline constexpr auto pooled = gate::pg_session_kind::pooled;
 
 // ── replies
 inline std::string guarded() { return own("SELECT 1", {""}); }
+// … to one in the statement without a name; and to one that was there already.
+inline std::string guard_kept() {
+  return close_complete() + bind_complete() + row({""}) + complete("SELECT 1") + close_complete();
+}
+inline std::string guard_parsed() {
+  return close_complete() + parse_complete() + guard_kept().substr(close_complete().size());
+}
 inline std::string done(std::string_view tag) { return parse_complete() + bind_complete() + complete(tag); }
 // … to a piece of a translated Query that returns no rows, and to its end.
 inline std::string piece(std::string_view tag) {
@@ -130,6 +138,12 @@ class guarded_rig {
       const auto is = [&all, at](std::size_t n, std::string_view what) {
         return at + n < all.size() && all[at + n] == what;
       };
+      const bool ends = is(2, "B") && is(3, "E") && is(4, "C");
+      if (is(0, "C") && ((is(1, "P GUARD") && ends) || (is(1, "B") && is(2, "E") && is(3, "C")))) {
+        out.emplace_back(ends ? "[unnamed guard]" : "[kept guard]");
+        at += ends ? 4 : 3;
+        continue;
+      }
       const bool frame = is(0, "C") && is(1, "C") && is(3, "B") && is(4, "E") && is(5, "C") && is(6, "C");
       const auto known = std::find_if(own_statements.begin(), own_statements.end(),
                                       [&is, frame](const auto& one) { return frame && is(2, one.first); });

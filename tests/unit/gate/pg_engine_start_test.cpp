@@ -351,7 +351,7 @@ TEST(PgEngineStart, WithoutAPoolerTheSessionIsTheOneThatWasAnnounced) {
     }
     EXPECT_THAT(rig.answers(), ElementsAre("Z I"));
     rig.client(query("PREPARE s AS SELECT 1"));
-    EXPECT_THAT(rig.sent(), testing::ElementsAreArray(own_words("GUARD orders 34") +
+    EXPECT_THAT(rig.sent(), testing::ElementsAreArray(words{"C", "P GUARD orders 34", "B", "E", "C"} +
                                                       words{"P PREPARE s AS SELECT 1", "B", "D", "E", "C", "S"}))
         << "the session keeps what it prepares";
   }

@@ -232,13 +232,15 @@ std::vector<exchange> guarded() {
 // What is prepared stays, once it is known that the session is the one that was announced.
 exchange of_its_own() {
   const auto check = server({row_description(), row({"4097"}), complete("SELECT 1"), ready('I')});
-  auto out = pooled("a prepared statement in a session of its own",
-                    check + client({parse("s", "INSERT"), sync()}) + guard_replies() +
-                        server({parse_complete(), ready('I')}) + client({bind_to("s"), execute(), sync()}) +
-                        guard_replies() + server({bind_complete(), complete("INSERT 0 1"), ready('I')}),
-                    words{"Q SELECT pg_catalog.pg_backend_pid()"} + guard_words + words{"P INSERT", "S"} + guard_words +
-                        words{"B", "E", "S"},
-                    {"1", "Z I", "2", "C INSERT 0 1", "Z I"});
+  const auto kept = server({bind_complete(), row({"t"}), complete("SELECT 1"), close_complete()});
+  auto out =
+      pooled("a prepared statement in a session of its own",
+             check + client({parse("s", "INSERT"), sync()}) + server({close_complete(), parse_complete()}) + kept +
+                 server({parse_complete(), ready('I')}) + client({bind_to("s"), execute(), sync()}) +
+                 server({close_complete()}) + kept + server({bind_complete(), complete("INSERT 0 1"), ready('I')}),
+             words{"Q SELECT pg_catalog.pg_backend_pid()", "C", "P GUARD orders 34", "B", "E", "C", "P INSERT", "S",
+                   "C", "B", "E", "C", "B", "E", "S"},
+             {"1", "Z I", "2", "C INSERT 0 1", "Z I"});
   out.direct = true;
   return out;
 }

@@ -32,7 +32,7 @@ TEST(PgGuardedNames, WhatDoesNotStandRightBehindItsParseOrBindMayBeSomethingElse
 
 TEST(PgGuardedNames, ANameIsKnownLaterOnlyBehindItsParseComplete) {
   guarded_rig rig(direct);
-  rig.run(parse("s", "SELECT 1") + sync(), guarded() + fails() + ready('I'));
+  rig.run(parse("s", "SELECT 1") + sync(), guard_parsed() + fails() + ready('I'));
   rig.client(bind_to("s") + execute() + sync());
   EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
   EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("not known")));
@@ -40,15 +40,16 @@ TEST(PgGuardedNames, ANameIsKnownLaterOnlyBehindItsParseComplete) {
 
 TEST(PgGuardedNames, ANameThatIsTakenKeepsWhatItWas) {
   guarded_rig rig(direct);
-  rig.run(parse("s", "CALL p()") + sync(), own("BEGIN") + guarded() + parse_complete() + own("COMMIT") + ready('I'));
-  rig.run(parse("s", "SELECT 1") + sync(), guarded() + fails("42P05") + ready('I'));
+  rig.run(parse("s", "CALL p()") + sync(),
+          own("BEGIN") + guard_parsed() + parse_complete() + own("COMMIT") + ready('I'));
+  rig.run(parse("s", "SELECT 1") + sync(), guard_kept() + fails("42P05") + ready('I'));
   rig.client(bind_to("s") + execute() + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "B", "E", "[commit]", "S"));
+  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[kept guard]", "B", "E", "[commit]", "S"));
 }
 
 TEST(PgGuardedNames, AClosedNameIsUnknown) {
   guarded_rig rig(direct);
-  rig.run(parse("s", "SELECT 1") + sync(), guarded() + parse_complete() + ready('I'));
+  rig.run(parse("s", "SELECT 1") + sync(), guard_parsed() + parse_complete() + ready('I'));
   rig.run(close_statement("s") + sync(), close_complete() + ready('I'));
   rig.client(bind_to("s") + execute() + sync());
   EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
@@ -63,7 +64,8 @@ TEST(PgGuardedNames, AnUnknownNameIsRefusedButInAKnownBlockOfASessionOfItsOwn) {
     in_block.begin();
     in_block.client(bind_to("s") + execute() + insert);
     if (at == direct)
-      EXPECT_THAT(in_block.sent(), ElementsAre("[guard]", "B", "E", "[guard]", "P INSERT", "B", "E", "H"))
+      EXPECT_THAT(in_block.sent(),
+                  ElementsAre("[unnamed guard]", "B", "E", "[unnamed guard]", "P INSERT", "B", "E", "H"))
           << "it may be COMMIT, or COPY";
     else
       EXPECT_THAT(in_block.sent(), ElementsAre("[refusal]", "S"));
@@ -73,12 +75,13 @@ TEST(PgGuardedNames, AnUnknownNameIsRefusedButInAKnownBlockOfASessionOfItsOwn) {
 TEST(PgGuardedNames, DirectlyARememberedStatementIsPlainOrMayBeAnything) {
   guarded_rig rig(direct);
   rig.run(parse("s", "SELECT 1") + parse("c", "COMMIT") + parse("b", "BEGIN") + sync(),
-          guarded() + parse_complete() + parse_complete() + parse_complete() + ready('I'));
+          guard_parsed() + parse_complete() + parse_complete() + parse_complete() + ready('I'));
   rig.client(bind_to("s") + execute() + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "B", "E", "S"));
-  rig.server(guarded() + bind_complete() + complete("SELECT 1") + ready('I'));
+  EXPECT_THAT(rig.sent(), ElementsAre("[kept guard]", "B", "E", "S"));
+  rig.server(guard_kept() + bind_complete() + complete("SELECT 1") + ready('I'));
   rig.client(bind_to("b") + execute() + bind_to("c") + execute() + insert);
-  EXPECT_THAT(rig.sent(), ElementsAreArray(words{"[guard]", "B", "E", "[guard]", "B", "E"} + with_guard));
+  EXPECT_THAT(rig.sent(),
+              ElementsAreArray(words{"[kept guard]", "B", "E", "[kept guard]", "B", "E", "[kept guard]"} + unguarded));
 }
 
 // The session may be another by then, and the name that of another client.
@@ -121,21 +124,117 @@ TEST(PgGuardedNames, NamesAreToldApartAsTheServerDoes) {
   const std::string cut(63, 'n');
   guarded_rig rig(direct);
   rig.run(parse(cut + "1", "CALL p()") + sync(),
-          own("BEGIN") + guarded() + parse_complete() + own("COMMIT") + ready('I'));
+          own("BEGIN") + guard_parsed() + parse_complete() + own("COMMIT") + ready('I'));
   rig.client(bind_to(cut + "2") + execute() + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "B", "E", "[commit]", "S"));
+  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[kept guard]", "B", "E", "[commit]", "S"));
   guarded_rig beyond(direct);
   beyond.client(parse("\xE9", "SELECT 1") + bind_to("\xE9") + execute() + sync());
-  EXPECT_THAT(beyond.sent(), ElementsAre("[guard]", "P SELECT 1", "[refusal]", "S"));
+  EXPECT_THAT(beyond.sent(), ElementsAre("[unnamed guard]", "P SELECT 1", "[refusal]", "S"));
 }
 
 TEST(PgGuardedNames, ADescribeRunsNothingOfItsStatement) {
   guarded_rig rig(direct);
   rig.client(describe_statement("s") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "D", "S"));
+  EXPECT_THAT(rig.sent(), ElementsAre("[unnamed guard]", "D", "S"));
   guarded_rig begins;
   begins.client(parse("", "BEGIN") + describe_statement("") + bind_to("") + describe_portal() + execute() + sync());
   EXPECT_THAT(begins.sent(), ElementsAre("P BEGIN", "D", "B", "D", "E", "S"));
+}
+
+// ── the statement without a name, in a direct session
+
+class kept_guard : public guarded_rig {
+ public:
+  kept_guard() : guarded_rig(direct) {
+    run(parse("s", "INSERT") + sync(), guard_parsed() + parse_complete() + ready('I'));
+  }
+  // What goes to the server for the client's next one.
+  words next() {
+    forget();
+    client(bind_to("s") + execute() + sync());
+    return sent();
+  }
+};
+
+const words by_kept_guard{"[kept guard]", "B", "E", "S"}, by_unnamed_guard{"[unnamed guard]", "B", "E", "S"},
+    by_named_guard{"[guard]", "B", "E", "S"};
+
+TEST(PgGuardedKept, AGuardStaysParsedWhereNothingElseTakesItsPlace) {
+  kept_guard rig;
+  EXPECT_EQ(rig.next(), by_kept_guard);
+  rig.server(guard_kept() + bind_complete() + complete("INSERT 0 1") + ready('I'));
+  EXPECT_THAT(rig.told(), ElementsAre("2", "C INSERT 0 1", "Z I"));
+  rig.run(parse("t", "DISCARD ALL") + bind_to("t") + execute() + sync(), done("DISCARD ALL") + ready('I'));
+  EXPECT_EQ(rig.next(), by_kept_guard) << "of the session's own statements that drops those with a name";
+}
+
+TEST(PgGuardedKept, BehindAPoolerEachIsParsedAnew) {
+  guarded_rig rig;
+  rig.client(insert);
+  EXPECT_EQ(rig.sent(), with_guard);
+  rig.server(guarded() + done("INSERT 0 1") + ready('I'));
+  rig.client(insert);
+  EXPECT_EQ(rig.sent(), with_guard);
+}
+
+TEST(PgGuardedKept, AQueryTakesItsPlace) {
+  for (const auto& [messages, replies] :
+       {std::pair{query("SHOW a"), complete("SHOW") + ready('I')},
+        std::pair{query("SELECT 1"), guard_kept() + piece("SELECT 1") + query_end('I')},
+        std::pair{query("SELEC"), fails() + ready('I')}}) {
+    kept_guard rig;
+    rig.run(messages, replies);
+    EXPECT_EQ(rig.next(), by_unnamed_guard);
+    rig.server(guard_parsed() + bind_complete() + complete("INSERT 0 1") + ready('I'));
+    EXPECT_EQ(rig.next(), by_kept_guard);
+  }
+}
+
+TEST(PgGuardedKept, AStatementOfTheClientsTakesItsPlaceAndKeepsIt) {
+  for (const auto& replies : {parse_complete() + ready('I'), fails("42601") + ready('I')}) {
+    kept_guard rig;
+    rig.run(parse("", "SHOW a") + sync(), replies);
+    EXPECT_EQ(rig.next(), by_named_guard);
+    rig.server(guarded() + bind_complete() + complete("INSERT 0 1") + ready('I'));
+    EXPECT_EQ(rig.next(), by_named_guard);
+    rig.server(guarded() + bind_complete() + complete("INSERT 0 1") + ready('I'));
+    rig.run(close_statement("") + sync(), close_complete() + ready('I'));
+    EXPECT_EQ(rig.next(), by_unnamed_guard);
+  }
+}
+
+TEST(PgGuardedKept, InTheSegmentOfAStatementOfTheClientsToo) {
+  kept_guard rig;
+  rig.client(statement("COMMIT") + bind_to("s") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("P COMMIT", "B", "E", "[guard]", "B", "E", "S"));
+}
+
+// Its ParseComplete comes when something else has taken its place already.
+TEST(PgGuardedKept, AParseThatIsAnsweredLateIsNotTheLast) {
+  guarded_rig rig(direct);
+  rig.run(parse("s", "INSERT") + close_statement("") + sync(),
+          guard_parsed() + parse_complete() + close_complete() + ready('I'));
+  rig.client(bind_to("s") + execute() + sync());
+  EXPECT_EQ(rig.sent(), by_unnamed_guard);
+}
+
+TEST(PgGuardedKept, OneThatFailedIsParsedAnew) {
+  kept_guard rig;
+  EXPECT_EQ(rig.next(), by_kept_guard);
+  rig.server(close_complete() + fails("26000") + ready('I'));
+  EXPECT_EQ(rig.next(), by_unnamed_guard);
+  rig.server(close_complete() + fails("42883") + ready('I'));
+  EXPECT_EQ(rig.next(), by_unnamed_guard) << "nor is it there before its ParseComplete came";
+}
+
+TEST(PgGuardedKept, IsNoStatementOfTheClients) {
+  for (const auto& message : {bind_to(""), describe_statement("")}) {
+    kept_guard rig;
+    rig.begin();
+    rig.run(bind_to("s") + execute() + sync(), guard_parsed() + bind_complete() + complete("INSERT 0 1") + ready('T'));
+    rig.client(message + sync());
+    EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
+  }
 }
 
 // ── what is refused

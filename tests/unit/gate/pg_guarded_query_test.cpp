@@ -193,7 +193,7 @@ TEST(PgGuardedQuery, BehindUnsyncedMessagesThatFailedIsDropped) {
 
 TEST(PgGuardedQuery, TakesTheUnnamedStatementWithIt) {
   guarded_rig rig(direct);
-  rig.run(parse("", "SELECT 1") + sync(), guarded() + parse_complete() + ready('I'));
+  rig.run(parse("", "SELECT 1") + sync(), guard_parsed() + parse_complete() + ready('I'));
   rig.run(query("SHOW a"), complete("SHOW") + ready('I'));
   rig.client(bind_to("") + execute() + sync());
   EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));

@@ -36,12 +36,12 @@ TEST(PgGuarded, AGuardGoesInFrontOfWhateverMayRunCode) {
         "DEALLOCATE s", "LOCK t",  "DECLARE c", "COPY t",  "EXECUTE s"}) {
     guarded_rig rig(direct);
     rig.client(statement(sql) + sync());
-    EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "P " + sql, "B", "E", sync_behind(sql)));
+    EXPECT_THAT(rig.sent(), ElementsAre("[unnamed guard]", "P " + sql, "B", "E", sync_behind(sql)));
     EXPECT_THAT(rig.refused, IsEmpty());
   }
   guarded_rig rig(direct);
   rig.client(statement("PREPARE s AS SELECT 1") + sync());
-  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "P PREPARE s AS SELECT 1", "B", "E", "S"));
+  EXPECT_THAT(rig.sent(), ElementsAre("[unnamed guard]", "P PREPARE s AS SELECT 1", "B", "E", "S"));
 }
 
 TEST(PgGuarded, NoGuardInFrontOfWhatRunsNone) {
@@ -65,9 +65,9 @@ TEST(PgGuarded, WhatBeginsWithAnythingElseMayDoAnything) {
 TEST(PgGuarded, TheFirstParseBindDescribeOrExecuteHasTheGuardInFront) {
   for (const auto& first : {bind_to("s"), describe_statement("s")}) {
     guarded_rig rig(direct);
-    rig.run(parse("s", "SELECT 1") + sync(), guarded() + parse_complete() + ready('I'));
+    rig.run(parse("s", "SELECT 1") + sync(), guard_parsed() + parse_complete() + ready('I'));
     rig.client(first + execute() + sync());
-    EXPECT_THAT(rig.sent().front(), "[guard]");
+    EXPECT_THAT(rig.sent().front(), "[kept guard]");
   }
   for (const auto& first : {execute("p"), describe_portal("p")}) {
     guarded_rig rig;

@@ -48,12 +48,13 @@ class Conversation:
 
 
 class Attacks(LiveTest):
-    def stale(self, gate, server, only=()):
-        """Holds the conversations whose titles have one of these words; those of them that committed something stale."""
+    def stale(self, gate, server, only=(), without=()):
+        """Holds the conversations whose titles have one of these words, and none of those; those of them that committed something
+        stale."""
         ids = itertools.count(1)
         function = server.value("SELECT 'app.ff'::regproc::oid::int")
         titles = {title: len(pieces) for title, pieces in scripts("R", ids, function).items()
-                  if not only or any(word in title for word in only)}
+                  if (not only or any(word in title for word in only)) and not any(word in title for word in without)}
         runs = [(title, place) for title, pieces in titles.items() for place in range(pieces + 1)]
         names = [f"R{next(_resources)}" for _ in runs]
         jobs, failures, making = queue.Queue(), [], threading.Lock()
@@ -131,7 +132,8 @@ class Direct(Attacks):
 class Pooled(Attacks):
     def test_nothing_escapes_its_guard_behind_a_pooler(self):
         server, gate = self.served(True)
-        self.assertEqual(self.stale(gate, server, ONLY), [])
+        # There a name of an earlier transaction is refused, and a guard is never kept.
+        self.assertEqual(self.stale(gate, server, ONLY, without=("unnamed",)), [])
 
 
 if __name__ == "__main__":

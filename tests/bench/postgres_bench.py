@@ -110,12 +110,12 @@ def processor_cells(found, row, ways):
 
 
 def report(found, ways, times, sizes):
-    header = ["", *(way.title for way in ways)]
     labels = {row: title for row, (title, *_) in CELLS.items()}
     labels["connect"] = f"a connection each, {CONNECTING} clients"
     rated = {row: title for row, title in labels.items() if row in found}
     pool = [way for way in ways if way.key == "pool"]
     ways = [way for way in ways if way.key != "pool"]
+    header = ["", *(way.title for way in ways)]
     if rated:
         yield "Transactions per second, as a ratio to direct in the same round:\n"
         yield from table(header, ([title, *shares(found, row, ways, "rate", "{:,.0f}/s")]

@@ -56,11 +56,23 @@ std::string numbers(const rejection& r) {
   return in_brackets(text);
 }
 
+std::string_view who_needs_it(attempt at) {
+  switch (at) {
+    case attempt::write: break;
+    case attempt::read: return "a read";
+    case attempt::raise: return "a raise of a mark";
+    case attempt::connection: return "a connection through this gate";
+  }
+  return "a write";
+}
+
 std::string sentence(const rejection& r) {
   const auto detail = printable(r.detail, detail_bytes_max);
   switch (r.why) {
     case reason::stale: return token_of(r) + " is below " + mark_of(r) + in_brackets(detail);
-    case reason::missing: return "a write needs a fencing token" + about(" for ", r) + in_brackets(detail) + numbers(r);
+    case reason::missing:
+      return std::string(who_needs_it(r.at)) + " needs a fencing token" + about(" for ", r) +
+             (r.at == attempt::connection ? ", and " + detail : in_brackets(detail)) + numbers(r);
     case reason::malformed: return "no usable fencing token" + about(" for ", r) + after_colon(detail) + numbers(r);
     case reason::equal: return token_of(r) + " was used already (equal_token: reject)" + in_brackets(detail);
     case reason::jump:

@@ -34,6 +34,9 @@ struct reason_terms {
 // Of a jump above a mark that a lease has sealed: its detail.
 inline constexpr std::string_view raised_by_leases_only = "which only leases of its issuer raise";
 
+// What a fencing token was needed for. A connection's rejection has a detail.
+enum class attempt : std::uint8_t { write, read, raise, connection };
+
 // REQUIRES: what is rejected was definitely not applied.
 struct rejection {
   reason why = reason::unavailable;
@@ -41,6 +44,7 @@ struct rejection {
   std::optional<token> presented;  // the request's token
   std::optional<token> mark;       // the mark it was compared with
   std::string detail;              // what is particular to this case, and what to do; may be ""
+  attempt at = attempt::write;     // missing: what was tried without a token
 
   friend bool operator==(const rejection&, const rejection&) = default;
 };

@@ -166,7 +166,8 @@ void claims::reject(const fence::policy& rules, rejection why, verdict& out) con
 
 void claims::need_resource(std::string_view resource, const fence::policy& rules, bool read, verdict& out) const {
   if (read && rules.read == fence::reads::pass) return;
-  if (unusable_) return reject(rules, {unusable_->why, std::string(resource), {}, {}, unusable_->detail}, out);
+  const auto at = read ? fence::attempt::read : fence::attempt::write;
+  if (unusable_) return reject(rules, {unusable_->why, std::string(resource), {}, {}, unusable_->detail, at}, out);
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].cell->resource != resource) continue;
     const claim_mask mask = claim_mask{1} << i;
@@ -184,7 +185,8 @@ void claims::need_resource(std::string_view resource, const fence::policy& rules
 void claims::need_tag(bool read, verdict& out, bool any_key) const {
   const fence::policy& rules = gate_.policy;
   if (read && rules.read == fence::reads::pass) return;
-  if (unusable_) return reject(rules, *unusable_, out);
+  const auto at = read ? fence::attempt::read : fence::attempt::write;
+  if (unusable_) return reject(rules, {unusable_->why, {}, {}, {}, unusable_->detail, at}, out);
   if (items_.empty()) {
     if (read || rules.missing == fence::missing_token::allow) return;
     return reject(rules, {reason::missing, {}, {}, {}, {}}, out);

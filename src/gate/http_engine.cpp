@@ -205,8 +205,9 @@ void http_engine::on_judged(const fence_answer& answer) {
 // Fills claims_ from the request; they cover the resource. False: it was answered.
 bool http_engine::bind(const fence::policy& rules, const std::string& resource) {
   const bool enforced = rules.mode == fence::enforcement::enforce;
-  auto [claims, why] = read_claims(request_.fields, gate_.token_header, resource,
-                                   !is_read() && rules.missing != fence::missing_token::allow);
+  const bool needed = !is_read() && rules.missing != fence::missing_token::allow;
+  const auto at = is_read() ? fence::attempt::read : fence::attempt::write;
+  auto [claims, why] = read_claims(request_.fields, gate_.token_header, resource, at, needed);
   claims_ = std::move(claims);
   if (auto other = fence::disagreement(tag_, claims_); other && !why)
     why = rejection{reason::malformed, resource, {}, {}, std::move(*other)};

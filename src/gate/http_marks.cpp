@@ -32,7 +32,7 @@ const fence::claim* find(const claims_list& in, std::string_view resource) {
 }  // namespace
 
 request_claims read_claims(std::span<const header_field> fields, std::string_view token_header,
-                           const std::string& resource, bool needed) {
+                           const std::string& resource, fence::attempt at, bool needed) {
   request_claims out;
   auto found = fence::read_token_header(fields, token_header, {&resource, 1});
   if (found.has_error()) {
@@ -40,9 +40,9 @@ request_claims read_claims(std::span<const header_field> fields, std::string_vie
   } else if (*found) {
     out.claims = std::move(**found);
     if (fence::find_unclaimed({&resource, 1}, out.claims) != nullptr)
-      out.why = rejection{reason::missing, resource, {}, {}, "the request's tokens are for other resources"};
+      out.why = rejection{reason::missing, resource, {}, {}, "the request's tokens are for other resources", at};
   } else if (needed) {
-    out.why = rejection{reason::missing, resource, {}, {}, "send it as " + std::string(token_header)};
+    out.why = rejection{reason::missing, resource, {}, {}, "send it as " + std::string(token_header), at};
   }
   return out;
 }
@@ -62,7 +62,7 @@ marks_question read_marks_question(std::string_view method, std::string_view pat
   if (!out.raises && method != "GET" && method != "HEAD") return refuse(405, "GET and PUT are served here");
   if (!fence::is_resource_name(out.resource)) return refuse(400, "this is no name of a resource");
   if (out.raises) {
-    auto read = read_claims(fields, token_header, out.resource, true);
+    auto read = read_claims(fields, token_header, out.resource, fence::attempt::raise, true);
     out.claims = std::move(read.claims);
     out.why = std::move(read.why);
   } else {

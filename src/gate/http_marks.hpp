@@ -25,7 +25,7 @@ struct request_claims {
   std::optional<fence::rejection> why;
 };
 [[nodiscard]] request_claims read_claims(std::span<const header_field> fields, std::string_view token_header,
-                                         const std::string& resource, bool needed);
+                                         const std::string& resource, fence::attempt at, bool needed);
 
 struct marks_question {
   std::string resource;

@@ -139,7 +139,7 @@ void pg_engine::open(const wire::pg_opening& opening) {
     claims = claims_list{};
   }
   if (claims->empty() && gate_.policy.missing == fence::missing_token::reject) {
-    if (refuse({reason::missing, {}, {}, {}, "this connection brings none"})) return;
+    if (refuse({reason::missing, {}, {}, {}, "this connection brings none", fence::attempt::connection})) return;
   }
   const auto user = opening.parameter("user"), database = opening.parameter("database");
   database_ = database && !database->empty() ? *database : user.value_or("");

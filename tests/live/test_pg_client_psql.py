@@ -136,7 +136,9 @@ class Psql(ProgramTest):
         self.psql("SELECT 1", f"application_name='job fence:{self.resource}=7' user=alice dbname=work", token=None)
         said = self.psql("SELECT 1", token=6, status=2)
         self.assertIn(f"FATAL:  token 6 of {self.resource} is below mark 7; not applied", said)
-        self.assertIn("a write needs a fencing token", self.psql("SELECT 1", token=None, status=2))
+        said = self.psql("SELECT 1", token=None, status=2)
+        self.assertIn("FATAL:  a connection through this gate needs a fencing token, and this connection brings none", said)
+        self.assertIn("HINT:  Connect with PGOPTIONS='-c fencing.tokens=RESOURCE=TOKEN'", said)
 
     def test_superseded_in_the_middle_of_copy(self):
         self.psql("CREATE TABLE cut (line text)")

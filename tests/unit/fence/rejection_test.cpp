@@ -132,6 +132,16 @@ TEST(Describe, TokenAndMarkOfAnUncheckedWriteAreShown) {
   EXPECT_EQ(describe(make(reason::missing, {}, 34)), "a write needs a fencing token for orders (mark 34); not applied");
 }
 
+TEST(Describe, AMissingTokenIsMissedByWhatWasTried) {
+  auto r = make(reason::missing, {}, {}, "it was lost");
+  r.at = attempt::read;
+  EXPECT_EQ(describe(r), "a read needs a fencing token for orders (it was lost); not applied");
+  r.at = attempt::raise;
+  EXPECT_EQ(describe(r), "a raise of a mark needs a fencing token for orders (it was lost); not applied");
+  EXPECT_EQ(describe({reason::missing, {}, {}, {}, "this connection brings none", attempt::connection}),
+            "a connection through this gate needs a fencing token, and this connection brings none; not applied");
+}
+
 // A backend's error text or a captured key may hold anything; the client must see one line.
 TEST(Describe, HostileBytesCannotEndTheLine) {
   std::string every_byte;

@@ -220,6 +220,10 @@ TEST_F(http_forwarding, a_fenced_read_is_looked_at_and_raises_nothing) {
   client("GET /checked/7 HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(host.asked, "");
   EXPECT_THAT(to_upstream(), StartsWith("GET /checked/7 "));
+  upstream("HTTP/1.1 204 No Content\r\n\r\n");
+  to_client();
+  client("GET /checked/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: other=1\r\n\r\n");
+  EXPECT_THAT(to_client(), HasSubstr("a read needs a fencing token for order:7 (the request's tokens are for other "));
 }
 
 TEST_F(http_forwarding, an_answer_behind_the_end_of_its_hold_says_nothing) {

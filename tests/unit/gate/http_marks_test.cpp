@@ -181,10 +181,12 @@ TEST_F(HttpMarksDesk, AsksNoStoreWithoutAGoodToken) {
                      {{{"Fencing-Token", "1"}, {"fencing_token", "1"}}, 400},
                      {{{"Fencing-Token", "1"}, {"X-Fencing-Token", "2"}}, 400},
                      {{{"Fencing-Token", "payments=12"}}, 428}};
+  const auto* const needs = "a raise of a mark needs a fencing token for orders";
   for (const auto& one : cases) {
     answers.clear();
     ask("PUT", "/.fencegate/marks/orders", one.fields);
     EXPECT_EQ(answered().status, one.status) << (one.fields.empty() ? "" : one.fields[0].value);
+    EXPECT_THAT(answered().body, HasSubstr(one.status == 428 ? needs : "no usable fencing token"));
   }
   EXPECT_TRUE(asked.empty());
 }

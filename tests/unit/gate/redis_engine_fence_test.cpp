@@ -485,6 +485,15 @@ TEST(EngineFence, FencedReadsOfAStaleReaderAreRejected) {
   EXPECT_THAT(rig.answers(), StartsWith("-FENCED "));
 }
 
+TEST(EngineFence, AFencedReadUnderALostTagSaysThatAReadNeedsAToken) {
+  engine_rig rig(with_policy([](auto& p) { p.read = fence::reads::fence; }));
+  rig.client("CLIENT SETNAME fence:orders=34");
+  rig.backend("-NOPERM no");
+  rig.answers();
+  rig.client("GET k");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEMISSING a read needs a fencing token (the server refused the client "));
+}
+
 // A token is used up by writes; reads only look, and go on while the mark is still the token.
 struct read_after_use : engine_rig {
   read_after_use()

@@ -135,7 +135,7 @@ void pg_engine::open(const wire::pg_opening& opening) {
   }
   if (asks_for_replication(opening) && !claims->empty()) {
     const char* why = "a replication connection outlives and escapes a session's fence: connect to the server itself";
-    if (refuse({reason::refused, {}, {}, {}, why})) return;
+    if (refuse(about_single({reason::refused, {}, {}, {}, why}, *claims))) return;
     claims = claims_list{};
   }
   if (claims->empty() && gate_.policy.missing == fence::missing_token::reject) {

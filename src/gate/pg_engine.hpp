@@ -188,7 +188,10 @@ class pg_engine {
   void note_own_arms();
   void refuse_to_begin(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
   bool obey(const judged& j, const wire::pg_head& head, std::string_view command);
-  [[nodiscard]] std::string refusal_of(const fence::rejection& why, std::string_view command);
+  // One that names nothing is about the session's only claim.
+  [[nodiscard]] fence::rejection about_session(fence::rejection why) const;
+  // Reports it; a statement that fails with it.
+  [[nodiscard]] std::string refusal_of(fence::rejection why, std::string_view command);
   void refuse_statement(const wire::pg_head& head, const fence::rejection& why, std::string_view command);
   void remember_statement(const std::string& key, claims_list claims, bool begins);
   void forget_statement(const wire::pg_head& head);
@@ -205,6 +208,8 @@ class pg_engine {
   [[nodiscard]] bool guards() const;
   void begin_guarding();
   bool step_guarded(const wire::pg_head& head);
+  // Nothing but what mends a refused name passes.
+  [[nodiscard]] bool is_refused_by_name(char type, std::string_view body, std::size_t body_bytes);
   [[nodiscard]] static bool is_malformed(const wire::pg_head& head, std::string_view body);
   [[nodiscard]] pg_guarded::verdict judge_guarded(char type, std::string_view body, std::size_t body_bytes);
   [[nodiscard]] pg_guarded::verdict refuse_to_gather();
@@ -228,7 +233,7 @@ class pg_engine {
   void step_parting();
 
   // Ends the session; `certain`: of what was sent before.
-  void reject(const fence::rejection& why, std::string_view command, applied certain = applied::no);
+  void reject(fence::rejection why, std::string_view command, applied certain = applied::no);
   void close_with(const wire::pg_error& e);
   void protocol_error(metrics::side whose, std::string_view what);
   // Everything that was sent is answered, and nothing is half sent.
@@ -258,13 +263,13 @@ class pg_engine {
   bool terminated_ = false;  // the client has said Terminate
 
   // The fence.
-  claims_list bound_;             // armed for, or monitored
-  claims_list proven_;            // of these, what the server has for certain
-  bool arms_itself_ = false;      // the client calls the fence's functions, whose effect is not seen here
-  claims_list wanted_;            // from a changed application_name: to be armed before the next statement
-  std::string wanted_malformed_;  // the same, but it is no tag
-  std::string application_name_;  // as the server reported it last
-  bool brought_name_ = false;     // the client has given it in its first packet
+  claims_list bound_;         // armed for, or monitored
+  claims_list proven_;        // of these, what the server has for certain
+  bool arms_itself_ = false;  // the client calls the fence's functions, whose effect is not seen here
+  claims_list wanted_;        // from a changed application_name: to be armed before the next statement
+  std::optional<fence::rejection> name_refused_;  // the same, but its tag is not taken
+  std::string application_name_;                  // as the server reported it last
+  bool brought_name_ = false;                     // the client has given it in its first packet
   claims_list arming_for_;
   std::vector<std::string> seen_before_;  // of these, whose marks were seen there already
   arm_reading arm_;

@@ -24,18 +24,20 @@ constexpr milliseconds raise_ahead_allowance{1'000};
 bool pg_engine::joins_tag_of_name() {
   take_tag_of_name();
   const auto of_name = std::exchange(wanted_, {});
-  std::string wrong = std::exchange(wanted_malformed_, "");
+  auto why = std::exchange(name_refused_, std::nullopt);
   for (const auto& c : claims_beyond(arming_for_, of_name))
     for (const auto& other : arming_for_)
-      if (other.resource == c.resource) wrong = "application_name: two tags disagree about " + c.resource;
-  if (wrong.empty()) wrong = fence::disagreement(tag_, of_name).value_or("");
-  if (wrong.empty()) {
+      if (other.resource == c.resource)
+        why = {reason::malformed, c.resource, c.presented, {}, "application_name: another tag has another token"};
+  if (!why)
+    if (auto other = fence::disagreement(tag_, of_name))
+      why = about_single({reason::malformed, {}, {}, {}, std::move(*other)}, of_name);
+  if (!why) {
     bind_claims(arming_for_, of_name);
     return true;
   }
-  const fence::rejection why{reason::malformed, {}, {}, {}, wrong};
-  host_.report(why, "startup", !enforces());
-  if (enforces()) close_with(pg_error_of(why, "FATAL"));
+  host_.report(*why, "startup", !enforces());
+  if (enforces()) close_with(pg_error_of(*why, "FATAL"));
   return !enforces();
 }
 
@@ -193,12 +195,12 @@ void pg_engine::step_checking(std::string_view message) {
   if (message.front() != 'Z') return;
   checks_session_ = false;
   if (is_announced_ && body == "I") return serve();
-  const fence::rejection why{
-      reason::refused,
-      {},
-      {},
-      {},
-      "this is not the session that the server announced: with a pooler in between the gate needs pooled: true"};
+  const auto why = about_session(
+      {reason::refused,
+       {},
+       {},
+       {},
+       "this is not the session that the server announced: with a pooler in between the gate needs pooled: true"});
   host_.report(why, "startup", false);
   part(pg_error_of(why, "FATAL"));
 }

@@ -161,20 +161,25 @@ void pg_engine::on_parameter(std::string_view body) {
   if (gate_.kept_by == settings::guard::session) return;
   // A pooler may tell the name of another client, whose token must not be lent; if it is this client's own, it must not be
   // passed over either.
-  if (!claims_beyond(bound_, std::exchange(wanted_, {})).empty())
-    wanted_malformed_ =
-        "application_name: behind a pooler a changed name is not taken for a tag; bring it at the start";
+  const auto beyond = claims_beyond(bound_, std::exchange(wanted_, {}));
+  if (beyond.empty()) return;
+  name_refused_ = {reason::malformed,
+                   beyond[0].resource,
+                   beyond[0].presented,
+                   {},
+                   "application_name: behind a pooler a changed name is not taken for a tag; bring it at the start"};
 }
 
 void pg_engine::take_tag_of_name() {
   wanted_.clear();
-  wanted_malformed_.clear();
+  name_refused_.reset();
   const auto tag = fence::find_tag(application_name_);
   if (!tag) return warn_of_hidden_tag(gate_.name, application_name_);
   if (!*tag)
-    wanted_malformed_ = "application_name: " + tag->error().message;
+    name_refused_ = {reason::malformed, {}, {}, {}, "application_name: " + tag->error().message};
   else if (application_name_.size() >= name_bytes_max && fence::is_resource_byte(application_name_.back()))
-    wanted_malformed_ = "the server cut application_name at 63 bytes, perhaps inside the tag";
+    name_refused_ = {
+        reason::malformed, {}, {}, {}, "the server cut application_name at 63 bytes, perhaps inside the tag"};
   else
     wanted_ = **tag;
 }

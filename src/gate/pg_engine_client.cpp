@@ -204,7 +204,7 @@ bool pg_engine::obey(const judged& j, const wire::pg_head& head, std::string_vie
       return false;
     case verdict::refuse:
       if (!enforces()) {
-        host_.report(j.why, command, true);
+        host_.report(about_session(j.why), command, true);
         return true;
       }
       if (j.begins && !(flight_.idle() && flight_.status() != 'I')) {
@@ -226,11 +226,14 @@ void pg_engine::refuse_to_begin(const wire::pg_head& head, const fence::rejectio
     reject(why, command, flight_.at_boundary() ? applied::no : applied::unknown);
 }
 
-// Reports it; a statement that fails with it.
-std::string pg_engine::refusal_of(const fence::rejection& why, std::string_view command) {
+fence::rejection pg_engine::about_session(fence::rejection why) const {
+  return why.why == reason::refused ? about_single(std::move(why), bound_) : why;
+}
+
+std::string pg_engine::refusal_of(fence::rejection why, std::string_view command) {
+  why = about_session(std::move(why));
   host_.report(why, command, false);
-  const bool named = why.why != reason::refused;
-  return failing_statement(pg_error_of(named ? why : about_single(why, bound_), "ERROR"));
+  return failing_statement(pg_error_of(why, "ERROR"));
 }
 
 // The server itself fails in place of the statement: so the client sees what it would see of any failing statement, and the
@@ -257,7 +260,8 @@ void pg_engine::refuse_statement(const wire::pg_head& head, const fence::rejecti
   }
 }
 
-void pg_engine::reject(const fence::rejection& why, std::string_view command, applied certain) {
+void pg_engine::reject(fence::rejection why, std::string_view command, applied certain) {
+  why = about_session(std::move(why));
   host_.report(why, command, !enforces());
   if (!enforces()) return;
   part(pg_error_of(why, "FATAL", certain));

@@ -100,9 +100,9 @@ bool pg_engine::is_malformed(const wire::pg_head& head, std::string_view body) {
 }
 
 // A pooler may tell another client's name, whose tag is refused until the client mends it.
-pg_guarded::verdict pg_engine::judge_guarded(char type, std::string_view body, std::size_t body_bytes) {
+bool pg_engine::is_refused_by_name(char type, std::string_view body, std::size_t body_bytes) {
   const bool begins_something = std::string_view("QPBF").find(type) != std::string_view::npos;
-  if (wanted_malformed_.empty() || !begins_something) return guarded_->on_message(type, body, body_bytes);
+  if (!name_refused_ || !begins_something) return false;
   bool mends = false;
   if (body.size() == body_bytes && type == 'Q') mends = only_mends(wire::decode_pg_query(body).value().sql);
   if (body.size() == body_bytes && type == 'P') {
@@ -114,10 +114,12 @@ pg_guarded::verdict pg_engine::judge_guarded(char type, std::string_view body, s
     const auto names = bind_names(body);
     mends = names && mending_.contains(wire::pg_name_key(names->second));
   }
-  if (mends) return guarded_->on_message(type, body, body_bytes);
-  return guarded_->on_refused(type, [this] {
-    return refusal_of({reason::malformed, {}, {}, {}, wanted_malformed_}, "statement");
-  });
+  return !mends;
+}
+
+pg_guarded::verdict pg_engine::judge_guarded(char type, std::string_view body, std::size_t body_bytes) {
+  if (!is_refused_by_name(type, body, body_bytes)) return guarded_->on_message(type, body, body_bytes);
+  return guarded_->on_refused(type, [this] { return refusal_of(*name_refused_, "statement"); });
 }
 
 // Between two of the client's messages.

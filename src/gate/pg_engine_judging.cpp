@@ -38,7 +38,7 @@ pg_engine::judged pg_engine::judge(const wire::sql_lead& lead, const result<clai
   }
   auto j = claims ? judge_text(lead, *claims, key)
                   : judged{judged::verdict::refuse, {}, {reason::malformed, {}, {}, {}, claims.error().message}};
-  const bool of_name = !wanted_.empty() || !wanted_malformed_.empty();
+  const bool of_name = !wanted_.empty() || name_refused_;
   if (mends && of_name && j.what == judged::verdict::refuse) return {};
   j.begins = !(claims && claims->empty()) && begins_transaction(lead);
   return j;
@@ -112,8 +112,7 @@ pg_engine::judged pg_engine::judge_name() { return judge_tagged({}); }
 // itself, a tag is proven anew for each statement.
 pg_engine::judged pg_engine::judge_tagged(const claims_list& in_comments) {
   using verdict = judged::verdict;
-  if (!statement_refused_ && !wanted_malformed_.empty())
-    return {verdict::refuse, {}, {reason::malformed, {}, {}, {}, wanted_malformed_}};
+  if (!statement_refused_ && name_refused_) return {verdict::refuse, {}, *name_refused_};
   claims_list wanted = wanted_;
   bind_claims(wanted, in_comments);
   auto j = judge_claims(wanted);
@@ -125,7 +124,7 @@ pg_engine::judged pg_engine::judge_claims(const claims_list& wanted) {
   using verdict = judged::verdict;
   if (statement_refused_) return {verdict::refuse, {}, *std::exchange(statement_refused_, std::nullopt)};
   if (auto other = fence::disagreement(tag_, wanted); other && enforces())
-    return {verdict::refuse, {}, {reason::malformed, {}, {}, {}, std::move(*other)}};
+    return {verdict::refuse, {}, about_single({reason::malformed, {}, {}, {}, std::move(*other)}, wanted)};
   auto beyond = claims_beyond(proven_, wanted);
   if (beyond.empty()) return {};
   // In the middle of a message that passes, the replies to an arm could not be told from its rest.

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import json
 import os
 import threading
 import unittest
@@ -59,6 +60,9 @@ class GuardTest(LiveTest):
         with self.assertRaises(psycopg2.Error) as caught:
             run_sql(connection, text, *values)
         self.assertEqual(caught.exception.pgcode, state, str(caught.exception))
+        if state == "ZF007":  # what the connection brings, whatever was refused of it
+            self.assertEqual(json.loads(caught.exception.diag.message_detail),
+                             {"resource": self.resource, "token": 34, "mark": None, "applied": "no"})
         return caught.exception
 
 
@@ -445,7 +449,12 @@ class Guarded(GuardTest):
                                  (query("INSERT INTO writes VALUES ('x')"), ["ZF003"]),
                                  (parse("INSERT INTO writes VALUES ('x')") + bind() + execute() + SYNC, ["ZF003"])):
                 wire.send(said)
-                self.assertEqual([fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"], states, said)
+                errors = [fields(body) for kind, body in wire.until_ready() if kind == b"E"]
+                self.assertEqual([e["C"] for e in errors], states, said)
+                for e in errors:
+                    self.assertEqual(json.loads(e["D"]), {"resource": self.resource, "token": 34, "mark": None, "applied": "no"})
+            logged = [line for line in gate.log_lines() if line.get("reason") == "malformed"]
+            self.assertEqual({(line["resource"], line["token"]) for line in logged}, {(self.resource, 34)})
         self.assertIsNone(self.server.value("SELECT mark FROM fencegate.marks WHERE resource = %s", self.resource))
         self.assertEqual(self.written(), [])
 

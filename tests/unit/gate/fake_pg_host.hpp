@@ -22,8 +22,9 @@ class fake_pg_host : public gate::pg_host {
   gate::pg_engine* engine = nullptr;
 
   // ── what a test looks at
-  std::vector<std::string> reports;  // "stale SELECT", "stale startup (monitor)"
-  std::vector<std::string> cuts;     // "orders 34 35 no"
+  std::vector<std::string> reports;         // "stale SELECT", "stale startup (monitor)"
+  std::vector<std::string> reported_about;  // the same: "orders 34 null"
+  std::vector<std::string> cuts;            // "orders 34 35 no"
   std::optional<std::chrono::milliseconds> timer;
   int asked = 0;                  // how often ended() was called
   std::string key;                // of the session
@@ -87,6 +88,9 @@ class fake_pg_host : public gate::pg_host {
   void report(const fence::rejection& why, std::string_view command, bool monitor) override {
     reports.push_back(std::string(fence::terms_of(why.why).name) + " " + std::string(command) +
                       (monitor ? " (monitor)" : ""));
+    const auto number = [](const std::optional<fence::token>& t) { return t ? t->to_string() : "null"; };
+    reported_about.push_back((why.resource.empty() ? "null" : why.resource) + " " + number(why.presented) + " " +
+                             number(why.mark));
   }
   void report_cut(const fence::rejection& why, gate::applied certain) override {
     cuts.push_back(why.resource + " " + (why.presented ? why.presented->to_string() : "?") + " " +

@@ -5,6 +5,7 @@ namespace fencegate {
 namespace {
 
 using namespace test;
+using test::operator+;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -168,12 +169,15 @@ TEST(PgEngineStart, WhatIsRefusedNeverReachesTheServer) {
     rig.open(tag, std::move(more));
     EXPECT_TRUE(rig.engine.to_backend.empty());
     EXPECT_TRUE(rig.engine.closing());
-    return rig.answers();
+    return rig.answers() + rig.host.reported_about;
   };
-  EXPECT_THAT(refused(""), ElementsAre("E FATAL ZF002 applied no"));
-  EXPECT_THAT(refused("orders=034"), ElementsAre("E FATAL ZF003 applied no"));
-  EXPECT_THAT(refused("orders=34", {{"application_name", "fence:orders=35"}}), ElementsAre("E FATAL ZF003 applied no"));
-  EXPECT_THAT(refused("orders=34", {{"replication", "database"}}), ElementsAre("E FATAL ZF007 applied no"));
+  const std::string nothing = "null null null";
+  EXPECT_THAT(refused(""), ElementsAre("E FATAL ZF002 applied no", nothing));
+  EXPECT_THAT(refused("orders=034"), ElementsAre("E FATAL ZF003 applied no", nothing));
+  EXPECT_THAT(refused("orders=34", {{"application_name", "fence:orders=35"}}),
+              ElementsAre("E FATAL ZF003 applied no", nothing));
+  EXPECT_THAT(refused("orders=34", {{"replication", "database"}}),
+              ElementsAre("E FATAL ZF007 applied no", "orders 34 null"));
 }
 
 TEST(PgEngineStart, MemoryRefusesAStaleTokenWithoutAskingTheServer) {
@@ -370,13 +374,16 @@ TEST(PgEngineStart, ANameThatAPoolerReportsIsNotTheClients) {
 }
 
 TEST(PgEngineStart, ANameThatTheServerReportsMayNotDisagree) {
-  for (const char* name : {"fence:orders=33", "fence:orders=x"}) {
+  const std::pair<const char*, const char*> names[] = {{"fence:orders=33", "orders 33 null"},
+                                                       {"fence:orders=x", "null null null"}};
+  for (const auto& [name, about] : names) {
     pg_rig rig;
     rig.open("orders=34");
     rig.forget();
     rig.server(authentication_ok() + parameter("application_name", name) + ready('I'));
     EXPECT_THAT(rig.sent(), IsEmpty()) << name;
     EXPECT_THAT(rig.answers(), Contains("E FATAL ZF003 applied no")) << name;
+    EXPECT_THAT(rig.host.reported_about, ElementsAre(about)) << name;
   }
 }
 

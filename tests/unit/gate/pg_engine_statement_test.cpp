@@ -8,6 +8,7 @@ namespace {
 using namespace test;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST(PgEngineStatement, ATagInACommentArmsAtABoundary) {
@@ -379,8 +380,22 @@ TEST(PgEngineStatement, ANameThatAPoolerTellsLendsNoToken) {
     rig.forget();
     rig.client(query("INSERT"));
     const auto refused = tag.empty() ? words{"Q FAIL ZF003"} : own_words("FAIL ZF003") + words{"S"};
+    EXPECT_THAT(rig.engine.to_backend, HasSubstr(R"({"resource":"orders","token":35,"mark":null,"applied":"no"})"));
     EXPECT_THAT(rig.sent(), ElementsAreArray(refused)) << tag;
+    EXPECT_THAT(rig.host.reported_about, ElementsAre("orders 35 null")) << tag;
     EXPECT_THAT(rig.host.raised, IsEmpty()) << tag;
+  }
+}
+
+TEST(PgEngineStatement, ARefusalNamesTheSessionsOnlyClaim) {
+  for (const bool guards : {false, true}) {
+    pg_rig rig(guards ? behind_pooler() : tags_in_sql());
+    rig.log_in("orders=34");
+    if (!guards) rig.server(armed({{"orders", "34"}}));
+    rig.forget();
+    rig.client(query("PREPARE TRANSACTION 'x'"));
+    EXPECT_THAT(rig.engine.to_backend, HasSubstr(R"({"resource":"orders","token":34,"mark":null,"applied":"no"})"));
+    EXPECT_THAT(rig.host.reported_about, ElementsAre("orders 34 null")) << guards;
   }
 }
 

@@ -287,13 +287,13 @@ class Ends(PgGateTest):
         self.assert_stale(str(caught.exception))
 
 
-class RefusedNames(PgGateTest):
+class MendedNames:
     """A tag in a changed application_name that is refused: nothing passes but what mends it."""
 
-    gate_options = {"policy": {"missing_token": "allow"}}
+    state_of_older = None  # the SQLSTATE of a tag with an older token
 
     def test_it_is_mended(self):
-        for bad, state in (("034", "ZF003"), ("33", "ZF001")):
+        for bad, state in (("034", "ZF003"), ("33", self.state_of_older)):
             for mend in ("SET application_name = 'job'", "RESET application_name", "RESET ALL", "DISCARD ALL"):
                 client = self.connect(34)
                 run_sql(client, f"SET application_name = 'fence:{self.resource}={bad}'")
@@ -306,6 +306,23 @@ class RefusedNames(PgGateTest):
                 client.close()
         self.assertNotIn("stale", self.written())
 
+    def test_it_is_mended_by_extended_messages(self):
+        wire = self.enterContext(Wire(self.gate.address, user="alice", options=f"-c fencing.tokens={self.resource}=34"))
+        wire.until_ready()
+
+        def errors(*said):
+            wire.send(*said, SYNC)
+            return [fields(body)["C"] for kind, body in wire.until_ready() if kind == b"E"]
+
+        def statement(sql, name=""):
+            return parse(sql, name) + bind(statement=name) + execute()
+        for name in ("", "mends"):
+            self.assertEqual(errors(statement(f"SET application_name = 'fence:{self.resource}=034'")), [])
+            self.assertEqual(errors(statement("INSERT INTO writes VALUES ('stale')")), ["ZF003"])
+            self.assertEqual(errors(statement("RESET application_name", name)), [])
+            self.assertEqual(errors(statement("INSERT INTO writes VALUES ('mended')")), [])
+        self.assertEqual(self.written(), ["mended"] * 2)
+
     def test_in_a_block(self):
         client = self.connect(34, autocommit=False)
         self.write(client, "rolled back")
@@ -315,6 +332,11 @@ class RefusedNames(PgGateTest):
         self.write(client, "kept")
         client.commit()
         self.assertEqual(self.written(), ["kept"])
+
+
+class RefusedNames(MendedNames, PgGateTest):
+    gate_options = {"policy": {"missing_token": "allow"}}
+    state_of_older = "ZF001"
 
     def test_behind_a_pooler_the_next_client_is_not_hit(self):
         """It may get the same connection to the gate."""
@@ -336,6 +358,11 @@ class RefusedNames(PgGateTest):
             self.write(second, mode)
             self.assertEqual(self.mark(), 35)
         self.assertEqual(self.written(), ["session", "transaction"])
+
+
+class GuardedNames(MendedNames, PgGateTest):
+    gate_options = {"guard": "transaction", "extra": {"pooled": False}}
+    state_of_older = "ZF003"  # there no changed name is taken for a tag
 
 
 class Crash(LiveTest):

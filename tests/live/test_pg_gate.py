@@ -91,13 +91,17 @@ class Tokens(PgGateTest):
     def test_a_database_without_the_schema(self):
         self.server.sql("CREATE DATABASE bare")
         self.addCleanup(self.server.sql, "DROP DATABASE bare WITH (FORCE)")
-        text = str(self.rejected("ZF006", self.connect, 34, database="bare"))
-        self.assertIn("no schema fencegate: run fencegate install", text)
-        self.assertIn("HINT:  fencegate install -c FILE --gate NAME", text)
-        for missing in ("allow", "read_only"):
-            with PgGate(self.server, policy={"missing_token": missing}) as gate:
-                self.assertEqual(run_sql(self.connect(gate=gate, database="bare"), "SELECT 1"), [(1,)])
-                self.rejected("ZF006", self.connect, 34, gate, database="bare")
+        for guard, policies in (("session", ("reject", "allow", "read_only")), ("transaction", ("reject", "allow"))):
+            for missing in policies:
+                with self.subTest(guard, missing=missing), \
+                        PgGate(self.server, guard=guard, policy={"missing_token": missing}) as gate:
+                    text = str(self.rejected("ZF006", self.connect, 34, gate, database="bare"))
+                    self.assertIn("no schema fencegate: run fencegate install", text)
+                    self.assertIn("HINT:  fencegate install -c FILE --gate NAME", text)
+                    if missing == "reject":
+                        self.rejected("ZF002", self.connect, gate=gate, database="bare")
+                    else:
+                        self.assertEqual(run_sql(self.connect(gate=gate, database="bare"), "SELECT 1"), [(1,)])
 
     def test_a_malformed_tag_is_refused(self):
         for tag in ("orders", "orders=x", "orders=034", "orders=-1", "orders=9223372036854775808", "or ders=1"):

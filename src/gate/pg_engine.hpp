@@ -101,10 +101,15 @@ class pg_engine {
   // The same, and the connection ends: its place is needed.
   void give_up();
   // The next client bytes cannot be used before something else happens.
+  // The client was silent for too long: it is told, and the connection ends.
+  // REQUIRES: idles().
+  void end_idle();
   [[nodiscard]] bool blocked() const;
   // Nothing is in flight or half-said; the connection may be closed without loss.
   [[nodiscard]] bool at_rest() const;
   // A CancelRequest is on its way to the server.
+  // What comes next is up to the client. A message that is held back takes of the room of all.
+  [[nodiscard]] bool idles() const { return at_rest() || parting() || (gathers_ != 0 && !closing() && !blocked()); }
   [[nodiscard]] bool cancels() const { return cancels_ && !closing(); }
   // The client's opening or authentication is not finished.
   [[nodiscard]] bool opening() const { return phase_ < phase::arming; }

@@ -189,6 +189,12 @@ void pg_engine::give_up() {
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+// As the server itself does, by idle_session_timeout.
+void pg_engine::end_idle() {
+  if (parting()) return give_up();
+  close_with({"FATAL", "57P05", "terminating connection due to the gate's idle timeout", {}, "Connect again."});
+}
+
 void pg_engine::drain() {
   draining_ = true;
   if (phase_ == phase::opening) phase_ = phase::closing;

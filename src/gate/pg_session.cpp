@@ -164,9 +164,9 @@ void pg_session::on_tick(time_point at) {
   if (client_.stalled() && over(client_.stalled_since, times.write, at)) return close();
   if (backend_.stalled() && over(backend_.stalled_since, times.write, at)) return close();
   if (engine_.opening() && link_ != link::connecting && over(began_, times.head, at)) return close();
-  // What is gathered takes of the room of all.
-  const bool idles = engine_.at_rest() || engine_.parting() || (engine_.gathers() != 0 && !engine_.blocked());
-  if (idles && over(last_heard_, times.idle, at)) return close();
+  if (!engine_.idles() || !over(last_heard_, times.idle, at)) return;
+  engine_.end_idle();
+  after_event();
 }
 
 void pg_session::drain() {

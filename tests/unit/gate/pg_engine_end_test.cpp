@@ -351,6 +351,48 @@ TEST(PgEngineEnd, AnArmThatARaiseEndsIsStale) {
     }
 }
 
+TEST(PgEngineEnd, AClientThatIsIdleForTooLongIsTold) {
+  pg_rig rig;
+  EXPECT_FALSE(rig.engine.idles()) << "it has not begun";
+  rig.serve();
+  EXPECT_TRUE(rig.engine.idles());
+  rig.client(query("SELECT 1"));
+  EXPECT_FALSE(rig.engine.idles()) << "the server is at work";
+  rig.server(complete("SELECT 1") + ready('I'));
+  rig.forget();
+  rig.engine.end_idle();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P05"));
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_FALSE(rig.engine.idles());
+}
+
+TEST(PgEngineEnd, AClientThatIsIdleInTheMiddleOfAGatheredMessageIsTold) {
+  pg_rig rig(behind_pooler());
+  rig.log_in("orders=34");
+  rig.forget();
+  const auto message = query("SELECT 1;" + large_sql("UPDATE", ";INSERT"));
+  rig.client(message.substr(0, message.size() - 1));
+  ASSERT_NE(rig.engine.gathers(), 0U);
+  EXPECT_TRUE(rig.engine.idles());
+  rig.engine.end_idle();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P05"));
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_FALSE(rig.engine.idles());
+  EXPECT_THAT(rig.sent(), IsEmpty());
+}
+
+TEST(PgEngineEnd, AClientThatIsIdleBehindTheEndOfItsSessionIsToldWhy) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = superseded();
+  end(rig, way::fatal);
+  ASSERT_TRUE(rig.engine.parting());
+  EXPECT_TRUE(rig.engine.idles());
+  rig.engine.end_idle();
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied no"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
 TEST(PgEngineEnd, MonitorPassesTheServersWordsOn) {
   pg_rig rig(monitoring());
   rig.log_in("orders=34");

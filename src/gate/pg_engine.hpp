@@ -16,6 +16,7 @@
 #include "gate/pg_farewell.hpp"
 #include "gate/pg_flight.hpp"
 #include "gate/pg_guarded.hpp"
+#include "gate/pg_unguarded.hpp"
 #include "wire/sql_lead.hpp"
 
 #include <chrono>
@@ -100,16 +101,16 @@ class pg_engine {
   void lose_lease();
   // The same, and the connection ends: its place is needed.
   void give_up();
-  // The next client bytes cannot be used before something else happens.
   // The client was silent for too long: it is told, and the connection ends.
   // REQUIRES: idles().
   void end_idle();
+  // The next client bytes cannot be used before something else happens.
   [[nodiscard]] bool blocked() const;
   // Nothing is in flight or half-said; the connection may be closed without loss.
   [[nodiscard]] bool at_rest() const;
-  // A CancelRequest is on its way to the server.
   // What comes next is up to the client. A message that is held back takes of the room of all.
   [[nodiscard]] bool idles() const { return at_rest() || parting() || (gathers_ != 0 && !closing() && !blocked()); }
+  // A CancelRequest is on its way to the server.
   [[nodiscard]] bool cancels() const { return cancels_ && !closing(); }
   // The client's opening or authentication is not finished.
   [[nodiscard]] bool opening() const { return phase_ < phase::arming; }
@@ -213,6 +214,7 @@ class pg_engine {
   [[nodiscard]] bool guards() const;
   void begin_guarding();
   bool step_guarded(const wire::pg_head& head);
+  bool step_unguarded(const wire::pg_head& head);
   // Nothing but what mends a refused name passes.
   [[nodiscard]] bool is_refused_by_name(char type, std::string_view body, std::size_t body_bytes);
   [[nodiscard]] static bool is_malformed(const wire::pg_head& head, std::string_view body);
@@ -302,8 +304,9 @@ class pg_engine {
   // Statements prepared since the last Sync that mend a refused application_name: only there is it sure what a name means.
   std::set<std::string, std::less<>> mending_;
 
-  std::unique_ptr<pg_guarded> guarded_;  // guard: transaction; flight_ knows nothing of such a session
-  std::size_t gathers_ = 0;              // see gathers()
+  std::unique_ptr<pg_guarded> guarded_;      // guard: transaction; flight_ knows nothing of such a session
+  std::unique_ptr<pg_unguarded> unguarded_;  // the same in mode: monitor; flight_ knows it
+  std::size_t gathers_ = 0;                  // see gathers()
   gathered_bytes gathered_;
   std::string client_encoding_, conforming_strings_;  // as the server reported them before
 

@@ -135,7 +135,9 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
     case 'Z': {
       const auto status = wire::decode_pg_ready(body);
       if (!status) return wrong(status.error().message);
-      return flight_.on_ready(*status) ? passage::through : wrong("ReadyForQuery that nobody asked for");
+      if (!flight_.on_ready(*status)) return wrong("ReadyForQuery that nobody asked for");
+      if (unguarded_ && flight_.idle()) unguarded_->on_ready(*status);
+      return passage::through;
     }
     case 'C':
       if (const auto tag = wire::decode_pg_strings(body, 1)) {
@@ -146,7 +148,10 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
       return passage::through;
     case 'G':
     case 'W': flight_.on_copy_in(); return passage::through;
-    case 'E': flight_.on_error(); return passage::through;
+    case 'E':
+      flight_.on_error();
+      if (unguarded_ && flight_.size() == 0 && flight_.unsynced()) unguarded_->on_error();
+      return passage::through;
     default: return passage::through;
   }
 }
@@ -155,6 +160,7 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
 void pg_engine::on_parameter(std::string_view body) {
   const auto both = wire::decode_pg_strings(body, 2);
   if (both && guarded_) guarded_->on_parameter((*both)[0], (*both)[1]);
+  if (both && unguarded_) unguarded_->on_parameter((*both)[0], (*both)[1]);
   if (!both || (*both)[0] != "application_name" || (*both)[1] == application_name_) return;
   application_name_ = (*both)[1];
   take_tag_of_name();

@@ -72,6 +72,7 @@ bool pg_engine::step_client() {
     return false;
   }
   if (guarded_) return step_guarded(**head);
+  if (unguarded_) return step_unguarded(**head);
   if (type == 'Q' || type == 'P') return step_statement(**head);
   if (type == 'B') return step_bind(**head);
   if (type == 'F') {

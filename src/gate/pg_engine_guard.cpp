@@ -19,16 +19,17 @@ constexpr std::string_view read_types = "QPBDEC";
 
 }  // namespace
 
-bool pg_engine::guards() const {
-  return gate_.kept_by == settings::guard::transaction && enforces() && !bound_.empty();
-}
+bool pg_engine::guards() const { return gate_.kept_by == settings::guard::transaction && !bound_.empty(); }
 
 void pg_engine::begin_guarding() {
-  guarded_ = std::make_unique<pg_guarded>(
-      guard_statement(bound_), gate_.pooled ? pg_session_kind::pooled : pg_session_kind::direct,
-      [this](std::string_view why) {
-        return refusal_of({reason::refused, {}, {}, {}, std::string(why)}, "statement");
-      });
+  const auto at = gate_.pooled ? pg_session_kind::pooled : pg_session_kind::direct;
+  if (!enforces()) {
+    unguarded_ = std::make_unique<pg_unguarded>(at);
+    return unguarded_->on_parameter("standard_conforming_strings", conforming_strings_);
+  }
+  guarded_ = std::make_unique<pg_guarded>(guard_statement(bound_), at, [this](std::string_view why) {
+    return refusal_of({reason::refused, {}, {}, {}, std::string(why)}, "statement");
+  });
   guarded_->on_parameter("client_encoding", client_encoding_);
   guarded_->on_parameter("standard_conforming_strings", conforming_strings_);
 }
@@ -77,6 +78,28 @@ bool pg_engine::step_guarded(const wire::pg_head& head) {
   if (gathered) from_client.fit();
   note_gathered();
   return moved;
+}
+
+// What enforcing would refuse is said, and goes on.
+bool pg_engine::step_unguarded(const wire::pg_head& head) {
+  const std::size_t there = std::min(head.body_bytes, limits::pg_statement_buffered_bytes_max - wire::pg_head_bytes);
+  const bool reads = read_types.find(head.type) != std::string_view::npos;
+  if (reads && from_client.size() < wire::pg_head_bytes + there) return false;
+  const auto body = reads ? from_client.view().substr(wire::pg_head_bytes, there) : "";
+  if (is_malformed(head, body)) {
+    protocol_error(metrics::side::client, "a message whose body is not what its type asks for");
+    return false;
+  }
+  if (is_refused_by_name(head.type, body, head.body_bytes)) {
+    if (unguarded_->on_refused(head.type)) host_.report(*name_refused_, "statement", true);
+  } else if (const auto why = unguarded_->on_message(head.type, body, head.body_bytes); !why.empty()) {
+    host_.report(about_session({reason::refused, {}, {}, {}, std::string(why)}), "statement", true);
+  }
+  if (std::string_view("QPEF").find(head.type) != std::string_view::npos)
+    figures_.requests(metrics::request_class::other).add();
+  terminated_ = head.type == 'X';
+  forward(head);
+  return true;
 }
 
 pg_guarded::verdict pg_engine::refuse_to_gather() {

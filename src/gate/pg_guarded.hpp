@@ -12,26 +12,18 @@
 // lend the server to somebody else at the first ReadyForQuery.
 #pragma once
 
-#include "gate/pg_statement_kind.hpp"
+#include "gate/pg_guard_rules.hpp"
 #include "wire/sql_pieces.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace fencegate::gate {
-
-// The machine's own prepared statement and portal. SQL of the client, or a pooler, could put something else under that name:
-// what goes under it is parsed each time.
-inline constexpr std::string_view pg_own_name = "_fencegate";
-
-// Whether the client's session at the server is its own.
-enum class pg_session_kind : std::uint8_t { direct, pooled };
 
 // A simple Query on its way as extended messages.
 struct pg_translated {
@@ -43,7 +35,7 @@ struct pg_translated {
   bool synced = false;
 };
 
-class pg_guarded {
+class pg_guarded : private pg_guard_rules {
  public:
   // `guard`: the statement that checks the token and locks the marks. `refusal`: a statement that fails and says why.
   pg_guarded(const std::string& guard, pg_session_kind at, std::function<std::string(std::string_view why)> refusal);
@@ -100,10 +92,6 @@ class pg_guarded {
   [[nodiscard]] std::size_t translates() const { return query_ ? query_->text.size() : 0; }
 
  private:
-  using kind = pg_statement_kind;
-  // Prepared statements that one client may have: what is beyond is not known.
-  static constexpr std::size_t names_max = 10'000;
-
   enum class asked : std::uint8_t { parse, bind, describe, execute, close, sync, query, call, own };
   enum class task : std::uint8_t { none, guard, begin, commit, rollback, isolation, refusal };
 
@@ -119,18 +107,6 @@ class pg_guarded {
     std::string_view replies = {};              // own: to its messages; a row may come in front of CommandComplete
     std::size_t answered = 0;                   // own: how many of them have come
     std::optional<std::uint64_t> unnamed = {};  // a guard that is parsed without a name: as below
-  };
-  struct segment {
-    bool open = false;
-    bool guarded = false;  // a guard holds in the transaction that the next message is in
-    bool block = false;    // it is in a transaction block
-    bool unsure = false;   // … as far as one knows
-    bool failed = false;   // the block has failed
-    bool own = false;      // the block is the machine's
-  };
-  struct statement {
-    kind what = kind::unsure;
-    std::uint64_t transaction = 0;  // in which it was prepared
   };
 
   // For the tests of the tests only: always false in the product.
@@ -150,7 +126,6 @@ class pg_guarded {
   // pg_guarded.cpp: what is sent
   [[nodiscard]] bool begin_segment();
   void end_segment(bool of_query);
-  [[nodiscard]] bool in_known_block() const { return segment_.block && !segment_.unsure; }
   [[nodiscard]] std::optional<verdict> in_its_way(kind what);
   [[nodiscard]] verdict ask_isolation();
   void refuse(std::string_view why);
@@ -165,8 +140,6 @@ class pg_guarded {
   [[nodiscard]] verdict on_describe(std::string_view body);
   [[nodiscard]] verdict on_execute(std::string_view body);
   [[nodiscard]] verdict on_close(std::string_view body);
-  [[nodiscard]] std::optional<kind> kind_of_name(const std::string& key) const;
-  [[nodiscard]] kind kind_of_portal(const std::string& key) const;
   // pg_guarded_query.cpp: what stands for itself
   [[nodiscard]] std::optional<verdict> not_yet();
   [[nodiscard]] verdict refuse_alone(const std::string& sql);
@@ -199,7 +172,6 @@ class pg_guarded {
   [[nodiscard]] passage with_position(std::string_view body, std::size_t at);
 
   const own_statement guard_, guard_parsed_, guard_kept_;  // under a name; without one; that was parsed there before
-  const pg_session_kind at_;
   const std::function<std::string(std::string_view)> refusal_;
 
   std::deque<entry> expected_;          // bounded by limits::replies_awaited_max, see the engine
@@ -207,24 +179,17 @@ class pg_guarded {
   bool guard_holds_ = false;            // the open transaction has a guard, whose reply was seen
   bool left_ = false;                   // the transaction of the last ReadyForQuery was ended
   std::optional<bool> read_committed_;  // the open transaction
-  segment segment_;
-  bool skipping_ = false;   // the server skips everything up to a Sync, and so does the machine
-  bool own_open_ = false;   // the server is in a block of the machine's
-  std::string held_;        // the last CommandComplete of a translated Query
-  bool copy_in_ = false;    // the server reads COPY data
-  bool sync_held_ = false;  // … and the client has sent a Sync, which means nothing there
-  bool flushed_ = false;    // what is in flight will be answered without a Sync
+  bool skipping_ = false;               // the server skips everything up to a Sync, and so does the machine
+  bool own_open_ = false;               // the server is in a block of the machine's
+  std::string held_;                    // the last CommandComplete of a translated Query
+  bool copy_in_ = false;                // the server reads COPY data
+  bool sync_held_ = false;              // … and the client has sent a Sync, which means nothing there
+  bool flushed_ = false;                // what is in flight will be answered without a Sync
   std::optional<pg_translated> query_;
   bool calls_ = false;        // a function call is under way
   bool call_failed_ = false;  // … and the client has its error
   bool backslashes_ = false;
   bool utf8_ = true;
-
-  // By wire::pg_name_key(). Statements of this segment, those whose ParseComplete was seen, portals of this segment.
-  std::map<std::string, kind, std::less<>> new_statements_, portals_;
-  std::map<std::string, statement, std::less<>> statements_;
-  std::string fresh_;  // 'S' or 'P' and the key of what the last message has made
-  std::uint64_t transaction_ = 0;
 
   // The server's statement without a name. Of a direct session it is the guard where the client leaves it free: SQL cannot name
   // it, so that only what is sent through here changes it. `unnamed_`: how often that was; `kept_`: its value where the last

@@ -19,14 +19,6 @@ using kind = pg_statement_kind;
 constexpr std::size_t in_flight_max = 1024;
 constexpr std::size_t bytes_in_flight_max = limits::output_high_water_bytes;
 
-constexpr std::string_view too_large_to_split =
-    "several statements in one message of more than 16 MiB: send them in several messages";
-constexpr std::string_view changes_its_reading =
-    "a message that changes how the rest of it is read: send its statements one by one";
-constexpr std::string_view call_behind_unsure =
-    "a function call cannot stand here: it is not known whether a transaction is open; send a Sync first";
-static_assert(limits::pg_gathered_bytes_max == 16 * 1024 * 1024);
-
 // Nothing but semicolons and blanks behind the first semicolon: wherever that stands, in a literal that does not end or
 // between statements, there is no second one.
 bool is_single(std::string_view sql) {
@@ -39,18 +31,6 @@ void begin_parse(std::string& out, std::size_t text_bytes) {
   out += 'P';
   wire::append_u32(out, static_cast<std::uint32_t>(4 + 1 + text_bytes + 2));
   out += '\0';
-}
-
-bool mentions(std::string_view sql, std::string_view what) {
-  const auto same = [](char a, char b) { return wire::upper(a) == b; };
-  return std::search(sql.begin(), sql.end(), what.begin(), what.end(), same) != sql.end();
-}
-
-// The server reads a whole message before it runs any of it; piece by piece, the rest would be read otherwise.
-bool changes_reading(std::string_view sql) {
-  const bool beyond_ascii = std::any_of(sql.begin(), sql.end(), [](char c) { return (c & 0x80) != 0; });
-  return (sql.find('\\') != std::string_view::npos && mentions(sql, "STANDARD_CONFORMING_STRINGS")) ||
-         (beyond_ascii && (mentions(sql, "CLIENT_ENCODING") || mentions(sql, "NAMES")));
 }
 
 }  // namespace
@@ -110,8 +90,8 @@ pg_guarded::verdict pg_guarded::translate(std::string_view sql) {
   q.next = q.rest->next();
   q.after = q.rest->next();
   q.several = q.after.has_value();
-  if (q.several && changes_reading(sql)) {
-    refuse(changes_its_reading);
+  if (const auto why = q.several ? refusal_of_several(sql) : std::string_view{}; !why.empty()) {
+    refuse(why);
     q.next.reset();
   }
   send_pieces();
@@ -192,7 +172,7 @@ pg_guarded::verdict pg_guarded::on_call() {
     return verdict::pass;
   }
   static_cast<void>(begin_segment());
-  if (segment_.unsure) return refuse_alone(refusal_(call_behind_unsure));
+  if (const auto why = refusal_to_call(); !why.empty()) return refuse_alone(refusal_(why));
   const bool wraps = !segment_.block || segment_.own;
   if (!segment_.block) send_own("BEGIN", task::begin);
   if (!segment_.guarded) send_guard();

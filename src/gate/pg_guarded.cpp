@@ -133,7 +133,7 @@ pg_guarded::verdict pg_guarded::on_message(char type, std::string_view body, std
 pg_guarded::verdict pg_guarded::on_refused(char type, const std::function<std::string()>& refusal) {
   if (copy_in_) return on_unexpected_in_copy(type);
   if (query_ || calls_) return verdict::wait;
-  if (skipping_) return verdict::drop;
+  if (skipping_ || (type == 'F' && std::exchange(call_is_answered_, false))) return verdict::drop;
   if (type == 'Q' || type == 'F') {
     if (const auto early = not_yet()) return *early;
     return refuse_alone(refusal());

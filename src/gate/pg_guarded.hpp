@@ -101,6 +101,7 @@ class pg_guarded : private pg_guard_rules {
     task does = task::none;                     // own
     bool of_query = false;                      // a part of a translated Query
     bool quiet = false;                         // its ReadyForQuery is not the client's
+    bool opens = false;                         // nor is this one, if a function call may go now
     kind runs = kind::unsure;                   // parse, execute, query
     std::string name = {};                      // parse: by wire::pg_name_key()
     std::size_t at = 0;                         // of_query: where the statement stands in the message
@@ -186,8 +187,9 @@ class pg_guarded : private pg_guard_rules {
   bool sync_held_ = false;              // … and the client has sent a Sync, which means nothing there
   bool flushed_ = false;                // what is in flight will be answered without a Sync
   std::optional<pg_translated> query_;
-  bool calls_ = false;        // a function call is under way
-  bool call_failed_ = false;  // … and the client has its error
+  bool calls_ = false;             // a function call is under way, or what has to stand in front of it
+  bool call_failed_ = false;       // … and the client has its error
+  bool call_is_answered_ = false;  // it will not be sent, since its guard failed
   bool backslashes_ = false;
   bool utf8_ = true;
 

@@ -165,27 +165,28 @@ void pg_guarded::send_pieces() {
 }
 
 // What stands for itself ends a transaction that is not a block: so it gets one, which ends behind it.
+// Rule kept: it leaves once the server has said that the block is open and the guard's lock is held there. Behind the Sync of a
+// block that could not be begun it would be a transaction of its own.
 pg_guarded::verdict pg_guarded::on_call() {
+  if (std::exchange(call_is_answered_, false)) return verdict::drop;
   if (const auto early = not_yet()) return *early;
   if (!segment_.open && (status_ == 'E' || (status_ == 'T' && guard_holds_))) {
-    expected_.push_back({.what = asked::call});
+    calls_ = own_open_;
+    expected_.push_back({.what = asked::call, .quiet = own_open_});
+    if (own_open_) {
+      send_own("COMMIT", task::commit);
+      send('S', {}, {.what = asked::sync});
+    }
     return verdict::pass;
   }
   static_cast<void>(begin_segment());
   if (const auto why = refusal_to_call(); !why.empty()) return refuse_alone(refusal_(why));
-  const bool wraps = !segment_.block || segment_.own;
   if (!segment_.block) send_own("BEGIN", task::begin);
   if (!segment_.guarded) send_guard();
-  send('S', {}, {.what = asked::sync, .quiet = true});
-  in_front = std::exchange(behind, {});
-  expected_.push_back({.what = asked::call, .quiet = wraps});
-  if (wraps) {
-    send_own("COMMIT", task::commit);
-    send('S', {}, {.what = asked::sync});
-  }
+  send('S', {}, {.what = asked::sync, .opens = true});
   segment_ = {};
   calls_ = true;
-  return verdict::pass;
+  return verdict::wait;
 }
 
 }  // namespace fencegate::gate

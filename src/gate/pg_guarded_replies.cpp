@@ -160,12 +160,17 @@ pg_guarded::passage pg_guarded::on_ready(std::string_view body) {
   if (status_ == 'I') ++transaction_;
   expected_.pop_front();
   if (done.quiet) return passage::drop;
+  if (done.opens && status_ == 'T' && guard_holds_) {
+    calls_ = false;
+    return passage::drop;
+  }
   if (std::exchange(own_open_, false) && status_ == 'E') {
     send_own("ROLLBACK", task::rollback);
     send('S', {}, done);
     return passage::drop;
   }
   if (done.of_query) query_.reset();
+  call_is_answered_ = done.opens;
   calls_ = call_failed_ = false;
   return passage::pass;
 }

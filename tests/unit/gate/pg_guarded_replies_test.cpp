@@ -127,8 +127,10 @@ TEST(PgGuardedLock, TheIsolationIsSetInFrontOfTheGuard) {
 TEST(PgGuardedCall, GetsABlock) {
   guarded_rig rig;
   rig.client(call_function());
-  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "S", "F", "[commit]", "S"));
-  rig.server(own("BEGIN") + guarded() + ready('T') + function_result() + ready('T') + own("COMMIT") + ready('I'));
+  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "[guard]", "S"));
+  rig.server(own("BEGIN") + guarded() + ready('T'));
+  EXPECT_THAT(rig.sent(), ElementsAre("F", "[commit]", "S"));
+  rig.server(function_result() + ready('T') + own("COMMIT") + ready('I'));
   EXPECT_THAT(rig.told(), ElementsAre("V", "Z I"));
   EXPECT_TRUE(rig.machine.idle());
 }
@@ -136,7 +138,8 @@ TEST(PgGuardedCall, GetsABlock) {
 TEST(PgGuardedCall, ThatFailsHasOneError) {
   guarded_rig rig;
   rig.client(call_function());
-  rig.server(own("BEGIN") + guarded() + ready('T') + fails() + ready('E') + own("ROLLBACK") + ready('I'));
+  rig.server(own("BEGIN") + guarded() + ready('T'));
+  rig.server(fails() + ready('E') + own("ROLLBACK") + ready('I'));
   EXPECT_THAT(rig.told(), ElementsAre("E ERROR 22012", "Z I"));
   EXPECT_TRUE(rig.machine.idle());
 }
@@ -144,18 +147,45 @@ TEST(PgGuardedCall, ThatFailsHasOneError) {
 TEST(PgGuardedCall, WhoseGuardFailsHasOneError) {
   guarded_rig rig;
   rig.client(call_function());
-  rig.server(own("BEGIN") + close_complete() + fails("ZF001") + ready('E') + fails("25P02") + ready('E') +
-             own("ROLLBACK") + ready('I'));
+  rig.forget();
+  rig.server(own("BEGIN") + close_complete() + fails("ZF001") + ready('E'));
+  EXPECT_THAT(rig.sent(), ElementsAre("[rollback]", "S"));
+  rig.server(own("ROLLBACK") + ready('I'));
   EXPECT_THAT(rig.told(), ElementsAre("E ERROR ZF001", "Z I"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
   EXPECT_TRUE(rig.machine.idle());
+}
+
+// A timeout that falls due while the server waits for the rest of BEGIN, or a request to cancel.
+TEST(PgGuardedCall, WhoseBlockFailsIsNotSent) {
+  guarded_rig rig;
+  rig.client(call_function() + query("SELECT 1"));
+  rig.forget();
+  rig.server(close_complete() + close_complete() + parse_complete() + fails("57014") + ready('I'));
+  EXPECT_THAT(rig.told(), ElementsAre("E ERROR 57014", "Z I"));
+  EXPECT_THAT(rig.sent(), testing::Not(testing::Contains("F")));
+  EXPECT_FALSE(rig.waits());
+}
+
+TEST(PgGuardedCall, InABlockWhoseGuardFailsIsNotSent) {
+  guarded_rig rig;
+  rig.begin();
+  rig.client(call_function());
+  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "S"));
+  rig.server(close_complete() + fails("ZF001") + ready('E'));
+  EXPECT_THAT(rig.told(), ElementsAre("E ERROR ZF001", "Z E"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_FALSE(rig.waits());
 }
 
 TEST(PgGuardedCall, InABlockIsBareBehindAGuard) {
   guarded_rig rig;
   rig.begin();
   rig.client(call_function());
-  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "S", "F"));
-  rig.server(guarded() + ready('T') + function_result() + ready('T'));
+  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "S"));
+  rig.server(guarded() + ready('T'));
+  EXPECT_THAT(rig.sent(), ElementsAre("F"));
+  rig.server(function_result() + ready('T'));
   EXPECT_THAT(rig.told(), ElementsAre("V", "Z T"));
   rig.client(call_function());
   EXPECT_THAT(rig.sent(), ElementsAre("F"));
@@ -172,14 +202,17 @@ TEST(PgGuardedCall, BehindUnsyncedMessagesWaits) {
   rig.client(statement("INSERT") + call_function());
   EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "P INSERT", "B", "E", "H"));
   rig.server(guarded() + done("INSERT 0 1"));
-  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "S", "F", "[commit]", "S"));
+  EXPECT_THAT(rig.sent(), ElementsAre("[begin]", "S"));
+  rig.server(own("BEGIN") + ready('T'));
+  EXPECT_THAT(rig.sent(), ElementsAre("F", "[commit]", "S"));
 }
 
 TEST(PgGuardedCall, WhatComesBehindWaits) {
   guarded_rig rig;
   rig.client(call_function() + sync());
+  rig.server(own("BEGIN") + guarded() + ready('T'));
   rig.forget();
-  rig.server(own("BEGIN") + guarded() + ready('T') + function_result() + ready('T') + own("COMMIT"));
+  rig.server(function_result() + ready('T') + own("COMMIT"));
   EXPECT_THAT(rig.sent(), IsEmpty());
   rig.server(ready('I'));
   EXPECT_THAT(rig.sent(), ElementsAre("S"));

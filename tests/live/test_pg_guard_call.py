@@ -1,0 +1,66 @@
+"""guard: transaction: a function call (large objects of libpq and JDBC) never runs without its guard."""
+
+import struct
+import time
+import unittest
+
+from guard.scripts import SCHEMA
+from pg_wire import Wire, fields, function_call
+from postgres import PgGate, PostgresServer
+from support import CutProxy, LiveTest
+
+STATEMENT_TIMEOUT_MS = 1000
+BEGIN = b"BEGIN\0\0\0"
+
+
+class HoldsBegin(CutProxy):
+    """While `armed`: stops between Bind and Execute of what the gate begins a block with, until `statement_timeout` is over. The
+    server says so when it has got the rest."""
+
+    unix = False
+
+    def __init__(self, server):
+        super().__init__(server.port)
+        self.server, self.armed, self.stopped = server, False, 0
+
+    def relay(self, pair, sink, data):
+        at = data.find(BEGIN) if self.armed and sink is pair[1] else -1
+        if at >= 0:
+            bind = at + len(BEGIN)
+            end = bind + 1 + struct.unpack("!i", data[bind + 1:bind + 5])[0]
+            sink.sendall(data[:end])
+            time.sleep(2 * STATEMENT_TIMEOUT_MS / 1000)
+            self.stopped += 1
+            data = data[end:]
+        sink.sendall(data)
+
+
+class Calls(LiveTest):
+    def test_one_whose_block_could_not_be_begun_is_not_run(self):
+        server = self.start(PostgresServer(fsync="on", track_commit_timestamp="on"))
+        server.user("writer")
+        server.install(gate_users=["writer"])
+        server.sql(SCHEMA)
+        function = server.value("SELECT 'app.ff'::regproc::oid::int")
+        for pooled in (False, True):
+            with self.subTest(pooled=pooled):
+                proxy = self.start(HoldsBegin(server))
+                gate = self.start(PgGate(proxy, guard="transaction", user="writer", extra={"pooled": pooled}))
+                resource = f"R{pooled}"
+                wire = self.start(Wire(gate.address, user="writer",
+                                       options=f"-c fencing.tokens={resource}=1 -c statement_timeout={STATEMENT_TIMEOUT_MS}"))
+                wire.until_ready()
+
+                def call(number):
+                    wire.send(function_call(function, struct.pack("!q", number), resource.encode(), binary=True))
+                    return [fields(body)["C"] if kind == b"E" else kind.decode() for kind, body in wire.until_ready()]
+                self.assertEqual(call(1), ["V", "Z"])
+                proxy.armed = True
+                self.assertEqual(call(2), ["57014", "Z"])
+                self.assertEqual(proxy.stopped, 1)
+                self.assertEqual(server.sql("SELECT id FROM app.w"), [(1,)])
+                server.sql("TRUNCATE app.w")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

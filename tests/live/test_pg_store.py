@@ -275,7 +275,7 @@ class Statements(StoreTest):
         base = self.base()
         base.sql("DROP FUNCTION fencegate.guard; SET ROLE fencegate_owner; CREATE FUNCTION fencegate.guard(resources "
                  "text[], tokens bigint[]) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN "
-                 "IF NOT fencegate.hold_one(resources, tokens) THEN PERFORM fencegate.stale('orders', 0, 33); END IF; "
+                 "IF NOT fencegate.hold_one(resources[1], tokens[1]) THEN PERFORM fencegate.stale('orders', 0, 33); END IF; "
                  "END $$; RESET ROLE")
         probe = self.probe(base)
         self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])

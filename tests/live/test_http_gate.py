@@ -87,26 +87,18 @@ class Forwarding(HttpTest):
         self.assertEqual(self.gate.request("HEAD", "/anything?x=1")[0], 200)
 
     def test_a_raise_waits_for_a_forward(self):
-        order = []
-
-        def slow():
-            self.gate.request("PUT", "/orders/7", b"old", token=34, X_Sleep_Until="go")
-            order.append("old")
-
-        def newer():
-            self.gate.request("PUT", "/orders/7", b"new", token=35)
-            order.append("new")
-
-        first, second = threading.Thread(target=slow), threading.Thread(target=newer)
+        def put(body, token, **fields):
+            return threading.Thread(target=lambda: self.gate.request("PUT", "/orders/7", body, token=token, **fields))
+        first, second = put(b"old", 34, X_Sleep_Until="go"), put(b"new", 35)
         first.start()
         eventually(lambda: self.upstream.seen("PUT"))
         second.start()
         eventually(lambda: self.server.sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
         self.assertEqual(self.mark("order:7"), 34)
+        self.assertEqual([body for *_, body in self.upstream.seen()], [b"old"])
         self.upstream.event("go").set()
         first.join()
         second.join()
-        self.assertEqual(order, ["old", "new"])
         self.assertEqual([body for *_, body in self.upstream.seen()], [b"old", b"new"])
 
     def test_a_client_that_leaves_does_not_take_its_hold_along(self):

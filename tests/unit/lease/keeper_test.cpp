@@ -70,6 +70,8 @@ class Keeper : public testing::Test {
     wanted.times = timing::of(seconds(30));
     return std::make_shared<keeper>(io_, by_, std::vector<std::shared_ptr<seal_place>>(), wanted, keeper_owner{});
   }
+  // A question keeps who has asked, and he keeps the issuer.
+  void TearDown() override { by_->unanswered = nullptr; }
   // All that is due by now, of which each may make more due.
   void run() {
     for (int i = 0; i < 20; ++i) {

@@ -200,8 +200,7 @@ result<operator_request> read_operation(lease::operation::kind what, std::string
   auto& asked = out.asked;
   asked.what = what;
   if (what != kind::show || from->find("resources") != nullptr) asked.resources = read_resources(*from);
-  const bool is_of_one = what == kind::show || what == kind::thaw || what == kind::forget_store;
-  if (is_of_one && asked.resources.size() > 1) from->fail("resources must be a list of one here");
+  if (lease::is_of_one(what) && asked.resources.size() > 1) from->fail("resources must be a list of one here");
   asked.issuer = from->text("issuer").value_or("");
   asked.reason = read_needed(*from, "reason", what == kind::break_lease || what == kind::freeze);
   asked.store = read_needed(*from, "store", what == kind::forget_store);

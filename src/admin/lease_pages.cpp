@@ -112,13 +112,7 @@ void add_times(json_object& to, const lease::lease_given& given) {
 
 void append_seen(std::string& out, const lease::lease_seen& one) {
   json_object object(out);
-  object.name("resources");
-  char before = '[';
-  for (const auto& resource : one.resources) {
-    out += std::exchange(before, ',');
-    append_json_string(out, resource);
-  }
-  out += before == '[' ? "[]" : "]";
+  object.add_list("resources", one.resources);
   object.add("holder", one.holder);
   if (one.claims.empty()) {
     object.add("state", "waiting");

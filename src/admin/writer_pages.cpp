@@ -30,13 +30,7 @@ std::string json_of(const lease::writer_view& seen) {
   object.add("writer", seen.writer);
   object.add("state", name_of(seen.phase));
   object.add("since", text_of(seen.since));
-  object.name("resources");
-  char before = '[';
-  for (const auto& resource : seen.resources) {
-    out += std::exchange(before, ',');
-    append_json_string(out, resource);
-  }
-  out += ']';
+  object.add_list("resources", seen.resources);
   if (!seen.claims.empty()) add_lease_tokens(out, object, seen.claims);
   if (!seen.held_by.empty()) object.add("held_by", seen.held_by);
   object.add("detail", seen.detail);

@@ -123,6 +123,16 @@ void json_object::add(std::string_view member, std::int64_t number) {
   out_ += std::to_string(number);
 }
 
+void json_object::add_list(std::string_view member, const std::vector<std::string>& texts) {
+  name(member);
+  out_ += '[';
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) out_ += ',';
+    append_json_string(out_, texts[i]);
+  }
+  out_ += ']';
+}
+
 void json_object::end() { out_ += begun_ ? "}" : "{}"; }
 
 }  // namespace fencegate

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fencegate {
 
@@ -27,6 +28,7 @@ class json_object {
   void name(std::string_view member);
   void add(std::string_view member, std::string_view text);
   void add(std::string_view member, std::int64_t number);
+  void add_list(std::string_view member, const std::vector<std::string>& texts);
   void end();
 
  private:

@@ -44,15 +44,7 @@ std::chrono::milliseconds patience_of(const operation& asked) {
 std::string body_of(const operation& asked) {
   std::string out;
   json_object body(out);
-  if (!asked.resources.empty()) {
-    body.name("resources");
-    char before = '[';
-    for (const auto& resource : asked.resources) {
-      out += std::exchange(before, ',');
-      append_json_string(out, resource);
-    }
-    out += ']';
-  }
+  if (!asked.resources.empty()) body.add_list("resources", asked.resources);
   for (const auto& [name, text] : {std::pair("issuer", asked.issuer), std::pair("reason", asked.reason),
                                    std::pair("store", asked.store), std::pair("to", asked.to)})
     if (!text.empty()) body.add(name, text);
@@ -134,9 +126,8 @@ int run(const worker& work, const lease_question& about, std::ostream& out, std:
     if (!resources) return fail(err, resources.error().message, exit_bad_configuration);
     asked.resources = std::move(*resources);
   }
-  const bool one_only = asked.what == operation::kind::show || asked.what == operation::kind::thaw ||
-                        asked.what == operation::kind::forget_store;
-  if (one_only && asked.resources.size() > 1) return fail(err, "name one resource", exit_bad_configuration);
+  if (is_of_one(asked.what) && asked.resources.size() > 1)
+    return fail(err, "name one resource", exit_bad_configuration);
   if (asked.what == operation::kind::show) return show(work, about, asked, out, err);
   const auto done = work(asked);
   if (!done)

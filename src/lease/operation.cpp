@@ -120,6 +120,8 @@ std::optional<operation::kind> operation_named(std::string_view name) {
   return std::nullopt;
 }
 
+bool is_of_one(operation::kind what) { return what == kind::show || what == kind::thaw || what == kind::forget_store; }
+
 std::string json_of(const lease_entry& one, const std::vector<place_entry>& places) {
   std::string out;
   json_object object(out);

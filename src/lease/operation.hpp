@@ -38,6 +38,8 @@ struct operation {
 // As commands and the API of leases call them.
 [[nodiscard]] std::string_view name_of(operation::kind what);
 [[nodiscard]] std::optional<operation::kind> operation_named(std::string_view name);
+// It takes one resource at most.
+[[nodiscard]] bool is_of_one(operation::kind what);
 
 // What a place knows of a resource.
 struct place_entry {

@@ -72,8 +72,10 @@ TEST(JsonText, ObjectsHaveTheirCommas) {
   object.add("n", INT64_MIN);
   object.name("inner");
   out += "[]";
+  object.add_list("none", {});
+  object.add_list("list", {"x", "y\""});
   object.end();
-  EXPECT_EQ(out, R"({"a\"":"b","n":-9223372036854775808,"inner":[]})");
+  EXPECT_EQ(out, R"({"a\"":"b","n":-9223372036854775808,"inner":[],"none":[],"list":["x","y\""]})");
   EXPECT_EQ(boost::json::serialize(boost::json::parse(out)), out);
 }
 

@@ -2,6 +2,7 @@
 #include "backend/pg_claims.hpp"
 #include "backend/pg_store.hpp"
 #include "backend/pg_store_parts.hpp"
+#include "fence/compare.hpp"
 #include "wire/sql_lead.hpp"
 #include "wire/sql_pieces.hpp"
 
@@ -113,7 +114,7 @@ std::optional<fence::rejection> stale_reader(const presented_claims& wanted, con
   for (const auto& row : marks)
     for (const auto& claim : wanted.claims)
       if (const auto mark = row.size() == 2 && row[0] == claim.resource ? token_of(row[1]) : std::nullopt;
-          mark && *mark > claim.presented)
+          fence::compare(claim.presented, mark) == fence::comparison::stale)
         return fence::rejection{fence::reason::stale, claim.resource, claim.presented, mark, {}};
   return std::nullopt;
 }

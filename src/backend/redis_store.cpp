@@ -258,10 +258,10 @@ void redis_store::explain(const std::shared_ptr<attempt>& a) {
   auto on_marks = [self = shared_from_this(), a](const store_result<std::vector<looked_mark>>& found) {
     if (!found) return a->reject(found.error());
     if (auto why = known_rejected(self->state_->marks, a->wanted)) return a->reject(std::move(*why));
-    const auto most = a->wanted.max_step;
     for (std::size_t i = 0; i < found->size(); ++i) {
       const auto& [resource, presented] = a->wanted.claims[i];
-      if (const auto mark = (*found)[i].mark; mark && most > 0 && presented.value() - mark->value() > most)
+      const auto mark = (*found)[i].mark;
+      if (fence::compare(presented, mark, a->wanted.rules()) == fence::comparison::jump)
         return a->reject({fence::reason::jump, resource, presented, mark, {}});
     }
     // Not the marks, then: perhaps the epoch is another.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/mark_memory.hpp"
+#include "fence/compare.hpp"
 #include "fence/rejection.hpp"
 #include "fence/tag.hpp"
 
@@ -41,6 +42,13 @@ struct presented_claims {
   std::int64_t max_step = 0;         // largest rise of a mark by one of them; 0 = no limit
   bool read_only = false;            // of run: nothing is raised or written, and no token may be below its mark
   bool spends = false;               // every token must be above its mark, all of which are raised in one step, or none
+
+  [[nodiscard]] fence::policy rules() const {
+    fence::policy out;
+    out.equal = spends ? fence::equal_token::reject : fence::equal_token::accept;
+    out.max_step = max_step;
+    return out;
+  }
 };
 
 // A rejection: certainly not applied.
@@ -74,9 +82,10 @@ template <class Marks>
   std::optional<fence::rejection> used;
   for (const auto& one : wanted.claims) {
     const auto mark = marks.seen(one.resource);
-    if (mark && *mark > one.presented)
+    const auto stands = fence::compare(one.presented, mark, wanted.rules());
+    if (stands == fence::comparison::stale)
       return fence::rejection{fence::reason::stale, one.resource, one.presented, mark, {}};
-    if (wanted.spends && mark == one.presented)
+    if (stands == fence::comparison::used)
       used = fence::rejection{fence::reason::equal, one.resource, one.presented, mark, {}};
   }
   return used;

@@ -1,6 +1,7 @@
 #include "gate/claims.hpp"
 
 #include "base/limits.hpp"
+#include "fence/compare.hpp"
 #include "wire/resp_request.hpp"
 
 #include <algorithm>
@@ -97,6 +98,10 @@ claim_mask claims::held() const {
   return where([](const bound_claim& one) { return one.status == claim_status::held; });
 }
 
+bool claims::are_unraised(claim_mask these) const {
+  return (these & where([](const bound_claim& one) { return one.status == claim_status::unraised; })) != 0;
+}
+
 claim_mask claims::armable() const {
   return where([](const bound_claim& one) {
     const bool reads_on = one.status == claim_status::used && one.rules.read == fence::reads::fence;
@@ -117,7 +122,7 @@ claim_mask claims::monitored() const {
 void claims::learn_from_memory() {
   for (auto& one : items_) {
     const auto seen = one.cell->seen();
-    if (seen && *seen > one.presented) {
+    if (fence::compare(one.presented, seen) == fence::comparison::stale) {
       one.status = claim_status::stale;
       one.mark = seen;
     }

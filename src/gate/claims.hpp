@@ -64,6 +64,8 @@ class claims {
   [[nodiscard]] std::vector<bound_claim>& items() { return items_; }
   [[nodiscard]] const std::vector<bound_claim>& items() const { return items_; }
   [[nodiscard]] claim_mask held() const;
+  // Of these, some mark was not raised yet.
+  [[nodiscard]] bool are_unraised(claim_mask these) const;
   // What a link is armed for: of the claims that some key's rules enforce, those under which a command may be sent: `held`;
   // with reads: fence also `used`, which reads go on under.
   [[nodiscard]] claim_mask armable() const;

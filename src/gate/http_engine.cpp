@@ -1,6 +1,7 @@
 #include "gate/http_engine.hpp"
 
 #include "base/limits.hpp"
+#include "fence/compare.hpp"
 #include "fence/header_tag.hpp"
 #include "gate/http_marks.hpp"
 #include "gate/http_words.hpp"
@@ -228,20 +229,20 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
 // Only looks at the marks: monitor mode, and reads that are fenced and forwarded.
 void http_engine::look(const fence::policy& rules) {
   phase_ = phase::judging;
-  const bool spends = rules.equal == fence::equal_token::reject && !is_read();
-  auto on_answer = [this, spends, enforced = rules.mode == fence::enforcement::enforce](const fence_answer& answer) {
+  auto on_answer = [this, rules](const fence_answer& answer) {
     auto why = answer.why;
     for (const auto& mark : answer.marks) {
       for (const auto& one : claims_) {
         if (why || one.resource != mark.resource) continue;
-        if (one.presented < mark.presented)
+        const auto stands = fence::compare(one.presented, mark.presented, rules);
+        if (stands == fence::comparison::stale)
           why = rejection{reason::stale, one.resource, one.presented, mark.presented, {}};
-        else if (spends && one.presented == mark.presented)
+        else if (stands == fence::comparison::used && !is_read())
           why = rejection{reason::equal, one.resource, one.presented, mark.presented, {}};
       }
     }
     claims_.clear();  // what follows is not fenced
-    if (why && enforced) {
+    if (why && rules.mode == fence::enforcement::enforce) {
       reject(*why);
     } else {
       if (why)

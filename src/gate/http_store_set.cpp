@@ -1,6 +1,7 @@
 #include "gate/http_store_set.hpp"
 
 #include "backend/sql_parameters.hpp"
+#include "fence/compare.hpp"
 #include "fence/problem.hpp"
 #include "wire/reply_json.hpp"
 #include "wire/sql_json.hpp"
@@ -277,7 +278,7 @@ void http_session_stores::count_overtaken(where route, const claims_list& claims
   auto on_found = [set = set_, claims](const auto& found) {  // in their order
     bool overtaken = false;
     for (std::size_t i = 0; found && i < found->size(); ++i)
-      overtaken = overtaken || ((*found)[i].mark && *(*found)[i].mark > claims[i].presented);
+      overtaken = overtaken || fence::compare(claims[i].presented, (*found)[i].mark) == fence::comparison::stale;
     if (overtaken) set->figures().forwards_overtaken_total.add();
   };
   visit(set_->of(route), [&](auto& store) { store.look(from(weak_from_this()), std::move(resources), on_found); });

@@ -1,5 +1,6 @@
 // How a session gets its tokens: it is armed, or its marks are raised (guard: transaction), or only looked at (monitor).
 #include "base/limits.hpp"
+#include "fence/compare.hpp"
 #include "gate/pg_engine.hpp"
 
 #include <algorithm>
@@ -44,7 +45,8 @@ bool pg_engine::joins_tag_of_name() {
 std::optional<fence::rejection> pg_engine::refused_by_memory(const claims_list& claims) {
   for (const auto& c : claims) {
     const auto seen = host_.seen(database_, c.resource);
-    if (seen && c.presented < *seen) return fence::rejection{reason::stale, c.resource, c.presented, *seen, {}};
+    if (fence::compare(c.presented, seen) == fence::comparison::stale)
+      return fence::rejection{reason::stale, c.resource, c.presented, seen, {}};
   }
   return std::nullopt;
 }
@@ -76,7 +78,7 @@ bool pg_engine::is_to_raise() const {
   if (held_ready_.empty() || !bound_.empty() || superuser_) return false;
   return std::any_of(arming_for_.begin(), arming_for_.end(), [this](const fence::claim& c) {
     const auto seen = host_.seen(database_, c.resource);
-    return seen && *seen < c.presented;
+    return seen && fence::compare(c.presented, seen) == fence::comparison::lower;
   });
 }
 
@@ -242,9 +244,10 @@ void pg_engine::watch_only(const claims_list& claims) {
       if (found)
         for (const auto& f : *found)
           if (f.resource == c.resource && (!mark || *mark < f.presented)) mark = f.presented;
-      if (mark && c.presented < *mark)
+      const auto stands = fence::compare(c.presented, mark, gate_.policy);
+      if (stands == fence::comparison::stale)
         host_.report({reason::stale, c.resource, c.presented, mark, {}}, "startup", true);
-      else if (mark && gate_.policy.max_step > 0 && c.presented.value() - mark->value() > gate_.policy.max_step)
+      else if (stands == fence::comparison::jump)
         host_.report({reason::jump, c.resource, c.presented, mark, {}}, "startup", true);
       else if (!found)
         host_.report({reason::unavailable, c.resource, c.presented, mark, "the marks cannot be read"}, "startup", true);

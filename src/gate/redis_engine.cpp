@@ -16,10 +16,6 @@ using fence::rejection;
 
 namespace {
 
-// An armed link runs this many read-only batches inside its MULTI before it goes bare: reading costs less outside, but
-// the next write then needs one round trip more.
-constexpr int reads_in_a_row_max = 8;
-
 bool any_read_fenced(const settings::redis_gate& gate) {
   const auto fences = [](const fence::policy& p) { return p.read == fence::reads::fence; };
   return fences(gate.policy) || std::any_of(gate.resources.begin(), gate.resources.end(),
@@ -176,13 +172,13 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     return progress::taken;
   }
   switch (spec.role) {
-    case read: return step_read(r, spec);
+    case read:
+    case blocking_read:
     case write:
-    case blocking_write: return step_write(r, spec);
-    case blocking_read: return step_blocking_read(r, spec);
+    case blocking_write: return step_data(r, spec, route_facts::stand::plain);
     case other: {
       if (const auto p = check_keys(r, spec)) return *p;
-      return step_unfenced(r, spec);
+      return step_bare(r, spec);
     }
     case refused:
       if (!batch_.commands.empty()) return block();
@@ -256,48 +252,6 @@ std::optional<redis_engine::progress> redis_engine::check_keys(const wire::reque
   if (!batch_.commands.empty()) return block();
   reject({reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"}, spec.name);
   return progress::taken;
-}
-
-redis_engine::progress redis_engine::step_read(const wire::request& r, const command_spec& spec) {
-  if (const auto p = check_keys(r, spec)) return *p;
-  claims::verdict verdict;
-  if (claims_.reads_may_be_fenced()) {
-    claims_.learn_from_memory();
-    verdict = claims_.judge_read(r.arguments, keys_);
-    if (verdict.rejected) {
-      if (!batch_.commands.empty()) return block();
-      reject(*verdict.rejected, spec.name);
-      return progress::taken;
-    }
-    if (verdict.required != 0) return step_fenced(r, spec, verdict);
-    if (!peeking_ && raise_pending(verdict.monitored)) return block();
-  }
-  if (phase_ == phase::armed && (!batch_.commands.empty() || reads_in_a_row_ < reads_in_a_row_max)) {
-    if (batch_full(r)) return block();
-    add_to_batch(r, spec, verdict);
-    return progress::taken;
-  }
-  return step_monitored(r, spec, verdict);
-}
-
-// What waits for data would show them long after its check.
-redis_engine::progress redis_engine::step_blocking_read(const wire::request& r, const command_spec& spec) {
-  if (const auto p = check_keys(r, spec)) return *p;
-  const bool shows_no_data = spec.name == "wait" || spec.name == "waitaof";
-  if (!claims_.reads_may_be_fenced() || shows_no_data) return step_unfenced(r, spec);
-  claims_.learn_from_memory();
-  auto verdict = claims_.judge_read(r.arguments, keys_);
-  const bool waits = blocking_timeout(r.arguments).has_value();
-  const rejection too_late{reason::refused, {}, {}, {}, "a read that waits cannot be fenced; leave BLOCK out"};
-  if (waits && verdict.required != 0 && !verdict.rejected) verdict.rejected = too_late;
-  if (waits && verdict.monitored != 0 && !verdict.would_be) verdict.would_be = too_late;
-  if (verdict.rejected) {
-    if (!batch_.commands.empty()) return block();
-    reject(*verdict.rejected, spec.name);
-    return progress::taken;
-  }
-  if (verdict.required != 0) return step_fenced(r, spec, verdict);
-  return step_monitored(r, spec, verdict);
 }
 
 // ── small parts ─────────────────────────────────────────────────────────────────────────────────────────────────────

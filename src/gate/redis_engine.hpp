@@ -13,6 +13,7 @@
 #include "gate/pubsub.hpp"
 #include "gate/redis_engine_host.hpp"
 #include "gate/redis_engine_parts.hpp"
+#include "gate/redis_route.hpp"
 #include "wire/resp_reply.hpp"
 #include "wire/resp_request.hpp"
 
@@ -114,8 +115,6 @@ class redis_engine : private redis_engine_parts {
   progress step(const wire::request& r);
   [[nodiscard]] const backend::command_spec& find_spec(const wire::request& r);
   progress step_plain(const wire::request& r, const backend::command_spec& spec);
-  progress step_read(const wire::request& r, const backend::command_spec& spec);
-  progress step_blocking_read(const wire::request& r, const backend::command_spec& spec);
   std::optional<progress> check_keys(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] std::string refusal_text(const backend::command_spec& spec) const;
   [[nodiscard]] static std::string_view name_of(const wire::request& r, const backend::command_spec& spec);
@@ -137,15 +136,24 @@ class redis_engine : private redis_engine_parts {
   void wait_with(std::string local);
   [[nodiscard]] static std::string turned_away_text();
 
-  // ── writes (redis_engine_write.cpp)
-  progress step_write(const wire::request& r, const backend::command_spec& spec);
-  progress step_fenced(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
+  // ── reads and writes (redis_engine_write.cpp; where they go: redis_route.hpp)
+  progress step_data(const wire::request& r, const backend::command_spec& spec, route_facts::stand where);
+  progress step_bare(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict = {});
+  progress refuse(const fence::rejection& why, std::string_view command);
+  [[nodiscard]] claims::verdict judge(const std::vector<std::string_view>& arguments,
+                                      const backend::command_spec& spec);
+  [[nodiscard]] claim_mask claims_to_raise(const claims::verdict& verdict) const;
+  [[nodiscard]] std::optional<fence::rejection> refusal_by_claim(const backend::command_spec& spec,
+                                                                 claim_mask required) const;
+  [[nodiscard]] static bool shows_data(const backend::command_spec& spec);
+  [[nodiscard]] route_facts facts_of(const std::vector<std::string_view>& arguments, const backend::command_spec& spec,
+                                     const claims::verdict& verdict, route_facts::stand where);
+  [[nodiscard]] fence::rejection rejection_of(refusal why, const backend::command_spec& spec,
+                                              const claims::verdict& verdict, route_facts::stand where) const;
   [[nodiscard]] static bool is_native_error(std::string_view text);
   [[nodiscard]] static std::string link_error(std::string_view text, const fence::rejection& otherwise);
-  [[nodiscard]] static std::optional<fence::rejection> refusal_behind_caching(const backend::command_spec& spec);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
-  progress step_unfenced(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
   progress step_replayed(const wire::request& r, const backend::command_spec& spec);
 
@@ -226,7 +234,6 @@ class redis_engine : private redis_engine_parts {
   void end_input();
 
   // ── monitor mode (redis_engine_monitor.cpp)
-  progress step_monitored(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   void peek_marks();
   void peek_done(std::string_view raw);
   void see_mark(bound_claim& one, const wire::reply_value& found, std::uint64_t listings);

@@ -1,5 +1,6 @@
 // Arming the link: the proof of the marks that the next batch is sent behind.
 #include "backend/redis_scripts.hpp"
+#include "fence/compare.hpp"
 #include "gate/redis_engine.hpp"
 
 #include <algorithm>
@@ -148,7 +149,7 @@ void redis_engine::marks_reply(std::string_view raw) {
     if (mark.has_value()) {
       const auto seen = items[i].cell->seen();
       marks_.saw_since(listings_, items[i].cell, *mark);
-      const bool lower = *mark < items[i].presented;
+      const bool lower = fence::compare(items[i].presented, *mark) == fence::comparison::lower;
       // Where it has moved since the claim was looked at, a lease may have sealed it: then it is looked at again.
       if (lower && items[i].rules.equal == fence::equal_token::reject && (!seen || *mark >= *seen)) {
         if (items[i].mark == *mark) continue;

@@ -214,7 +214,7 @@ void redis_engine::rewind_batch() {
     const bool goes_back = serves_others_ && (one.error.empty() || alone);  // to its session, as unavailable
     if (give_up || goes_back) {
       next.how = replayed::route::give_up;
-      next.text = aborted ? batch_.abort_text : "the marks move all the time";
+      next.text = aborted ? batch_.abort_text : std::string(marks_move);
     } else if (alone) {
       next.how = replayed::route::alone;
     } else if (!one.error.empty()) {

@@ -31,7 +31,7 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
     case client_reply: return step_client_reply(r);
     case client_caching:
       // Stays next to its read: the link is outside MULTI from here on, and nothing is put between.
-      if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
+      if (const auto p = step_bare(r, spec); p == progress::blocked) return p;
       caching_ = true;
       return progress::taken;
     case watch:
@@ -40,7 +40,7 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
         if (*p == progress::taken) client_watching_ = watch_lost_ = true;
         return *p;
       }
-      if (const auto p = step_unfenced(r, spec); p == progress::blocked) return p;
+      if (const auto p = step_bare(r, spec); p == progress::blocked) return p;
       client_watching_ = true;
       return progress::taken;
     case subscribe:

@@ -233,19 +233,32 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   bound_claim& under = call_->items().front();
   call_->learn_from_memory();
   const auto verdict = call_->judge(command, keys_);
-  auto why = verdict.rejected;
   // (One resource may belong to two rules: the key's decides, whatever the token's says.)
-  const bool monitored =
-      !why && verdict.required == 0 && (verdict.watched() || under.rules.mode == fence::enforcement::monitor);
+  const bool monitored = !verdict.rejected && verdict.required == 0 &&
+                         (verdict.watched() || under.rules.mode == fence::enforcement::monitor);
+  const bool once = under.rules.equal == fence::equal_token::reject;
+  auto why = verdict.rejected;
   if (!why && (under.status != claim_status::unraised || raise_tried_)) why = call_->refusal_of(under);
-  if (!why && under.rules.equal == fence::equal_token::reject)
+  if (!why && once)
     why = rejection{reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"};
-  if (why && !monitored) {
+
+  route_facts facts;
+  facts.where = route_facts::stand::called;
+  facts.what = backend::writes(spec.role) ? route_facts::kind::write : route_facts::kind::read;
+  facts.rejected = verdict.rejected.has_value();
+  facts.required = !monitored;
+  facts.watched = monitored;
+  facts.unraised = under.status == claim_status::unraised && !raise_tried_ && !once;
+  facts.refused = why.has_value();
+  facts.ready = host_.picture().ready;
+  const auto to = route_of(facts).to;
+  if (to == route::reject) {
+    if (!why) why = call_->unavailable(~claim_mask{0}, host_.picture().problem);
     call_.reset();
     reject(*why, "fence|call");
     return progress::taken;
   }
-  if (!why && under.status == claim_status::unraised) {
+  if (to == route::raise_first) {
     raise_tried_ = true;
     phase_ = phase::waiting;
     host_.raise(under.cell, *presented, under.rules.max_step, [this](const backend::raise_outcome& outcome) {
@@ -257,7 +270,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     return block();
   }
   const auto claim = std::move(call_);
-  if (monitored) {
+  if (to == route::bare) {
     if (!why) why = verdict.would_be;
     if (why)
       host_.report(*why, "fence|call", true);

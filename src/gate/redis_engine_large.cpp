@@ -163,54 +163,43 @@ bool redis_engine::decide_large() {
   }
 }
 
+// Keys that come later are judged before the last byte is sent; what is certain by now saves the transfer.
 bool redis_engine::decide_large_write() {
   large& l = *large_;
-  if (host_.picture().commands == backend::command_table::empty())
-    return refuse_large({reason::unavailable, {}, {}, {}, host_.picture().problem});
-  claims_.learn_from_memory();
-  // Keys that come later are judged before the last byte is sent; what is certain by now saves the transfer.
-  auto verdict = claims::verdict{};
-  const bool certain = gate_.resources.empty() || key_is_known();
-  if (certain)
-    verdict = claims_.judge(large_arguments(), gate_.resources.empty() ? no_keys : first_key);
-  else
+  const auto arguments = large_arguments();
+  claims::verdict verdict;
+  if (gate_.resources.empty() || key_is_known()) {
+    keys_ = gate_.resources.empty() ? no_keys : first_key;
+    verdict = judge(arguments, *l.spec);
+  } else {
+    claims_.learn_from_memory();
     verdict.required = claims_.held() & claims_.enforced();
-  if (verdict.rejected) return refuse_large(*verdict.rejected);
-  if (verdict.required != 0 && !host_.picture().ready)
-    return refuse_large({reason::unavailable, {}, {}, {}, host_.picture().problem});
-  if (raise_pending(verdict.required | (certain ? verdict.monitored : claims_.monitored()))) {
+    verdict.monitored = claims_.monitored();
+  }
+  const auto [to, why] = route_of(facts_of(arguments, *l.spec, verdict, route_facts::stand::streaming));
+  if (to == route::reject && why != refusal::arm_failed)
+    return refuse_large(rejection_of(why, *l.spec, verdict, route_facts::stand::streaming));
+  if (to == route::reject) {
+    const rejection failed{reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})};
+    host_.report(failed, l.name, false);
+    return swallow_large(link_error(failed.detail, failed), false);
+  }
+  if (to == route::raise_first) {
+    static_cast<void>(raise_pending(claims_to_raise(verdict)));
     blocked_ = true;
     return false;
   }
-  if (verdict.required == 0) {
-    if (phase_ == phase::armed) leave_armed();
-    l.how = large::route::bare;
-    return true;
-  }
-  if (certain)
-    if (const auto why = claims_.refusal(verdict.required)) return refuse_large(*why);
-  if (client_watching_)
-    return refuse_large({reason::refused,
-                         {},
-                         {},
-                         {},
-                         "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI"});
-  if (caching_)
-    if (const auto why = refusal_behind_caching(*l.spec)) return refuse_large(*why);
-  if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
-  if (!arm_error_.empty()) {
-    const rejection why{reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})};
-    host_.report(why, l.name, false);
-    return swallow_large(link_error(why.detail, why), false);
-  }
-  if (tries_ > limits::batch_attempts_max)
-    return refuse_large({reason::unavailable, {}, {}, {}, "the marks move all the time"});
-  if (phase_ == phase::armed && (verdict.required & ~armed_mask_) != 0) leave_armed();
-  if (phase_ == phase::open) {
+  if (to != route::stream && phase_ == phase::armed) leave_armed();
+  if (to == route::arm_first) {
     start_arm();
     blocked_ = true;
     return false;
   }
+  if (to == route::bare) {
+    l.how = large::route::bare;
+    return true;
+  }
+  demand(to == route::stream, "a value this large goes bare, or behind its proof");
   l.how = large::route::fenced;
   // Their answers come while the value is still on its way.
   append_uses(verdict.required, batch_.prefixed);
@@ -223,12 +212,15 @@ bool redis_engine::decide_large_write() {
 // the client's own MULTI it runs at EXEC. REQUIRES: its keys in keys_, as far as they count.
 std::optional<rejection> redis_engine::refusal_of_large_read() {
   if (!claims_.reads_may_be_fenced()) return std::nullopt;
-  claims_.learn_from_memory();
-  const auto verdict = claims_.judge_read(large_arguments(), keys_);
-  const rejection cannot{reason::refused, {}, {}, {}, "a read this large cannot be fenced; put it behind MULTI"};
-  if (verdict.rejected) return verdict.rejected;
-  if (verdict.required != 0) return cannot;
-  if (verdict.watched()) host_.report(verdict.would_be.value_or(cannot), large_->name, true);
+  constexpr auto streamed = route_facts::stand::streamed;
+  const auto& spec = *large_->spec;
+  const auto arguments = large_arguments();
+  const auto verdict = judge(arguments, spec);
+  const auto [to, why] = route_of(facts_of(arguments, spec, verdict, streamed));
+  if (to == route::reject) return rejection_of(why, spec, verdict, streamed);
+  if (verdict.watched())
+    host_.report(verdict.would_be.value_or(rejection_of(refusal::too_large, spec, verdict, streamed)), large_->name,
+                 true);
   return std::nullopt;
 }
 
@@ -258,15 +250,11 @@ bool redis_engine::late_check() {
   } else if (!why && reads && !gate_.resources.empty()) {
     why = refusal_of_large_read();
   } else if (!why && writes) {
+    constexpr auto streamed = route_facts::stand::streamed;
     l.verdict = claims_.judge(arguments, keys_);
-    const auto& verdict = l.verdict;
-    why = verdict.rejected;
-    const claim_mask covered = l.how == large::route::fenced ? armed_mask_ : 0;
-    if (!why && (verdict.required & ~covered) != 0) {
-      why = claims_.refusal(verdict.required);
-      if (!why) why = rejection{reason::unavailable, {}, {}, {}, "the key's resource was not armed"};
-    }
-    batch_.required = l.how == large::route::fenced ? verdict.required : 0;
+    const auto [to, refused] = route_of(facts_of(arguments, *l.spec, l.verdict, streamed));
+    if (to == route::reject) why = rejection_of(refused, *l.spec, l.verdict, streamed);
+    batch_.required = l.how == large::route::fenced ? l.verdict.required : 0;
   }
   if (!why) return true;
   host_.report(*why, l.name, false);

@@ -1,34 +1,14 @@
 // Monitor mode, of the gate or of a rule: nothing is held back, and the marks are looked at, so that each write is booked
 // once, under the outcome that the rule would have had. What is armed is looked at by the arm behind it; what goes bare, by
 // an MGET of its own.
+#include "fence/compare.hpp"
 #include "gate/redis_engine.hpp"
 
 #include <algorithm>
 
 namespace fencegate::gate {
 
-using backend::command_spec;
 using fence::reason;
-
-redis_engine::progress redis_engine::step_monitored(const wire::request& r, const command_spec& spec,
-                                                    const claims::verdict& verdict) {
-  if (!verdict.watched()) return step_unfenced(r, spec);
-  // One look is one attempt, however many writes come meanwhile: nobody waits for a raise that cannot be done.
-  if (!peeking_ && raise_pending(verdict.monitored)) return block();
-  if (!batch_.commands.empty()) {
-    if (backend::may_block(spec.role) || batch_full(r)) return block();
-    add_to_batch(r, spec, verdict);
-    return progress::taken;
-  }
-  const bool looks = verdict.monitored != 0 && !verdict.would_be;
-  if (looks && peeked_.size() >= noted_max) return block();
-  if (phase_ == phase::armed) leave_armed();
-  // In front, it would take the place of what CLIENT CACHING is meant for.
-  if (looks && !caching_) peek_marks();
-  const auto p = step_unfenced(r, spec);
-  note_bare(verdict, !backend::writes(spec.role), name_of(r, spec));
-  return p;
-}
 
 void redis_engine::peek_marks() {
   if (phase_ != phase::open || claims_.items().empty() || peeking_) return;
@@ -71,11 +51,11 @@ void redis_engine::see_mark(bound_claim& one, const wire::reply_value& found, st
   const auto mark = found.null ? result<fence::token>(error{}) : fence::token::parse(found.text);
   if (mark.has_value()) marks_.saw_since(listings, one.cell, *mark);
   const auto seen = one.cell->seen();
-  if (seen && *seen > one.presented) {
+  if (fence::compare(one.presented, seen) == fence::comparison::stale) {
     one.status = claim_status::stale;
     one.mark = seen;
-  } else if (mark.has_value() && *mark == one.presented && one.status == claim_status::held &&
-             one.rules.equal == fence::equal_token::reject) {
+  } else if (mark.has_value() && one.status == claim_status::held &&
+             fence::compare(one.presented, *mark, one.rules) == fence::comparison::used) {
     one.status = claim_status::used;
     one.mark = one.presented;
   }

@@ -78,6 +78,8 @@ struct redis_engine_parts {
     return reply.substr(0, reply.find("\r\n"));
   }
 
+  static constexpr std::string_view marks_move = "the marks move all the time";
+
   enum class sink : std::uint8_t { client, drop, capture, hold };
   enum class progress : std::uint8_t { taken, blocked };
 

@@ -1,4 +1,5 @@
 // Raising the marks of what a connection claims.
+#include "fence/compare.hpp"
 #include "gate/redis_engine.hpp"
 
 namespace fencegate::gate {
@@ -67,21 +68,18 @@ void redis_engine::on_mark_for_one_use(const backend::mark_cell& cell, const bac
     if (one.cell.get() != &cell) continue;
     one.mark = reading.mark;
     one.detail = reading.detail;
-    if (!reading.detail.empty())
-      one.status = claim_status::unraised;
-    else if (reading.mark && *reading.mark > one.presented)
-      one.status = claim_status::stale;
-    else if (reading.mark == one.presented)
-      one.status = claim_status::used;
-    else if (reading.leased) {
-      one.status = claim_status::jump;
-      one.detail = fence::raised_by_leases_only;
-    } else if (!reading.mark)
-      one.status = claim_status::held;
-    else if (one.rules.max_step > 0 && one.presented.value() - reading.mark->value() > one.rules.max_step)
-      one.status = claim_status::jump;
-    else
-      one.status = claim_status::held;
+    one.status = claim_status::unraised;
+    if (!reading.detail.empty()) continue;
+    switch (fence::compare(one.presented, reading.mark, one.rules)) {
+      case fence::comparison::stale: one.status = claim_status::stale; continue;
+      case fence::comparison::equal:
+      case fence::comparison::used: one.status = claim_status::used; continue;
+      case fence::comparison::jump: one.status = claim_status::jump; break;
+      case fence::comparison::lower: one.status = claim_status::held; break;
+    }
+    if (!reading.leased) continue;
+    one.status = claim_status::jump;
+    one.detail = fence::raised_by_leases_only;
   }
 }
 

@@ -15,7 +15,7 @@ using fence::rejection;
 
 redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (!batch_.commands.empty()) return block();
-  if (r.arguments.size() != 1) return step_unfenced(r, *spec_of(r));
+  if (r.arguments.size() != 1) return step_bare(r, *spec_of(r));
   claims_.learn_from_memory();
   if (raise_pending(~claim_mask{0})) return block();
   std::string why_not = caching_ ? "CLIENT CACHING stands in front of MULTI; put it behind" : host_.picture().problem;
@@ -158,24 +158,19 @@ void redis_engine::judge_in_transaction(const std::vector<std::string_view>& arg
   const bool writes = backend::writes(spec.role);
   if (!writes && !claims_.reads_may_be_fenced()) return;
   tx_.last_command = spec.name;
-  // Without the server's table nobody knows which keys a command touches.
-  if (writes && host_.picture().commands == backend::command_table::empty()) {
-    tx_.rejected = rejection{reason::unavailable, {}, {}, {}, host_.picture().problem};
-    return;
-  }
   const auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
+  const auto [to, why] = route_of(facts_of(arguments, spec, verdict, route_facts::stand::queued));
+  if (to == route::reject) {
+    tx_.rejected = rejection_of(why, spec, verdict, route_facts::stand::queued);
+    tx_.link_said_why = why == refusal::unproven && tx_.link_refused;
+    if (why == refusal::no_table) return;
+  }
   if (verdict.watched())
     note(tx_.notes, verdict, !writes, spec.name.empty() ? arguments[0].substr(0, 64) : std::string_view(spec.name));
   else if (verdict.required != 0)
     ++tx_.admitted;
   tx_.required |= verdict.required;
   if (writes) tx_.written |= verdict.required;
-  tx_.rejected = verdict.rejected;
-  if (tx_.rejected || (verdict.required & ~(tx_.adopted ? armed_mask_ : 0)) == 0) return;
-  tx_.rejected = writes ? claims_.refusal(verdict.required) : claims_.refusal_to_read(verdict.required);
-  if (tx_.rejected) return;
-  tx_.rejected = claims_.unavailable(verdict.required, tx_.why_not);
-  tx_.link_said_why = tx_.link_refused;
 }
 
 // The server's part of a transaction that must not run is over at once; the client's goes on, and nothing of it leaves the

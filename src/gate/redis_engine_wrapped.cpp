@@ -250,7 +250,7 @@ void redis_engine::single_done() {
   decoder_.reset_progress();
   const bool give_up = ++batch_attempts_ > limits::batch_attempts_max;
   replay_.push_front(
-      {give_up ? replayed::route::give_up : single_.how, single_.muted, give_up ? "the marks move all the time" : ""});
+      {give_up ? replayed::route::give_up : single_.how, single_.muted, std::string(give_up ? marks_move : "")});
   if (give_up) batch_attempts_ = 0;
   phase_ = phase::waiting;
   auto left = std::make_shared<std::size_t>(single_.cells.size() + 1);

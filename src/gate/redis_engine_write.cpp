@@ -1,4 +1,5 @@
 // Writes: what must be proven before one leaves.
+#include "base/demand.hpp"
 #include "base/limits.hpp"
 #include "gate/blocking.hpp"
 #include "gate/redis_engine.hpp"
@@ -12,68 +13,173 @@ using backend::command_spec;
 using fence::reason;
 using fence::rejection;
 
-redis_engine::progress redis_engine::step_write(const wire::request& r, const command_spec& spec) {
+namespace {
+
+using stand = route_facts::stand;
+
+// An armed link runs this many read-only batches inside its MULTI before it goes bare: reading costs less outside, but
+// the next write then needs one round trip more.
+constexpr int reads_in_a_row_max = 8;
+
+route_facts::kind kind_of(command_role role) {
+  switch (role) {
+    case command_role::write: return route_facts::kind::write;
+    case command_role::blocking_write: return route_facts::kind::blocking_write;
+    case command_role::blocking_read: return route_facts::kind::blocking_read;
+    default: return route_facts::kind::read;
+  }
+}
+
+bool asks_to_wait(const command_spec& spec, const std::vector<std::string_view>& arguments) {
+  return spec.role == command_role::blocking_read && blocking_timeout(arguments).has_value();
+}
+
+rejection refused_for(std::string_view why) { return {reason::refused, {}, {}, {}, std::string(why)}; }
+
+constexpr std::string_view read_that_waits = "a read that waits cannot be fenced; leave BLOCK out";
+constexpr std::string_view read_too_large = "a read this large cannot be fenced; put it behind MULTI";
+constexpr std::string_view behind_caching = "CLIENT CACHING does not reach this command; put both behind MULTI";
+constexpr std::string_view behind_watch = "between WATCH and MULTI this command cannot be fenced; put it behind MULTI";
+constexpr std::string_view large_behind_watch =
+    "between WATCH and MULTI a value this large cannot be fenced; put it behind MULTI";
+
+}  // namespace
+
+// A read or a write, whole and outside the client's own transactions.
+redis_engine::progress redis_engine::step_data(const wire::request& r, const command_spec& spec, stand where) {
   if (const auto p = check_keys(r, spec)) return *p;
-  if (host_.picture().commands == backend::command_table::empty()) {
-    if (!batch_.commands.empty()) return block();
-    reject({reason::unavailable, {}, {}, {}, host_.picture().problem}, r.name());
-    return progress::taken;
+  const auto verdict = judge(r.arguments, spec);
+  auto [to, why] = route_of(facts_of(r.arguments, spec, verdict, where));
+  if (to == route::wrap && where == stand::again && replay_.front().how == replayed::route::give_up)
+    return refuse(claims_.unavailable(verdict.required, replay_.front().text), name_of(r, spec));
+  switch (to) {
+    case route::reject:
+      if (why == refusal::arm_failed) return answer_arm_error(r, spec, verdict.required);
+      return refuse(rejection_of(why, spec, verdict, where), name_of(r, spec));
+    case route::raise_first: static_cast<void>(raise_pending(claims_to_raise(verdict))); return block();
+    case route::arm_first:
+      if (!batch_.commands.empty()) return block();
+      if (phase_ == phase::armed) leave_armed();
+      start_arm();
+      return block();
+    case route::bare: return step_bare(r, spec, verdict);
+    case route::wrap:
+      if (!batch_.commands.empty()) return block();
+      if (phase_ == phase::armed) leave_armed();
+      return wrap_command(r, spec, verdict);
+    case route::poll: return step_poll(r, spec, verdict);
+    case route::batch: {
+      // (Nobody would book what a rule in monitor mode says of it.)
+      if (verdict.required != 0 && !verdict.watched() && may_share(r, spec, verdict.required) && share(r, spec))
+        return block();
+      if (batch_full(r)) return block();
+      add_to_batch(r, spec, verdict);
+      return progress::taken;
+    }
+    case route::stream:
+    case route::queue: break;
   }
-  claims_.learn_from_memory();
-  const auto verdict = claims_.judge(r.arguments, keys_);
-  if (verdict.rejected) {
-    if (!batch_.commands.empty()) return block();
-    reject(*verdict.rejected, name_of(r, spec));
-    return progress::taken;
-  }
-  return verdict.required == 0 ? step_monitored(r, spec, verdict) : step_fenced(r, spec, verdict);
+  demand(false, "a whole command outside a transaction is neither streamed nor queued");
+  return block();
 }
 
-// What CLIENT CACHING is meant for. In front of it the proof would take its place, and the client would not hear of it when
-// what it was shown has changed. Other writes show nothing that Redis keeps in mind.
-std::optional<rejection> redis_engine::refusal_behind_caching(const command_spec& spec) {
-  if (backend::writes(spec.role) && spec.name != "eval" && spec.name != "evalsha" && spec.name != "fcall") return {};
-  return rejection{reason::refused, {}, {}, {}, "CLIENT CACHING does not reach this command; put both behind MULTI"};
-}
-
-redis_engine::progress redis_engine::step_fenced(const wire::request& r, const command_spec& spec,
-                                                 const claims::verdict& verdict) {
-  const claim_mask required = verdict.required;
-  const auto answer = [&](const rejection& why) {
-    if (!batch_.commands.empty()) return block();
-    reject(why, name_of(r, spec));
-    return progress::taken;
-  };
-  if (!host_.picture().ready) return answer(claims_.unavailable(required, host_.picture().problem));
-  if (raise_pending(required | verdict.monitored)) return block();
+// What the rules say of it. REQUIRES: its keys in keys_.
+claims::verdict redis_engine::judge(const std::vector<std::string_view>& arguments, const command_spec& spec) {
+  const bool shows_no_data = spec.name == "wait" || spec.name == "waitaof";
   const bool writes = backend::writes(spec.role);
-  if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) return answer(*why);
-  if (client_watching_) {
-    if (spec.noscript || spec.role == command_role::blocking_write)
-      return answer(
-          {reason::refused, {}, {}, {}, "between WATCH and MULTI this command cannot be fenced; put it behind MULTI"});
-    return wrap_command(r, spec, verdict);
+  if (!writes && (!claims_.reads_may_be_fenced() || shows_no_data)) return {};
+  claims_.learn_from_memory();
+  auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
+  if (verdict.monitored != 0 && !verdict.would_be && asks_to_wait(spec, arguments))
+    verdict.would_be = refused_for(read_that_waits);
+  return verdict;
+}
+
+// One look is one attempt, however many commands that are only watched come meanwhile: nobody waits for a raise that cannot
+// be done.
+claim_mask redis_engine::claims_to_raise(const claims::verdict& verdict) const {
+  if (verdict.required != 0) return verdict.required | verdict.monitored;
+  return peeking_ ? 0 : verdict.monitored;
+}
+
+std::optional<rejection> redis_engine::refusal_by_claim(const command_spec& spec, claim_mask required) const {
+  return backend::writes(spec.role) ? claims_.refusal(required) : claims_.refusal_to_read(required);
+}
+
+// Behind CLIENT CACHING the proof would take its place, and the client would not hear of it when what it was shown has
+// changed. Writes show nothing that Redis keeps in mind, but for scripts.
+bool redis_engine::shows_data(const command_spec& spec) {
+  return !backend::writes(spec.role) || spec.name == "eval" || spec.name == "evalsha" || spec.name == "fcall";
+}
+
+route_facts redis_engine::facts_of(const std::vector<std::string_view>& arguments, const command_spec& spec,
+                                   const claims::verdict& verdict, stand where) {
+  if (tries_ == 0 && phase_ != phase::transaction) arm_error_.clear();  // of an earlier arm, maybe long ago: try again
+  route_facts f;
+  f.where = where;
+  f.what = kind_of(spec.role);
+  f.waits = asks_to_wait(spec, arguments);
+  f.scriptable = !spec.noscript;
+  f.shows_data = shows_data(spec);
+  f.rejected = verdict.rejected.has_value();
+  f.required = verdict.required != 0;
+  f.watched = verdict.watched();
+  f.unraised = !raise_tried_ && claims_.are_unraised(claims_to_raise(verdict));
+  f.refused = f.required && refusal_by_claim(spec, verdict.required).has_value();
+  const bool stands = phase_ == phase::armed || (phase_ == phase::transaction && tx_.adopted);
+  if (stands) f.proven = (verdict.required & ~armed_mask_) == 0 ? route_facts::proof::whole : route_facts::proof::other;
+  f.table_known = host_.picture().commands != backend::command_table::empty();
+  f.ready = host_.picture().ready;
+  f.watching = client_watching_;
+  f.caching = caching_;
+  f.unsettled = tries_ > limits::batch_attempts_max;
+  f.arm_failed = !arm_error_.empty();
+  f.filling = !batch_.commands.empty();
+  f.reads_inside = reads_in_a_row_ < reads_in_a_row_max;
+  return f;
+}
+
+// What the client is told. (Not of an arm that failed: link_error.)
+rejection redis_engine::rejection_of(refusal why, const command_spec& spec, const claims::verdict& verdict,
+                                     stand where) const {
+  switch (why) {
+    case refusal::by_rules: return *verdict.rejected;
+    case refusal::no_table: return {reason::unavailable, {}, {}, {}, host_.picture().problem};
+    case refusal::not_ready: return claims_.unavailable(verdict.required, host_.picture().problem);
+    case refusal::by_claim: return *refusal_by_claim(spec, verdict.required);
+    case refusal::waits: return refused_for(read_that_waits);
+    case refusal::too_large: return refused_for(read_too_large);
+    case refusal::watching: return refused_for(where == stand::streaming ? large_behind_watch : behind_watch);
+    case refusal::caching: return refused_for(behind_caching);
+    case refusal::unsettled: return claims_.unavailable(verdict.required, std::string(marks_move));
+    case refusal::unproven:
+      return claims_.unavailable(verdict.required,
+                                 where == stand::queued ? tx_.why_not : "the key's resource was not armed");
+    case refusal::arm_failed: return claims_.unavailable(verdict.required, arm_error_);
+    case refusal::none: break;
   }
-  if (caching_)
-    if (const auto why = refusal_behind_caching(spec)) return answer(*why);
-  if (tries_ > limits::batch_attempts_max) return answer(claims_.unavailable(required, "the marks move all the time"));
-  if (tries_ == 0) arm_error_.clear();  // of an arm behind an earlier batch, maybe long ago: try again
-  if (!arm_error_.empty()) return answer_arm_error(r, spec, required);
-  if (phase_ == phase::open) {
-    start_arm();
-    return block();
-  }
-  if ((required & ~armed_mask_) != 0) {
-    if (!batch_.commands.empty()) return block();
-    leave_armed();
-    start_arm();
-    return block();
-  }
-  // (Nobody would book what a rule in monitor mode says of it.)
-  if (!verdict.watched() && may_share(r, spec, required) && share(r, spec)) return block();
-  if (spec.role == command_role::blocking_write) return step_poll(r, spec, verdict);
-  if (batch_full(r)) return block();
-  add_to_batch(r, spec, verdict);
+  demand(false, "a command is refused for a reason");
+  return {};
+}
+
+// An answer of the gate's own, behind the batch under way.
+redis_engine::progress redis_engine::refuse(const rejection& why, std::string_view command) {
+  if (!batch_.commands.empty()) return block();
+  reject(why, command);
+  return progress::taken;
+}
+
+// To Redis as it is; of what a rule in monitor mode watches, the marks are looked at.
+redis_engine::progress redis_engine::step_bare(const wire::request& r, const command_spec& spec,
+                                               const claims::verdict& verdict) {
+  const bool looks = verdict.monitored != 0 && !verdict.would_be;
+  if (!batch_.commands.empty() || (looks && peeked_.size() >= noted_max)) return block();
+  if (phase_ == phase::armed) leave_armed();
+  // In front, it would take the place of what CLIENT CACHING is meant for.
+  if (looks && !caching_) peek_marks();
+  forward_raw(r);
+  expectations_.back().may_block = backend::may_block(spec.role);
+  note_bare(verdict, !backend::writes(spec.role), name_of(r, spec));
   return progress::taken;
 }
 
@@ -141,21 +247,6 @@ bool redis_engine::still_polling() const {
   return poll_.timeout->count() == 0 || host_.now() - *poll_.since < *poll_.timeout;
 }
 
-redis_engine::progress redis_engine::step_unfenced(const wire::request& r, const command_spec& spec) {
-  if (phase_ == phase::armed) {
-    if (spec.role == command_role::write && !batch_.commands.empty()) {
-      if (batch_full(r)) return block();
-      add_to_batch(r, spec, {});
-      return progress::taken;
-    }
-    if (!batch_.commands.empty()) return block();
-    leave_armed();
-  }
-  forward_raw(r);
-  expectations_.back().may_block = backend::may_block(spec.role);
-  return progress::taken;
-}
-
 const command_spec* redis_engine::spec_of(const wire::request& r) const {
   return &host_.picture().commands->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
 }
@@ -163,34 +254,9 @@ const command_spec* redis_engine::spec_of(const wire::request& r) const {
 // A command of a batch that Redis did not run, with what became known about it.
 redis_engine::progress redis_engine::step_replayed(const wire::request& r, const command_spec& spec) {
   if (!batch_.commands.empty()) return block();
-  const replayed& known = replay_.front();
-  if (known.how == replayed::route::answer) {
-    reply_local(known.text);
-    return progress::taken;
-  }
-  const bool writes = backend::writes(spec.role);
-  claims::verdict verdict;
-  if (writes || claims_.reads_may_be_fenced()) {
-    if (const auto p = check_keys(r, spec)) return *p;
-    claims_.learn_from_memory();
-    verdict = writes ? claims_.judge(r.arguments, keys_) : claims_.judge_read(r.arguments, keys_);
-    if (verdict.rejected) {
-      reject(*verdict.rejected, spec.name);
-      return progress::taken;
-    }
-  }
-  const claim_mask required = verdict.required;
-  if (required == 0) return step_monitored(r, spec, verdict);
-  if (const auto why = writes ? claims_.refusal(required) : claims_.refusal_to_read(required)) {
-    reject(*why, spec.name);
-    return progress::taken;
-  }
-  if (known.how == replayed::route::give_up) {
-    reject(claims_.unavailable(required, known.text), spec.name);
-    return progress::taken;
-  }
-  if (phase_ == phase::armed) leave_armed();
-  return wrap_command(r, spec, verdict);
+  if (replay_.front().how != replayed::route::answer) return step_data(r, spec, stand::again);
+  reply_local(replay_.front().text);
+  return progress::taken;
 }
 
 }  // namespace fencegate::gate

@@ -5,6 +5,7 @@
 #include "backend/libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
+#include "cli/service_manager.hpp"
 #include "cli/sidecar_leases.hpp"
 #include "gate/http_marks.hpp"
 #include "gate/http_server.hpp"
@@ -63,6 +64,7 @@ class drain_watch {
     accepts_for_ = empty() ? watch_interval : limit_ / 5;
     for (const auto& one : gates_) one->drain();
     leases_.drain();
+    tell_stopping(limit_);
     watch();
   }
 
@@ -208,6 +210,7 @@ int serve(const settings::process& config) {
 
   workers.start();
   figures.ready = true;
+  tell_ready();
   io.run();
   workers.stop();
   gates.clear();  // and with them all connections

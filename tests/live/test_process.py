@@ -3,11 +3,12 @@
 import contextlib
 import os
 import signal
+import socket
 import unittest
 
 import support
 from http_gate import HttpGate, Upstream
-from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, RespError, connect, eventually
+from support import LOOPBACK, PATIENCE, Gate, LiveTest, RedisServer, Resp, RespError, connect, eventually
 
 
 def listening_inodes():
@@ -70,6 +71,61 @@ class Signals(LiveTest):
             os.kill(gate.pid, number)
             self.assertEqual(client.call("SET", "k", "v"), b"OK")
         self.assertEqual(gate.http("/readyz")[0], 200)
+
+
+class NotifiedGate(Gate):
+    """Its service manager listens at `manager`."""
+
+    def __init__(self, *arguments, manager, **more):
+        super().__init__(*arguments, **more)
+        self.manager = manager
+
+    def command(self):
+        return ["env", f"NOTIFY_SOCKET={self.manager}", *super().command()]
+
+
+class ServiceManager(LiveTest):
+    """As systemd with Type=notify."""
+
+    def setUp(self):
+        self.redis = self.start(RedisServer())
+
+    def listen(self, address):
+        manager = self.start(contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)))
+        manager.bind(address)
+        manager.settimeout(PATIENCE)
+        return manager
+
+    def assert_told(self, manager, address):
+        gate = self.start(NotifiedGate(self.redis, manager=address, process={"drain_timeout": "2s"}))
+        self.assertIn("READY=1", manager.recv(4096).decode().splitlines())
+        # At that moment, and not soon after.
+        client = self.start(Resp(gate.address, name="fence:orders=34"))
+        self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        gate.terminate()
+        stopping = manager.recv(4096).decode().splitlines()
+        self.assertIn("STOPPING=1", stopping)
+        (extended,) = [int(line.split("=")[1]) for line in stopping if line.startswith("EXTEND_TIMEOUT_USEC=")]
+        self.assertGreater(extended, 2_000_000)
+        client.close()
+        self.assertEqual(gate.wait(), 0)
+        manager.setblocking(False)
+        self.assertRaises(BlockingIOError, manager.recv, 4096)
+
+    def test_is_told_at_a_path(self):
+        path = os.path.join(self.redis.folder, "notify.sock")
+        self.assert_told(self.listen(path), path)
+
+    def test_is_told_at_an_abstract_name(self):
+        name = f"fencegate-test-{os.getpid()}"
+        self.assert_told(self.listen(f"\0{name}"), f"@{name}")
+
+    def test_one_that_is_not_there_stops_nothing(self):
+        for address in (os.path.join(self.redis.folder, "nobody.sock"), "nonsense", "/" + "x" * 200):
+            gate = self.start(NotifiedGate(self.redis, manager=address))
+            self.assertEqual(self.start(Resp(gate.address, name="fence:orders=34")).call("SET", "k", "v"), b"OK")
+            (told,) = [line["detail"] for line in gate.log_lines() if line["msg"] == "the service manager is not told"]
+            self.assertIn(f"NOTIFY_SOCKET {address}: ", told)
 
 
 class FileDescriptors(LiveTest):

@@ -8,6 +8,7 @@
 #include "cli/lease.hpp"
 #include "cli/serve.hpp"
 #include "client/arguments.hpp"
+#include "client/command_texts.hpp"
 #include "hold/exit_status.hpp"
 
 #include <CLI/CLI.hpp>
@@ -17,10 +18,25 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
 
 namespace {
 
 using namespace fencegate;
+
+std::vector<client::manual_section> manual() {
+  const auto statuses = client::statuses_of_hold();
+  return {
+      {statuses.title,
+       "0\t\nDone.\n\n1\t\nIt was not done.\n\n2\t\nThe arguments or the configuration are wrong.\n\n" + statuses.text},
+      {"ENVIRONMENT",
+       "NOTIFY_SOCKET\t\nWhere serve tells that it is ready, and that it stops, as sd_notify(3) does.\n\n"
+       "${NAME} in the configuration stands for the variable NAME."},
+      {"FILES",
+       "/etc/fencegate/fencegate.yaml\t\nThe configuration of the service.\n\n"
+       "/run/fencegate/lease.sock\t\nWhere hold and lease ask, unless --api or -c says another place."},
+      {"SEE ALSO", "fencegate-hold(1), fencegate.yaml(5)"}};
+}
 
 int serve_file(const std::string& path) {
   const auto config = cli::load_config(path, cli::process_environment());
@@ -36,7 +52,7 @@ int serve_file(const std::string& path) {
 
 CLI::App* add_install(CLI::App& app, cli::install_request& to) {
   auto* install = app.add_subcommand("install", "Create or upgrade the schema of the fence in PostgreSQL");
-  install->add_option("-c,--config", to.path, "The configuration file")->required();
+  install->add_option("-c,--config", to.path, "The configuration file")->type_name("FILE")->required();
   install->add_option("--gate", to.gate, "Only where this gate goes");
   install->add_option("--store", to.store, "Only in this store");
   install->add_option("--database", to.databases, "Databases, instead of those in the URLs")->expected(1)->take_all();
@@ -54,7 +70,8 @@ CLI::App* add_install(CLI::App& app, cli::install_request& to) {
 
 CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
   auto* hold = client::add_hold(app, to);
-  auto* config = hold->add_option("-c,--config", to.path, "The configuration file, instead of a sidecar");
+  auto* config =
+      hold->add_option("-c,--config", to.path, "The configuration file, instead of a sidecar")->type_name("FILE");
   config->excludes(hold->get_option("--api"));
   hold->add_option("--issuer", to.issuer, "Who grants the lease; default: as the configuration says");
   return hold;
@@ -74,7 +91,9 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to, bool& given, client:
       given = true;
     });
     auto* api = client::add_api(*one, to.api);
-    one->add_option("-c,--config", to.path, "The configuration file, instead of a sidecar")->excludes(api);
+    one->add_option("-c,--config", to.path, "The configuration file, instead of a sidecar")
+        ->type_name("FILE")
+        ->excludes(api);
     one->add_option("--issuer", to.asked.issuer, "Who grants the leases; default: as the configuration says");
     return one;
   };
@@ -109,9 +128,9 @@ int run(int argc, char** argv) {
 
   std::string config_path;
   auto* serve = app.add_subcommand("serve", "Run the gates of a configuration");
-  serve->add_option("-c,--config", config_path, "The configuration file")->required();
+  serve->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
   auto* check = app.add_subcommand("check", "Validate a configuration; exit code 2 when it has errors");
-  check->add_option("-c,--config", config_path, "The configuration file")->required();
+  check->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
 
   std::string admin = "127.0.0.1:9180";
   bool ready = false;
@@ -136,7 +155,10 @@ int run(int argc, char** argv) {
 
   std::string folder;
   auto* copy = app.add_subcommand("copy-self", "Copy fencegate-hold to a folder; for init containers");
-  copy->add_option("DIR", folder, "Made where it is missing")->required();
+  copy->add_option("DIR", folder, "Made where it is missing")->type_name("DIR")->required();
+
+  client::text_words texts;
+  client::add_text_words(app, texts);
 
   try {
     app.parse(argc, argv);
@@ -144,6 +166,10 @@ int run(int argc, char** argv) {
     if (app.exit(e) == 0) return cli::exit_ok;
     const bool as_hold = hold_command->parsed() || client::word_given(words);
     return as_hold ? hold::ending_of(hold::outcome::error).status : cli::exit_bad_configuration;
+  }
+  if (const auto text = client::text_asked(app, texts, manual())) {
+    std::cout << *text;
+    return cli::exit_ok;
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);

@@ -40,7 +40,7 @@ CLI::App* add_hold(CLI::App& app, hold_request& to) {
   hold->add_option("--warm-up", to.warm_up, "With --elect: run this by sh before the lease is asked for")->needs(elect);
   hold->add_option("--private-gate", to.private_gate,
                    "A gate of the sidecar, on a unix socket for this command alone: each connection has its token");
-  hold->add_option("--result", to.result_file, "Write how it ended to this file, as JSON");
+  hold->add_option("--result", to.result_file, "Write how it ended to this file, as JSON")->type_name("FILE");
   return hold;
 }
 
@@ -53,7 +53,8 @@ void add_lease_words(CLI::App& lease, lease_words& to) {
     add_api(*one, to.keeping.api);
     auto* id = one->add_option("ID", to.keeping.id, "Of the lease");
     auto* tokens = one->add_option("--tokens", to.keeping.tag, "Of the lease: orders=35, or orders=35,payments=12");
-    auto* file = one->add_option("--lease", to.keeping.file, "A file with what acquire printed; -: standard input");
+    auto* file = one->add_option("--lease", to.keeping.file, "A file with what acquire printed; -: standard input")
+                     ->type_name("FILE");
     id->needs(tokens);
     tokens->needs(id);
     file->excludes(id);

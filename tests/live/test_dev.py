@@ -13,7 +13,7 @@ from documents import ROOT, command
 
 DEV = ROOT / "dev"
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
-COMMANDS = ("up", "test", "build", "image", "bench", "fuzz", "format", "lint", "setup")
+COMMANDS = ("up", "test", "build", "image", "package", "bench", "fuzz", "format", "lint", "setup")
 TAG = "fencegate:0.1.0"
 # Loaded when they are needed, so that the program does not name them as the others.
 LOADED_LATER = r'shared_library::load\("([^"]+)"'
@@ -76,6 +76,7 @@ class Dev(unittest.TestCase):
             ("format", "src/main.cpp"): "takes no arguments",
             ("setup", "now"): "not 'now'",
             ("image", "now"): "unknown argument now",
+            ("package", "now"): "takes no arguments",
             ("image", "--programs"): "DIR has fencegate and fencegate-hold; '' has not",
             ("image", "--programs", "docker"): "'docker' has not",
         }.items():

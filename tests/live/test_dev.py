@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
+import textwrap
 import unittest
 from pathlib import Path
 
@@ -62,8 +64,11 @@ class Dev(unittest.TestCase):
     def test_each_manifest_is_applied_by_a_command_of_the_documents(self):
         """And each of these is run on a cluster: see test_documents.py."""
         applied = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+        base = (ROOT / "docker/k8s/kustomization.yaml").read_text()
+        self.assertRegex(applied, r"kubectl apply -k docker/k8s-overlay\b")
         for manifest in (ROOT / "docker/k8s").glob("*.yaml"):
-            self.assertRegex(applied, f"kubectl apply [^\n]*{manifest.name}")
+            if manifest.name not in base and manifest.name != "kustomization.yaml":
+                self.assertRegex(applied, f"kubectl apply [^\n]*{manifest.name}")
 
     def test_does_nothing_where_it_is_misunderstood(self):
         for arguments, why in {
@@ -83,6 +88,38 @@ class Dev(unittest.TestCase):
             status, _, errors = run(*arguments)
             self.assertEqual(status, 2, arguments)
             self.assertIn(why, errors)
+
+
+@unittest.skipUnless(shutil.which("kubectl"), "there is no kubectl")
+class Kustomized(unittest.TestCase):
+    """Whether a cluster takes them: see tests/kubernetes."""
+
+    def rendered(self, folder):
+        return subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    def assert_configurations(self, text, count):
+        found = re.findall(r"^  fencegate.yaml: \|\n((?:    .*\n|\n)+)", text, re.M)
+        self.assertEqual(len(found), count)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "password").write_text("secret")
+            for one in found:
+                config = Path(folder) / "fencegate.yaml"
+                config.write_text(re.sub(r"/run/secrets/fencegate/\w+", f"{folder}/password", textwrap.dedent(one)))
+                done = subprocess.run([os.environ["FENCEGATE"], "check", "-c", config], capture_output=True, text=True, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_the_base(self):
+        text = self.rendered("docker/k8s")
+        self.assertEqual(sorted(re.findall(r"^kind: (\w+)$", text, re.M)),
+                         ["ConfigMap", "ConfigMap", "CronJob", "Deployment", "Job", "NetworkPolicy", "NetworkPolicy"])
+        self.assert_configurations(text, 2)
+
+    def test_the_overlay(self):
+        text = self.rendered("docker/k8s-overlay")
+        self.assert_configurations(text, 2)
+        self.assertIn("@db.internal/app", text)
+        self.assertEqual(set(re.findall(r"image: (\S*fencegate\S*)", text)), {"registry.example.com/fencegate:0.1.0"})
+        self.assertEqual(set(re.findall(r"^  namespace: (\w+)$", text, re.M)), {"orders"})
 
 
 def installed_in(stage):

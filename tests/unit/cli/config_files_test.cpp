@@ -209,6 +209,7 @@ TEST_F(ConfigTest, TheConfigMapsLoadAndPodsOutliveTheirDrain) {
   const auto k8s = root / "docker/k8s";
   const std::vector<std::pair<std::string, YAML::Node>> workloads = {
       {"configmap.yaml", document_of(k8s / "deployment.yaml", "Deployment")},
+      {"configmap.yaml", document_of(k8s / "job.yaml", "Job")},
       {"lease-gates.yaml", document_of(k8s / "lease-gates.yaml", "Deployment")},
       {"cronjob.yaml", document_of(k8s / "cronjob.yaml", "CronJob")["spec"]["jobTemplate"]}};
   for (const auto& [map, workload] : workloads) {
@@ -216,6 +217,8 @@ TEST_F(ConfigTest, TheConfigMapsLoadAndPodsOutliveTheirDrain) {
     const auto config = settings_of(document_of(k8s / map, "ConfigMap")["data"]["fencegate.yaml"].as<std::string>());
     EXPECT_EQ(config.postgres_gates.size(), 1u);
     const auto pod = workload["spec"]["template"]["spec"];
+    const auto labels = workload["spec"]["template"]["metadata"]["labels"];
+    EXPECT_EQ(labels["fencegate"].as<std::string>(), "sidecar") << "it is what the policies of the network ask for";
     EXPECT_GT(std::chrono::seconds(pod["terminationGracePeriodSeconds"].as<int>()), config.drain_timeout);
     const auto sidecar = pod["initContainers"][pod["initContainers"].size() - 1];
     EXPECT_EQ(sidecar["restartPolicy"].as<std::string>(), "Always");

@@ -1,0 +1,64 @@
+"""The base and the overlay of kustomize, and its Job, on a cluster."""
+
+import unittest
+
+import cluster
+from cluster import ROOT, WAIT, command, eventually
+
+PAGE = "docs/operations.md"
+
+
+class Kustomized(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = cluster.rig
+        assert cls.rig.configured
+        cls.rig.kubectl("create", "namespace", "orders")
+        cls.rig.kubectl("label", "namespace", "orders", "pod-security.kubernetes.io/enforce=restricted")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.rig.kubectl("delete", "namespace", "orders", "--wait=false")
+
+    def test_the_cluster_takes_the_base_and_the_overlay(self):
+        """By its schemas and its rules for restricted pods, to the last field; nothing is started."""
+        said = self.rig.kubectl("apply", "-k", str(ROOT / "docker/k8s"), "--dry-run=server", "--validate=strict")
+        for made in ("cronjob.batch/book-invoices", "deployment.apps/orders-writer", "job.batch/import-orders",
+                     "networkpolicy.networking.k8s.io/postgres-through-fencegate"):
+            self.assertIn(made, said)
+        said = self.rig.shell(command(PAGE, "kubectl apply -k docker/k8s-overlay") + " --dry-run=server --validate=strict 2>&1")
+        self.assertNotIn("Warning", said)
+        self.assertIn("deployment.apps/orders-writer", said)
+
+
+class Job(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = cluster.rig
+        assert cls.rig.installed
+
+    def run_job(self, name, token):
+        """Its end: "Complete" or "Failed"."""
+        text = (ROOT / "docker/k8s/job.yaml").read_text()
+        for old, new in {"postgres:15": "orders-writer:1", "import=34": f"import={token}", "import-orders": name}.items():
+            self.assertIn(old, text)
+            text = text.replace(old, new)
+        self.rig.kubectl("apply", "-f", "-", text=text)
+        self.addCleanup(self.rig.kubectl, "delete", "job", name, "--cascade=foreground", "--wait=false")
+
+        def ended():
+            return [one["type"] for one in self.rig.get("job", name)["status"].get("conditions", ())
+                    if one["type"] in ("Complete", "Failed") and one["status"] == "True"]
+        return eventually(ended, WAIT, every=0.2)[0]
+
+    def test_writes_under_its_token_and_an_older_one_fails(self):
+        imported = "SELECT count(*) FROM orders WHERE doc->'imported' = 'true'"
+        self.assertEqual(self.run_job("import-34", 34), "Complete")
+        self.assertEqual(self.rig.sql(imported), [(1,)])
+        self.assertEqual(self.run_job("import-33", 33), "Failed")
+        self.assertIn("token 33 of import is below mark 34; not applied", self.rig.kubectl("logs", "job/import-33", "-c", "job"))
+        self.assertEqual(self.rig.sql(imported), [(1,)])
+
+
+if __name__ == "__main__":
+    raise SystemExit("./dev test --kubernetes runs this")

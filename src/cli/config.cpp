@@ -6,9 +6,9 @@
 #include "cli/config_leases.hpp"
 #include "cli/config_section.hpp"
 #include "cli/config_url.hpp"
+#include "cli/yaml_documents.hpp"
 #include "fence/printable.hpp"
 
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -124,24 +124,7 @@ bool is_text(report& to, std::string_view bytes) {
   return false;
 }
 
-// Notes where the last document starts.
-class document_starts : public YAML::EventHandler {
- public:
-  YAML::Mark last;
-
-  void OnDocumentStart(const YAML::Mark& mark) override { last = mark; }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-};
-
-// Complains about a second document, which YAML::Load would not even look at. YAML::LoadAll is no way out: at a stray
-// comma it finds one empty document after another, for ever.
+// Complains about a second document, which YAML::Load would not even look at.
 bool is_one_document(report& to, const std::string& text) {
   std::istringstream in(text);
   YAML::Parser parser(in);

@@ -4,6 +4,7 @@
 #include "cli/config_values.hpp"
 #include "cli/copy_self.hpp"
 #include "cli/hold.hpp"
+#include "cli/inject.hpp"
 #include "cli/install.hpp"
 #include "cli/lease.hpp"
 #include "cli/serve.hpp"
@@ -66,6 +67,16 @@ CLI::App* add_install(CLI::App& app, cli::install_request& to) {
   install->add_option("--unprotect", to.unprotect, "Tables to lift that from")->check(is_table);
   install->add_option("--resource", to.resource, "What --protect asks a token for; default: any resource");
   return install;
+}
+
+CLI::App* add_inject(CLI::App& app, cli::inject_request& to) {
+  auto* inject = app.add_subcommand("inject", "Print a Kubernetes manifest with the sidecar in its pods");
+  inject->add_option("-f,--file", to.path, "The manifest; -: standard input")->type_name("FILE")->capture_default_str();
+  inject->add_option("--image", to.image, "The sidecar's image")->capture_default_str();
+  inject->add_option("--config-map", to.config_map, "The ConfigMap that has fencegate.yaml")->capture_default_str();
+  inject->add_option("--secret", to.secret, "A Secret, whose keys become files in /run/secrets/fencegate");
+  inject->add_option("--env", to.env, "NAME=VALUE, for the sidecar; as often as needed")->expected(1)->take_all();
+  return inject;
 }
 
 CLI::App* add_hold(CLI::App& app, cli::hold_request& to) {
@@ -157,6 +168,9 @@ int run(int argc, char** argv) {
   auto* copy = app.add_subcommand("copy-self", "Copy fencegate-hold to a folder; for init containers");
   copy->add_option("DIR", folder, "Made where it is missing")->type_name("DIR")->required();
 
+  cli::inject_request injecting;
+  const auto* inject_command = add_inject(app, injecting);
+
   client::text_words texts;
   client::add_text_words(app, texts);
 
@@ -173,6 +187,7 @@ int run(int argc, char** argv) {
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
+  if (inject_command->parsed()) return cli::inject(injecting, std::cin, std::cout, std::cerr);
   if (is_asked) return cli::run_lease_word(asking, cli::process_environment(), std::cout, std::cerr);
   if (lease_command->parsed()) return client::run_lease_word(words).value_or(cli::exit_failed);
   if (copy->parsed()) return cli::copy_self(folder, std::cerr);

@@ -1,6 +1,10 @@
-"""The base and the overlay of kustomize, and its Job, on a cluster."""
+"""The base and the overlay of kustomize, its Job, and what `fencegate inject` makes of a Job without the sidecar, on a cluster."""
 
+import os
+import re
+import tempfile
 import unittest
+from pathlib import Path
 
 import cluster
 from cluster import ROOT, WAIT, command, eventually
@@ -37,13 +41,15 @@ class Job(unittest.TestCase):
         cls.rig = cluster.rig
         assert cls.rig.installed
 
-    def run_job(self, name, token):
-        """Its end: "Complete" or "Failed"."""
+    def manifest(self, name, token):
         text = (ROOT / "docker/k8s/job.yaml").read_text()
         for old, new in {"postgres:15": "orders-writer:1", "import=34": f"import={token}", "import-orders": name}.items():
             self.assertIn(old, text)
             text = text.replace(old, new)
-        self.rig.kubectl("apply", "-f", "-", text=text)
+        return text
+
+    def end_of(self, name):
+        """"Complete" or "Failed"."""
         self.addCleanup(self.rig.kubectl, "delete", "job", name, "--cascade=foreground", "--wait=false")
 
         def ended():
@@ -51,13 +57,25 @@ class Job(unittest.TestCase):
                     if one["type"] in ("Complete", "Failed") and one["status"] == "True"]
         return eventually(ended, WAIT, every=0.2)[0]
 
-    def test_writes_under_its_token_and_an_older_one_fails(self):
+    def test_writes_under_its_token_and_an_older_one_behind_an_injected_sidecar_fails(self):
         imported = "SELECT count(*) FROM orders WHERE doc->'imported' = 'true'"
-        self.assertEqual(self.run_job("import-34", 34), "Complete")
+        self.rig.kubectl("apply", "-f", "-", text=self.manifest("import-34", 34))
+        self.assertEqual(self.end_of("import-34"), "Complete")
         self.assertEqual(self.rig.sql(imported), [(1,)])
-        self.assertEqual(self.run_job("import-33", 33), "Failed")
+        bare = re.sub(r"(?m)^      (initContainers|volumes):\n(        .*\n)+", "", self.manifest("import-33", 33))
+        self.assertNotIn("name: fencegate", bare)
+        program = os.environ["FENCEGATE"]
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "deployment.yaml").write_text(bare)
+            line = command(PAGE, "fencegate inject -f deployment.yaml").replace("fencegate inject", f"{program} inject", 1)
+            said = self.rig.shell(f"cd {folder}; {line} --validate=strict")
+        self.assertIn("job.batch/import-33 created", said)
+        self.assertEqual(self.end_of("import-33"), "Failed")
         self.assertIn("token 33 of import is below mark 34; not applied", self.rig.kubectl("logs", "job/import-33", "-c", "job"))
         self.assertEqual(self.rig.sql(imported), [(1,)])
+        # What the cluster says of it has the sidecar.
+        again = self.rig.shell(f"kubectl get job import-33 -o yaml | {program} inject 2>&1 >/dev/null")
+        self.assertEqual(again, "fencegate inject: Job import-33: has the sidecar already\n")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from documents import ROOT, command
 
 DEV = ROOT / "dev"
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+HEADING = re.findall(r"^ARG .*$", DOCKERFILE.split("\nFROM ")[0], re.M)
+REVISION = subprocess.run(["git", "rev-parse", "--verify", "-q", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 COMMANDS = ("up", "test", "build", "image", "package", "bench", "fuzz", "format", "lint", "setup")
 TAG = "fencegate:0.1.0"
 # Loaded when they are needed, so that the program does not name them as the others.
@@ -233,8 +235,20 @@ class Image(unittest.TestCase):
         self.assertEqual(set().union(*installed.values()), needed - ESSENTIAL | {"ca-certificates"})
 
     def test_is_of_one_debian(self):
-        self.assertRegex(DOCKERFILE, r"(?m)^ARG DEBIAN=12$")
-        self.assertEqual(re.findall(r"^FROM (\S+)", DOCKERFILE, re.M), ["debian:${DEBIAN}", "debian:${DEBIAN}-slim"])
+        self.assertEqual(HEADING, ["ARG DEBIAN=12", "ARG BUILD_BASE=debian:${DEBIAN}", "ARG BASE=debian:${DEBIAN}-slim"])
+        self.assertEqual(re.findall(r"^FROM (\S+)", DOCKERFILE, re.M), ["${BUILD_BASE}", "${BASE}"])
+
+    def test_says_what_it_is(self):
+        labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="(.*)"', self.final))
+        build = (ROOT / "CMakeLists.txt").read_text()
+        self.assertEqual(labels["description"], re.search(r'DESCRIPTION "(.*)"', build)[1])
+        self.assertEqual(labels["licenses"], "Apache-2.0")
+        self.assertEqual((labels["version"], labels["revision"]), ("${VERSION}", "${REVISION}"))
+        self.assertEqual(re.findall(r"^ARG VERSION=(.*)$", self.final, re.M), re.findall(r"^project\(fencegate VERSION ([\d.]+)", build, re.M))
+
+    def test_carries_its_licences(self):
+        for name in ("LICENSE", "THIRD_PARTY_NOTICES"):
+            self.assertIn(f"\nCOPY --from=build /src/{name} /usr/share/doc/fencegate/{name}\n", self.final)
 
     def test_says_how_it_is(self):
         (asks,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", self.final, re.M)
@@ -261,7 +275,8 @@ class Image(unittest.TestCase):
     def test_is_built_by_dev(self):
         for engine, format in (("docker", []), ("podman", ["--format", "docker"])):
             said, _ = self.build_image(engine)
-            self.assertEqual(said, ["--first", "build", *format, "--network", "host", "-t", TAG, "-f", "docker/Dockerfile", "."])
+            self.assertEqual(said, ["--first", "build", *format, "--network", "host", "--build-arg", f"REVISION={REVISION}", "-t", TAG,
+                                    "-f", "docker/Dockerfile", "."])
 
     def test_is_built_by_dev_around_programs_that_are_there(self):
         names = ("fencegate", "fencegate-hold")
@@ -271,7 +286,7 @@ class Image(unittest.TestCase):
                 program.write_text(f"this is {name}")
                 program.chmod(0o755)
             said, read = self.build_image("podman", "--programs", programs)
-        self.assertEqual(read["Dockerfile"].decode(), "ARG DEBIAN=12\n" + self.final.replace("COPY --from=build /src/", "COPY "))
+        self.assertEqual(read["Dockerfile"].decode(), "\n".join([*HEADING, self.final.replace("COPY --from=build /src/", "COPY ")]))
         self.assertEqual([read[name].decode() for name in names], [f"this is {name}" for name in names])
         self.assertFalse(os.path.exists(said[-1]), "its folder is gone")
 

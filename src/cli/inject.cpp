@@ -121,12 +121,13 @@ class injection {
  public:
   injection(std::string_view manifest, const inject_request& request) : merge_(manifest), more_(wanted(request)) {}
 
-  result<void> visit(const YAML::Node& object) {
+  result<void> visit(const YAML::Node& object, bool in_list = false) {
     const auto kind = text_at(object, "kind"), version = text_at(object, "apiVersion");
     if (kind == "List" && version == "v1") {
+      if (in_list) return error{"a List is in a List"};  // by an alias even in itself
       if (const auto items = entry_of(object, "items"))
         for (const auto& one : items->value)
-          if (auto done = visit(one); !done) return done;
+          if (auto done = visit(one, true); !done) return done;
       return {};
     }
     for (const auto& one : workloads()) {

@@ -288,6 +288,7 @@ TEST(Inject, RefusesWhatItCannotDo) {
       {"apiVersion: batch/v1\nkind: Job\nspec: {}\n", "it has no template"},
       {"apiVersion: v1\nkind: Pod\nspec: 1\n", "its pod has no spec"},
       {"apiVersion: v1\nkind: Pod\nmetadata: {}\nspec: {}\n", "its pod has no containers"},
+      {"apiVersion: v1\nkind: List\nitems: &a [{ apiVersion: v1, kind: List, items: *a }]\n", "a List is in a List"},
       {"a: [\n", "line 2: "},
       {"\xff\xfe"
        "a",

@@ -11,7 +11,7 @@
 namespace fencegate::cli {
 
 namespace keys {
-inline constexpr std::array<std::string_view, 8> process{"threads",       "busy_poll_us", "admin",  "log",
+inline constexpr std::array<std::string_view, 9> process{"threads",       "busy_poll_us", "strict", "admin", "log",
                                                          "drain_timeout", "stores",       "leases", "gates"};
 inline constexpr std::array<std::string_view, 1> admin{"listen"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};

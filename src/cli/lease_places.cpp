@@ -1,8 +1,8 @@
 #include "cli/lease_places.hpp"
 
 #include "cli/config_leases.hpp"
-#include "cli/config_url.hpp"
 #include "cli/config_values.hpp"
+#include "cli/mark_places.hpp"
 #include "client/wish.hpp"
 #include "lease/pg_ledger.hpp"
 #include "lease/redis_ledger.hpp"
@@ -23,64 +23,6 @@ constexpr milliseconds place_patience{5'000};
 
 // For connecting to a Redis that grants leases, which is asked for its commands then, and until a connection is given up.
 constexpr milliseconds redis_patience_least{1'000};
-
-template <class All>
-auto* named(const All& all, std::string_view name) {
-  const auto at = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
-  return at == all.end() ? nullptr : &*at;
-}
-
-// A PostgreSQL database that keeps marks, and for how long a seal waits there for older sessions to end.
-struct pg_place {
-  backend::pg_target at;
-  milliseconds cut;
-};
-
-pg_place place_of(const settings::postgres_gate& gate) {
-  return {{gate.upstream, gate.control, gate.control_database, gate.secured}, gate.cut_timeout};
-}
-
-pg_place place_of(const upstream& store) {
-  return {{store.where, store.control, store.database, store.secured}, milliseconds(5'000)};
-}
-
-std::string_view name_in(std::string_view place) { return place.substr(place.find(':') + 1); }
-
-// nullopt: a Redis, or none.
-std::optional<pg_place> postgres_at(const settings::process& config, std::string_view place) {
-  if (place.starts_with("gate:")) {
-    const auto* gate = named(config.postgres_gates, name_in(place));
-    return gate ? std::optional(place_of(*gate)) : std::nullopt;
-  }
-  const auto* store = named(config.stores, name_in(place));
-  if (!store || !parse_postgres_url(store->url)) return std::nullopt;
-  return place_of(*parse_store_url(*store));
-}
-
-// REQUIRES: there is such a Redis.
-settings::mark_store redis_at(const settings::process& config, std::string_view place) {
-  settings::mark_store out;
-  out.name = place;
-  if (place.starts_with("gate:")) {
-    const auto& gate = *named(config.redis_gates, name_in(place));
-    out.where = gate.upstream;
-    out.login = gate.control;
-    out.connect = gate.limits_time.connect;
-    return out;
-  }
-  const auto url = *parse_store_url(*named(config.stores, name_in(place)));
-  out.where = url.where;
-  out.login = url.control;
-  return out;
-}
-
-std::vector<std::string> all_places(const settings::process& config) {
-  std::vector<std::string> out;
-  for (const auto& one : config.stores) out.push_back("store:" + one.name);
-  for (const auto& one : config.redis_gates) out.push_back("gate:" + one.name);
-  for (const auto& one : config.postgres_gates) out.push_back("gate:" + one.name);
-  return out;
-}
 
 const settings::lease_rule* rule_of(const settings::leases& all, const std::string& resource) {
   for (const auto& rule : all.resources)

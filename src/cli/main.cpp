@@ -3,6 +3,7 @@
 #include "cli/config.hpp"
 #include "cli/config_values.hpp"
 #include "cli/copy_self.hpp"
+#include "cli/doctor.hpp"
 #include "cli/hold.hpp"
 #include "cli/inject.hpp"
 #include "cli/install.hpp"
@@ -142,6 +143,10 @@ int run(int argc, char** argv) {
   serve->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
   auto* check = app.add_subcommand("check", "Validate a configuration; exit code 2 when it has errors");
   check->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
+  bool json = false;
+  auto* doctor = app.add_subcommand("doctor", "Look for hazards in the servers; exit code 1 when there are some");
+  doctor->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
+  doctor->add_flag("--json", json, "As JSON");
 
   std::string admin = "127.0.0.1:9180";
   bool ready = false;
@@ -186,6 +191,7 @@ int run(int argc, char** argv) {
     return cli::exit_ok;
   }
   if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
+  if (doctor->parsed()) return cli::doctor(config_path, json, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
   if (inject_command->parsed()) return cli::inject(injecting, std::cin, std::cout, std::cerr);
   if (is_asked) return cli::run_lease_word(asking, cli::process_environment(), std::cout, std::cerr);

@@ -5,6 +5,7 @@
 #include "backend/libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
+#include "cli/examination.hpp"
 #include "cli/service_manager.hpp"
 #include "cli/sidecar_leases.hpp"
 #include "gate/http_marks.hpp"
@@ -135,6 +136,19 @@ admin::marks_service marks_service_of(std::unique_ptr<gate::http_marks_desk> mad
   };
 }
 
+// Before anything is bound, or begun at a server. Errors: there is a hazard, or a server could not be asked.
+result<void> check_strictly(const settings::process& config) {
+  if (!config.strict) return {};
+  const auto report = examine(config);
+  log_hazards(report);
+  if (const auto hazards = report.hazards(); hazards > 0)
+    return error{"strict: true, and there " +
+                 (hazards == 1 ? "is 1 hazard" : "are " + std::to_string(hazards) + " hazards")};
+  if (const auto servers = report.unreached(); !servers.empty())
+    return error{"strict: true, and it is not known what is hazardous in " + servers};
+  return {};
+}
+
 }  // namespace
 
 int serve(const settings::process& config) {
@@ -148,6 +162,12 @@ int serve(const settings::process& config) {
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);
 
   for (const auto& one : config.warnings) log::write(log::level::warn, "configuration", {{"detail", one}});
+
+  const auto fail = [](const std::string& message) {
+    log::write(log::level::error, "cannot start", {{"detail", message}});
+    return 1;
+  };
+  if (const auto checked = check_strictly(config); !checked) return fail(checked.error().message);
 
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
@@ -166,10 +186,6 @@ int serve(const settings::process& config) {
         [&leases](std::string_view gate, const fence::rejection& why) { leases.superseded(gate, why); });
   drain_watch drain(io, config.drain_timeout, figures, gates, leases);
 
-  const auto fail = [](const std::string& message) {
-    log::write(log::level::error, "cannot start", {{"detail", message}});
-    return 1;
-  };
   if (needs_postgres(config))
     if (const auto& loaded = backend::load_libpq(); !loaded) return fail(loaded.error().message);
   std::size_t next = 0;  // of the figures, which stand in the same order
@@ -196,6 +212,9 @@ int serve(const settings::process& config) {
     if (const auto started = admin.start(); started.has_error()) return fail(started.error().message);
 
   if (const auto started = leases.start(gates); started.has_error()) return fail(started.error().message);
+
+  const auto hazards = std::make_shared<examination>(io, config);
+  if (!config.strict) hazards->start(log_hazards);
 
   asio::signal_set signals(io, SIGTERM, SIGINT);
   std::function<void()> wait_signal = [&] {

@@ -548,6 +548,10 @@ class GateProcess(Process):
                 lines.append(json.loads(line))
         return [line for line in lines if isinstance(line, dict)]
 
+    def warnings(self):
+        """Its log lines of level warn or error, but those about how the test's servers are set up."""
+        return [line for line in self.log_lines() if line["level"] in ("warn", "error") and line["msg"] != "hazard"]
+
 
 class Gate(GateProcess):
     """With one Redis gate called "cache". `redis`: a server or a CutProxy in front of it. `extra`: further keys of the

@@ -249,7 +249,7 @@ class Regressions(MarksTest):
 
     def assert_noticed(self, gate):
         self.assertGreaterEqual(gate.metric("regressions_total"), 1)
-        serious = [line for line in gate.log_lines() if line["level"] in ("warn", "error")]
+        serious = gate.warnings()
         self.assertIn("orders", [line.get("resource") for line in serious], gate.log())
 
     def test_a_first_start_is_no_regression(self):
@@ -263,7 +263,7 @@ class Regressions(MarksTest):
             with Resp(gate.address, name="fence:orders=1") as client:
                 self.assertEqual(client.call("SET", "k", "v"), b"OK")
             self.assertEqual(gate.metric("regressions_total"), 0)
-        self.assertEqual([line for line in gate.log_lines() if line["level"] in ("warn", "error")], [])
+        self.assertEqual(gate.warnings(), [])
 
     def test_a_deleted_mark_is_put_back(self):
         self.regression(lambda redis: redis.call("DEL", mark_key("orders")))
@@ -566,7 +566,7 @@ class Regressions(MarksTest):
         redis.cli.call("FLUSHALL")
         eventually(lambda: redis.cli.call("MGET", *keys) == [b"34"] * len(keys), 30)
         eventually(lambda: any(line["msg"] == "marks went back" for line in gate.log_lines()))
-        serious = [line for line in gate.log_lines() if line["level"] in ("warn", "error")]
+        serious = gate.warnings()
         self.assertLess(len(serious), 40, gate.log())
         self.assertGreaterEqual(gate.metric("regressions_total"), len(keys))
 

@@ -198,7 +198,7 @@ class Slips(LiveTest):
             client = self.start(Resp(gate.port))
             client.call(*command)
             self.assertEqual(client.call("FENCE", "GET"), [], command)
-            warning = eventually(lambda: [line for line in gate.log_lines() if line["level"] == "warn"])
+            warning = eventually(gate.warnings)
             self.assertEqual([(line["gate"], line["name"]) for line in warning], [("cache", "app_fence:orders=33")])
             self.assertIn("is no tag", warning[0]["msg"])
 

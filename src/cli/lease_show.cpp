@@ -1,6 +1,7 @@
 // How `fencegate lease show` looks.
 #include "cli/config_values.hpp"
 #include "cli/lease.hpp"
+#include "cli/text_table.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -9,48 +10,37 @@
 namespace fencegate::cli {
 namespace {
 
-using table = std::vector<std::vector<std::string>>;
-
-void print(const table& rows, std::ostream& out) {
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i)
-      out << row[i] << (i + 1 == row.size() ? "\n" : std::string(widths[i] - row[i].size() + 2, ' '));
-}
-
 std::string text_of(const std::optional<fence::token>& mark) { return mark ? mark->to_string() : "-"; }
 
 void print(const std::vector<lease::lease_entry>& all, std::ostream& out) {
-  table rows{{"RESOURCE", "TOKEN", "MARK", "LEFT", "SINCE", "HOLDER"}};
+  text_table rows{{"RESOURCE", "TOKEN", "MARK", "LEFT", "SINCE", "HOLDER"}};
   for (const auto& one : all)
     rows.push_back({one.resource, one.granted.to_string(), text_of(one.mark),
                     one.frozen             ? "frozen"
                     : one.left.count() > 0 ? write_duration(one.left)
                                            : "free",
                     one.since, one.holder});
-  print(rows, out);
+  print_table(rows, out);
 }
 
 void print_waiters(const std::vector<lease::lease_entry>& all, std::ostream& out) {
-  table rows{{"RESOURCE", "WAITS SINCE", "WAITER"}};
+  text_table rows{{"RESOURCE", "WAITS SINCE", "WAITER"}};
   for (const auto& one : all)
     for (const auto& waiter : one.waiters) rows.push_back({one.resource, waiter.since, waiter.holder});
   if (rows.size() == 1) return;
   out << '\n';
-  print(rows, out);
+  print_table(rows, out);
 }
 
 void print(const std::vector<lease::place_entry>& all, std::ostream& out) {
-  table rows{{"PLACE", "MARK", "ISSUER"}};
+  text_table rows{{"PLACE", "MARK", "ISSUER"}};
   for (const auto& one : all)
     rows.push_back({one.name, text_of(one.mark),
                     !one.problem.empty() ? one.problem
                     : one.issuer.empty() ? "-"
                                          : one.issuer});
   out << '\n';
-  print(rows, out);
+  print_table(rows, out);
 }
 
 // Whether it is another's by now, or free, or frozen, or others wait.

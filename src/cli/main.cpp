@@ -8,6 +8,7 @@
 #include "cli/inject.hpp"
 #include "cli/install.hpp"
 #include "cli/lease.hpp"
+#include "cli/marks.hpp"
 #include "cli/serve.hpp"
 #include "client/arguments.hpp"
 #include "client/command_texts.hpp"
@@ -132,6 +133,33 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to, bool& given, client:
   return lease;
 }
 
+// What runs when one of its subcommands was given.
+CLI::App* add_marks(CLI::App& app, cli::marks_question& to) {
+  using verb = cli::marks_question::verb;
+  auto* marks = app.add_subcommand("marks", "Show and raise the marks in the stores and gates of a configuration");
+  marks->require_subcommand(1);
+  const auto add = [&](const char* name, verb what, const char* does) {
+    auto* one = marks->add_subcommand(name, does);
+    one->callback([&to, what] { to.what = what; });
+    one->add_option("-c,--config", to.path, "The configuration file")->required();
+    auto* store = one->add_option("--store", to.store, "Only those of this store");
+    one->add_option("--gate", to.gate, "Only those of this gate")->excludes(store);
+    return one;
+  };
+  add("list", verb::list, "Show all marks")->add_flag("--json", to.json, "As JSON");
+  auto* get = add("get", verb::get, "Show the marks of one resource");
+  get->add_option("RESOURCE", to.resources, "Whose marks")->required()->expected(1);
+  get->add_flag("--json", to.json, "As JSON");
+  auto* raise = add("raise", verb::raise, "Raise one mark, as a token does");
+  raise->add_option("RESOURCE", to.resources, "Whose mark")->required()->expected(1);
+  raise->add_option("--to", to.to, "To this token")->required();
+  auto* bump = add("bump", verb::bump, "Raise marks by a number, after a restored backup");
+  bump->add_option("RESOURCES", to.resources, "Whose marks");
+  bump->add_option("--by", to.by, "By so much")->required();
+  bump->add_flag("--all", to.all, "All marks there");
+  return marks;
+}
+
 int run(int argc, char** argv) {
   constexpr std::chrono::seconds healthcheck_patience{3};
   CLI::App app("fencegate: a sidecar proxy that fences writes from superseded lock holders", "fencegate");
@@ -166,6 +194,8 @@ int run(int argc, char** argv) {
   bool is_asked = false;
   client::lease_words words;
   const auto* lease_command = add_lease(app, asking, is_asked, words);
+  cli::marks_question about_marks;
+  const auto* marks = add_marks(app, about_marks);
   cli::hold_request holding;
   const auto* hold_command = add_hold(app, holding);
 
@@ -194,6 +224,7 @@ int run(int argc, char** argv) {
   if (doctor->parsed()) return cli::doctor(config_path, json, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
   if (inject_command->parsed()) return cli::inject(injecting, std::cin, std::cout, std::cerr);
+  if (marks->parsed()) return cli::run_marks_word(about_marks, cli::process_environment(), std::cout, std::cerr);
   if (is_asked) return cli::run_lease_word(asking, cli::process_environment(), std::cout, std::cerr);
   if (lease_command->parsed()) return client::run_lease_word(words).value_or(cli::exit_failed);
   if (copy->parsed()) return cli::copy_self(folder, std::cerr);

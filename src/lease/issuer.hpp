@@ -152,6 +152,14 @@ class issuer {
   virtual void list(std::function<void(const result<std::vector<lease_entry>>&)> done) = 0;
 };
 
+// A mark, and what its place knows of it.
+struct listed_mark {
+  std::string resource;
+  fence::token mark;
+  std::string raised_at{};  // by the place's clock; "" = it is not known
+  std::string issuer{};     // only whose leases raise it; "" = anybody's
+};
+
 // A gate's upstream or a store, in which marks are raised before a holder acts.
 class seal_place {
  public:
@@ -172,6 +180,14 @@ class seal_place {
   // Gives a mark of the issuer `from` to the issuer `to`, and changes no other. Answers whose it is then; "": nobody's.
   virtual void move(const std::string& resource, const std::string& from, const std::string& to,
                     std::function<void(const result<std::string>&)> done) = 0;
+  // All marks, by resource.
+  virtual void list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) {
+    done(error{name() + " does not list its marks"});
+  }
+  // As a gate does, without a lease: all rise to their tokens, or none.
+  virtual void raise(const fence::claims_list& /*to*/, std::function<void(const backend::store_result<void>&)> done) {
+    done(backend::unavailable(name() + " raises marks by leases only"));
+  }
   // Whose the mark is; "": nobody's. Nobody waits for it.
   void issuer_of(const std::string& resource, std::function<void(const result<std::string>&)> done) {
     const std::string nobody = "00000000-0000-0000-0000-000000000000";

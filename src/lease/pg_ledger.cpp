@@ -1,6 +1,7 @@
 #include "lease/pg_ledger.hpp"
 
 #include "backend/pg_claims.hpp"
+#include "backend/pg_store_parts.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -13,6 +14,9 @@ using backend::pg_result;
 
 // A grant may wait for the rows of others, for 5 s at most (src/backend/schema/5_leases.sql).
 constexpr std::chrono::milliseconds grant_patience{10'000};
+
+// All marks of a database.
+constexpr std::chrono::milliseconds list_patience{60'000};
 
 // What the server said, for a person.
 error told(const wire::pg_error& e) { return {backend::rejection_of(e, {}).detail}; }
@@ -294,6 +298,34 @@ void pg_seal_place::move(const std::string& resource, const std::string& from, c
       backend::in_text("SELECT fencegate.move_issuer($1::pg_catalog.text, $2::pg_catalog.uuid, $3::pg_catalog.uuid)",
                        {resource, from, to}),
       patience_ + cut_, std::move(answered));
+}
+
+void pg_seal_place::list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) {
+  auto answered = [done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(told(rows.error()));
+    std::vector<listed_mark> found;
+    for (const auto& row : *rows) {
+      const auto mark = row.size() == 4 ? backend::token_of(row[1]) : std::nullopt;
+      if (!mark) return done(unexpected());
+      found.push_back({row[0].value_or(""), *mark, row[2].value_or(""), row[3].value_or("")});
+    }
+    done(std::move(found));
+  };
+  callers_.any().call(
+      {"SELECT l.resource, l.mark, l.raised_at::pg_catalog.text, m.issuer::pg_catalog.text "
+       "FROM fencegate.list() l JOIN fencegate.marks m ON m.resource OPERATOR(pg_catalog.=) l.resource"},
+      list_patience, std::move(answered));
+}
+
+void pg_seal_place::raise(const fence::claims_list& to, std::function<void(const backend::store_result<void>&)> done) {
+  const backend::presented_claims wanted{to};
+  auto answered = [wanted, done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(backend::rejection_of(rows.error(), wanted.claims));
+    if (!backend::raised_marks(wanted, *rows)) return done(backend::unavailable(unexpected().message));
+    done({});
+  };
+  callers_.any().call(backend::raise_statement(wanted, cut_, std::chrono::milliseconds(0)), patience_ + cut_,
+                      std::move(answered));
 }
 
 }  // namespace fencegate::lease

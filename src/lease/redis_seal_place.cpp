@@ -11,7 +11,7 @@ using backend::store_caller;
 
 redis_seal_place::redis_seal_place(boost::asio::io_context& context, std::string name, const settings::mark_store& at,
                                    std::chrono::milliseconds patience)
-    : name_(std::move(name)), caller_(context, at, patience) {}
+    : context_(context), name_(std::move(name)), at_(at), patience_(patience), caller_(context, at, patience) {}
 
 void redis_seal_place::identify(std::function<void(const answer<std::string>&)> done) {
   caller_.ask([done = std::move(done)](redis_store& store, const store_caller& from) { store.identify(from, done); });
@@ -47,6 +47,25 @@ void redis_seal_place::move(const std::string& resource, const std::string& from
   caller_.ask([keys = std::move(keys), ids = words{from, to}, answered = std::move(answered)](redis_store& store,
                                                                                               const store_caller& by) {
     store.run_leasing(by, backend::move_issuer_script, keys, ids, answered);
+  });
+}
+
+void redis_seal_place::list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) {
+  auto look_at = [this](const std::vector<std::string>& resources, redis_mark_listing::look_callback found) {
+    look(resources, std::move(found));
+  };
+  listing_ = std::make_shared<redis_mark_listing>(context_, at_, patience_, std::move(look_at));
+  listing_->start(std::move(done));
+}
+
+void redis_seal_place::raise(const fence::claims_list& to,
+                             std::function<void(const backend::store_result<void>&)> done) {
+  auto answered = [done = std::move(done)](const backend::store_result<std::vector<backend::sealed_mark>>& sealed) {
+    if (!sealed) return done(sealed.error());
+    done({});
+  };
+  caller_.ask([to, answered = std::move(answered)](redis_store& store, const store_caller& from) {
+    store.seal(from, {to}, answered);
   });
 }
 

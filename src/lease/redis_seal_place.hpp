@@ -3,11 +3,13 @@
 
 #include "lease/issuer.hpp"
 #include "lease/redis_caller.hpp"
+#include "lease/redis_mark_listing.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,10 +29,17 @@ class redis_seal_place final : public seal_place {
             std::function<void(const backend::store_result<void>&)> done) override;
   void move(const std::string& resource, const std::string& from, const std::string& to,
             std::function<void(const result<std::string>&)> done) override;
+  // One list at a time.
+  void list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) override;
+  void raise(const fence::claims_list& to, std::function<void(const backend::store_result<void>&)> done) override;
 
  private:
+  boost::asio::io_context& context_;
   const std::string name_;
+  const settings::mark_store at_;
+  const std::chrono::milliseconds patience_;
   redis_caller caller_;
+  std::shared_ptr<redis_mark_listing> listing_;
 };
 
 }  // namespace fencegate::lease

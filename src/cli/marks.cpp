@@ -1,0 +1,248 @@
+#include "cli/marks.hpp"
+
+#include "base/json_text.hpp"
+#include "cli/commands.hpp"
+#include "cli/config_leases.hpp"
+#include "cli/lease_places.hpp"
+#include "cli/mark_places.hpp"
+#include "cli/operation_run.hpp"
+#include "cli/text_table.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <utility>
+
+namespace fencegate::cli {
+namespace {
+
+using lease::lease_entry;
+using lease::listed_mark;
+using verb = marks_question::verb;
+using places = std::vector<std::shared_ptr<lease::seal_place>>;
+
+const error no_answer{"there was no answer"};
+
+int fail(std::ostream& err, const std::string& why, int code = exit_failed) {
+  err << "fencegate marks: " << why << '\n';
+  return code;
+}
+
+// ── where ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+result<std::vector<std::string>> places_of_gate(const settings::process& config, const std::string& gate) {
+  std::vector<std::string> out;
+  if (named(config.redis_gates, gate) != nullptr || named(config.postgres_gates, gate) != nullptr)
+    return {boost::system::in_place_value, std::vector{"gate:" + gate}};
+  const auto* http = named(config.http_gates, gate);
+  if (http == nullptr) return error{"there is no gate named " + gate};
+  for (const auto& one : http->stores) out.push_back("store:" + one.name);
+  return {boost::system::in_place_value, std::move(out)};
+}
+
+result<std::vector<std::string>> places_asked(const settings::process& config, const marks_question& asked) {
+  if (!asked.store.empty()) {
+    if (named(config.stores, asked.store) == nullptr) return error{"there is no store named " + asked.store};
+    return {boost::system::in_place_value, std::vector{"store:" + asked.store}};
+  }
+  if (!asked.gate.empty()) return places_of_gate(config, asked.gate);
+  return {boost::system::in_place_value, all_places(config)};
+}
+
+bool changes(verb what) { return what == verb::raise || what == verb::bump; }
+
+// ── who raised what ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+struct shown_mark {
+  std::string place, resource;
+  std::optional<fence::token> mark;
+  std::string raised_at,
+      issuer;                 // "" = it is not known; the issuer's name where the configuration has one, else its id
+  std::string holder, since;  // of the grant that raised it
+};
+
+struct known_issuer {
+  std::string name, id;
+  std::vector<lease_entry> leases;
+};
+
+// Those that can be asked. Nobody is told of the others: what they know is not shown.
+std::vector<known_issuer> ask_issuers(operation_run& run, const settings::process& config) {
+  std::vector<known_issuer> out;
+  for (const auto& one : config.leased.issuers) {
+    lease_plan plan;
+    plan.issuer = one;
+    const auto issuer = make_issuer(run.io, config, plan, timing_of(config.leased, config.leased.ttl));
+    const auto id = run.asked(lease::answer<std::string>(lease::unanswered(no_answer)),
+                              [&](auto done) { issuer->identify(std::move(done)); });
+    const auto leases =
+        run.asked(result<std::vector<lease_entry>>(no_answer), [&](auto done) { issuer->list(std::move(done)); });
+    if (id && leases) out.push_back({one.name, *id, *leases});
+  }
+  return out;
+}
+
+void add_holder(const std::vector<known_issuer>& issuers, shown_mark& to) {
+  const auto by = std::find_if(issuers.begin(), issuers.end(), [&](const auto& one) { return one.id == to.issuer; });
+  if (to.issuer.empty() || by == issuers.end()) return;
+  to.issuer = by->name;
+  for (const auto& one : by->leases)
+    if (one.resource == to.resource && one.granted == to.mark) {
+      to.holder = one.holder;
+      to.since = one.since;
+    }
+}
+
+result<std::vector<listed_mark>> list_of(operation_run& run, lease::seal_place& at) {
+  return run.asked(result<std::vector<listed_mark>>(no_answer), [&](auto done) { at.list_marks(std::move(done)); });
+}
+
+// One mark, or none.
+result<std::vector<listed_mark>> look_at(operation_run& run, lease::seal_place& at, const std::string& resource) {
+  const auto found = run.asked(lease::answer<std::vector<backend::looked_mark>>(lease::unanswered(no_answer)),
+                               [&](auto done) { at.look({resource}, std::move(done)); });
+  if (!found) return found.error();
+  if (found->empty() || !found->front().mark) return std::vector<listed_mark>{};
+  const auto owner =
+      run.asked(result<std::string>(no_answer), [&](auto done) { at.issuer_of(resource, std::move(done)); });
+  return std::vector<listed_mark>{{resource, *found->front().mark, {}, owner ? *owner : ""}};
+}
+
+void print_json(const std::vector<shown_mark>& all, std::ostream& out) {
+  std::string text = "[";
+  for (const auto& one : all) {
+    text += text.size() == 1 ? "\n" : ",\n";
+    json_object element(text);
+    element.add("place", one.place);
+    element.add("resource", one.resource);
+    element.add("mark", one.mark->value());
+    for (const auto& [name, what] : {std::pair("raised_at", &one.raised_at), std::pair("issuer", &one.issuer),
+                                     std::pair("holder", &one.holder), std::pair("since", &one.since)})
+      if (!what->empty()) element.add(name, *what);
+    element.end();
+  }
+  out << text << "\n]\n";
+}
+
+void print_marks(const std::vector<shown_mark>& all, std::ostream& out) {
+  text_table rows{{"PLACE", "RESOURCE", "MARK", "RAISED", "ISSUER", "HOLDER"}};
+  const auto known = [](const std::string& text) { return text.empty() ? "-" : text; };
+  for (const auto& one : all)
+    rows.push_back({one.place, one.resource, one.mark->to_string(),
+                    known(one.raised_at.empty() ? one.since : one.raised_at), known(one.issuer), known(one.holder)});
+  print_table(rows, out);
+}
+
+int show(operation_run& run, const settings::process& config, const places& where, const marks_question& asked,
+         std::ostream& out, std::ostream& err) {
+  std::vector<shown_mark> shown;
+  int status = exit_ok;
+  for (const auto& place : where) {
+    const auto found = asked.what == verb::list ? list_of(run, *place) : look_at(run, *place, asked.resources.front());
+    if (!found) status = fail(err, place->name() + ": " + found.error().message);
+    if (found)
+      for (const auto& one : *found)
+        shown.push_back({place->name(), one.resource, one.mark, one.raised_at, one.issuer, {}, {}});
+  }
+  if (std::any_of(shown.begin(), shown.end(), [](const auto& one) { return !one.issuer.empty(); })) {
+    const auto issuers = ask_issuers(run, config);
+    for (auto& one : shown) add_holder(issuers, one);
+  }
+  asked.json ? print_json(shown, out) : print_marks(shown, out);
+  return status;
+}
+
+// ── raising ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+// False: it was not, which `err` says.
+bool raise(operation_run& run, lease::seal_place& at, const std::string& resource, fence::token to, std::ostream& out,
+           std::ostream& err) {
+  const auto outcome = run.asked(backend::store_result<void>(backend::unavailable(no_answer.message)), [&](auto done) {
+    at.raise({fence::claim{resource, to}}, std::move(done));
+  });
+  const auto about = at.name() + ": " + resource + ": ";
+  if (outcome) {
+    out << about << "the mark is " << to.to_string() << '\n';
+    return true;
+  }
+  const auto& why = outcome.error();
+  if (why.why == fence::reason::stale && why.mark) {
+    out << about << "the mark is " << why.mark->to_string() << ", which is above " << to.to_string() << '\n';
+    return true;
+  }
+  fail(err, about + fence::describe(why) +
+                (why.why == fence::reason::jump && why.detail == fence::raised_by_leases_only
+                     ? "; fencegate lease break " + resource + " raises it"
+                     : ""));
+  return false;
+}
+
+int bump(operation_run& run, lease::seal_place& at, const marks_question& asked, std::int64_t by, std::ostream& out,
+         std::ostream& err) {
+  std::vector<listed_mark> marks;
+  bool all = true;
+  if (asked.all) {
+    const auto found = list_of(run, at);
+    if (!found) return fail(err, at.name() + ": " + found.error().message);
+    marks = *found;
+  }
+  for (const auto& resource : asked.resources) {
+    const auto found = look_at(run, at, resource);
+    if (!found) return fail(err, at.name() + ": " + found.error().message);
+    if (found->empty()) all = (fail(err, at.name() + ": " + resource + ": there is no mark"), false);
+    marks.insert(marks.end(), found->begin(), found->end());
+  }
+  for (const auto& one : marks) {
+    if (one.mark.value() > std::numeric_limits<std::int64_t>::max() - by) {
+      all = (fail(err, at.name() + ": " + one.resource + ": no token is so far above " + one.mark.to_string()), false);
+      continue;
+    }
+    all = raise(run, at, one.resource, fence::token(one.mark.value() + by), out, err) && all;
+  }
+  return all ? exit_ok : exit_failed;
+}
+
+result<std::int64_t> number_of(const marks_question& asked) {
+  const bool raises = asked.what == verb::raise;
+  const auto read = fence::token::parse(raises ? asked.to : asked.by);
+  if (!read) return error{(raises ? "--to: " : "--by: ") + read.error().message};
+  if (!raises && read->value() == 0) return error{"--by: at least 1"};
+  return read->value();
+}
+
+result<void> check(const marks_question& asked) {
+  for (const auto& resource : asked.resources)
+    if (!fence::is_resource_name(resource))
+      return error{resource + ": a resource is 1 to 200 of the characters A-Z a-z 0-9 _ . : / -"};
+  if (asked.what == verb::bump && asked.all == !asked.resources.empty()) return error{"bump: name resources, or --all"};
+  return {};
+}
+
+}  // namespace
+
+int run_marks_word(const marks_question& asked, const environment& from, std::ostream& out, std::ostream& err) {
+  const auto config = load_config(asked.path, from);
+  if (!config) {
+    print_errors(config.error(), err);
+    return exit_bad_configuration;
+  }
+  const auto checked = check(asked);
+  if (!checked) return fail(err, checked.error().message, exit_bad_configuration);
+  const auto number = changes(asked.what) ? number_of(asked) : result<std::int64_t>(0);
+  if (!number) return fail(err, number.error().message, exit_bad_configuration);
+  lease_plan plan;
+  auto found = places_asked(*config, asked);
+  if (!found) return fail(err, found.error().message, exit_bad_configuration);
+  if (changes(asked.what) && found->size() != 1)
+    return fail(err, "marks are in several places: name one with --gate or --store", exit_bad_configuration);
+  plan.places = std::move(*found);
+  operation_run run;
+  const auto where = make_places(run.io, *config, plan);
+  if (!changes(asked.what)) return show(run, *config, where, asked, out, err);
+  if (asked.what == verb::bump) return bump(run, *where.front(), asked, *number, out, err);
+  return raise(run, *where.front(), asked.resources.front(), fence::token(*number), out, err) ? exit_ok : exit_failed;
+}
+
+}  // namespace fencegate::cli

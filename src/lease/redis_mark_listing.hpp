@@ -1,0 +1,49 @@
+// All marks of a Redis: their names by SCAN, what they are by those who read marks in any case, and whose they are by the
+// records of grants beside them.
+#pragma once
+
+#include "backend/redis_dialogue.hpp"
+#include "lease/issuer.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::lease {
+
+class redis_mark_listing : public std::enable_shared_from_this<redis_mark_listing> {
+ public:
+  using look_callback = std::function<void(const answer<std::vector<backend::looked_mark>>&)>;
+  using look = std::function<void(const std::vector<std::string>& resources, look_callback)>;
+
+  // `patience`: for each answer.
+  redis_mark_listing(boost::asio::io_context& context, const settings::mark_store& at,
+                     std::chrono::milliseconds patience, look look_at);
+
+  // `done` once, unless it is dropped before.
+  void start(std::function<void(const result<std::vector<listed_mark>>&)> done);
+
+ private:
+  using outcome = backend::redis_dialogue::outcome;
+
+  void scan(std::vector<std::vector<std::string>> commands);
+  void scanned(const outcome& came);
+  void look_at_more();
+  void ask_whose(const std::vector<backend::looked_mark>& marks);
+  void end(const result<std::vector<listed_mark>>& with);
+
+  const settings::credentials login_;
+  const std::shared_ptr<backend::redis_dialogue> dialogue_;
+  const look look_;
+  std::vector<std::string> names_;
+  std::size_t next_ = 0;  // of the names, to look at
+  std::vector<listed_mark> found_;
+  std::function<void(const result<std::vector<listed_mark>>&)> done_;
+};
+
+}  // namespace fencegate::lease

@@ -14,9 +14,9 @@ using detail::is_error;
 using detail::words_of;
 
 bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant, bool though_full,
-                                time_point deadline, std::function<void(const wire::reply_value*)> done) {
-  const auto epoch = state_->look().epoch;
-  if (!up_ || epoch.empty()) return false;
+                                time_point deadline, reply_callback done) {
+  const auto epoch = proven_epoch();
+  if (!epoch) return false;
   std::vector<std::string> keys, grants, tokens, seen;
   for (const auto& [resource, presented] : claims) {
     const auto cell = state_->marks.cell(resource);
@@ -31,31 +31,30 @@ bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const l
   std::vector<std::string_view> words{"EVAL", though_full ? when_full : seal_marks, count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), grants.begin(), grants.end());
-  words.insert(words.end(), {epoch_key, epoch, grant.issuer, grant.id});
+  words.insert(words.end(), {epoch_key, *epoch, grant.issuer, grant.id});
   words.insert(words.end(), tokens.begin(), tokens.end());
   words.insert(words.end(), seen.begin(), seen.end());
-  send(words, std::move(done), deadline);
+  client_->send(words, std::move(done), deadline);
   return true;
 }
 
 bool redis_control::run_leasing(std::string_view script, const std::vector<std::string>& keys,
-                                const std::vector<std::string>& arguments, time_point deadline,
-                                std::function<void(const wire::reply_value*)> done) {
-  const auto epoch = state_->look().epoch;
-  if (!up_ || epoch.empty()) return false;
+                                const std::vector<std::string>& arguments, time_point deadline, reply_callback done) {
+  const auto epoch = proven_epoch();
+  if (!epoch) return false;
   const std::string count = std::to_string(1 + keys.size());
   std::vector<std::string_view> words{"EVAL", script, count, epoch_key};
   words.insert(words.end(), keys.begin(), keys.end());
-  words.emplace_back(epoch);
+  words.emplace_back(*epoch);
   words.insert(words.end(), arguments.begin(), arguments.end());
-  send(words, std::move(done), deadline);
+  client_->send(words, std::move(done), deadline);
   return true;
 }
 
 void redis_control::identify(time_point deadline, std::function<void(const result<std::string>&)> done) {
-  if (!up_) return done(error{problem_});
+  if (!keeper_.proves()) return done(error{problem()});
   const std::string fresh = random_id();
-  send(
+  client_->send(
       {"EVAL", name_store, "2", store_key, epoch_key, fresh, state_->look().epoch},
       [done = std::move(done)](const wire::reply_value* reply) {
         if (is_error(reply) || reply->type != '$' || reply->null) return done(error{words_of(reply)});

@@ -1,0 +1,209 @@
+#include "backend/mark_raising.hpp"
+
+#include "backend/redis_replies.hpp"
+#include "backend/redis_scripts.hpp"
+#include "base/limits.hpp"
+#include "fence/rejection.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::backend {
+
+using detail::is_error;
+using detail::words_of;
+
+namespace {
+
+constexpr std::string_view no_number = "the mark in Redis is not a canonical integer";
+
+raise_outcome unavailable_raise(std::string why) {
+  return {raise_outcome::kind::unavailable, false, {}, std::move(why)};
+}
+
+}  // namespace
+
+struct mark_raising::attempt {
+  std::shared_ptr<mark_cell> cell;
+  fence::token wanted;
+  std::int64_t max_step = 0;
+  raise_callback done;
+  control_link::time_point started;
+  fence::token target = wanted;  // what it writes: `wanted`, or what was seen before when the backend forgot it
+  std::shared_ptr<mark_healing> healing = nullptr;  // of which it is a part
+  // What the next compare-and-set expects: nothing known yet (a look), no mark, or this mark.
+  enum class expects : std::uint8_t { nothing_known, no_mark, this_mark } expected = expects::nothing_known;
+  fence::token expected_mark{};
+  int tries = 0;
+  std::string full{};  // what Redis, out of memory, has answered
+  // When it was sent:
+  std::uint64_t losses = 0, listings = 0;
+  std::optional<fence::token> seen{};
+
+  void expect(fence::token mark) {
+    expected = expects::this_mark;
+    expected_mark = mark;
+  }
+};
+
+void mark_raising::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step,
+                         raise_callback done) {
+  const auto seen = cell->seen();
+  if (seen && *seen > wanted) return done({raise_outcome::kind::stale, false, seen, {}});
+  if (!cell->kept) return done(unavailable_raise(std::string(too_many_resources)));
+  const auto backend = state_.look();
+  if (!backend.ready) return done(unavailable_raise(backend.problem));
+  const auto a = std::make_shared<attempt>(attempt{std::move(cell), wanted, max_step, std::move(done), link_.now()});
+  // With what was seen as the guess, one round trip usually does. A step is judged only against what the backend says.
+  if (seen && max_step == 0) a->expect(*seen);
+  try_raise(a);
+}
+
+void mark_raising::put_back(std::shared_ptr<mark_cell> cell, std::shared_ptr<mark_healing> healing,
+                            raise_callback done) {
+  const auto seen = *cell->seen();
+  const auto a = std::make_shared<attempt>(attempt{std::move(cell), seen, 0, std::move(done), link_.now()});
+  a->healing = std::move(healing);
+  try_raise(a);
+}
+
+void mark_raising::try_raise(const std::shared_ptr<attempt>& a) {
+  if (++a->tries > limits::raise_attempts_max) return a->done(unavailable_raise("others raise it all the time"));
+  const bool look = a->expected == attempt::expects::nothing_known;
+  const std::string expected = a->expected == attempt::expects::this_mark ? a->expected_mark.to_string() : "";
+  const std::string target = look ? "" : a->target.to_string();
+  const epoch_guard guard =
+      a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, state_.look().epoch, {}};
+  a->losses = state_.marks.losses();
+  a->listings = state_.marks.listings();
+  a->seen = a->cell->seen();
+  static const std::string when_full = std::string(allow_oom) + std::string(compare_and_set_mark);
+  // A mark that was seen was raised as it had to be: it is put back, whoever raised it.
+  const bool heals = a->seen && a->target <= *a->seen;
+  const std::string grant_key = a->cell->grant_key();
+  link_.send({"EVAL", a->full.empty() ? compare_and_set_mark : when_full, "3", a->cell->key, guard.key, grant_key,
+              expected, target, guard.value, heals ? "heal" : "raise"},
+             [this, a](const wire::reply_value* reply) { on_reply(a, reply); });
+}
+
+void mark_raising::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply) {
+  const auto give_up = [&](std::string why) { a->done(unavailable_raise(std::move(why))); };
+  if (reply == nullptr) return give_up(words_of(reply));
+  if (is_error(reply)) {
+    if (reply->text.starts_with("WRONGTYPE")) return broken(*a);
+    if (reply->text.starts_with("OOM ") && a->full.empty() && a->expected == attempt::expects::this_mark) {
+      // One that is there takes no more room than it had: who comes to free memory has to raise it first.
+      a->full = words_of(reply);
+      return try_raise(a);
+    }
+    return give_up(a->full.empty() ? words_of(reply) : a->full);
+  }
+  if (reply->type != '*' || reply->elements.empty()) return give_up("an unexpected reply");
+  const std::string_view word = reply->elements[0].text;
+  if (word == "set") return is_set(a);
+  if (word == "epoch") {
+    signs_.other_epoch();
+    return give_up("the backend lost its marks; they are being put back");
+  }
+  if (word == "leased" && reply->elements.size() == 2) {
+    const auto mark = fence::token::parse(reply->elements[1].text);
+    return a->done({raise_outcome::kind::jump, false, mark ? std::optional(*mark) : std::nullopt,
+                    std::string(fence::raised_by_leases_only)});
+  }
+  if (word == "none") return judge(a, std::nullopt);
+  if (word == "is" && reply->elements.size() == 2) return judge(a, reply->elements[1].text);
+  give_up("an unexpected reply");
+}
+
+void mark_raising::is_set(const std::shared_ptr<attempt>& a) {
+  const auto took = link_.now() - a->started;
+  state_.figures.check_duration_seconds.observe(took);
+  if (a->healing == nullptr) {
+    state_.marks.saw_since(a->listings, a->cell, a->target);
+    if (a->losses != state_.marks.losses()) {
+      // It was lost meanwhile, and too late for those that were put back.
+      a->expect(a->target);
+      return try_raise(a);
+    }
+  }
+  const bool raised = a->expected != attempt::expects::this_mark || a->expected_mark != a->target;
+  if (raised) {
+    state_.figures.raises_total.add();
+    state_.figures.takeover_seconds.observe(took);
+  }
+  if (a->target > a->wanted) return a->done({raise_outcome::kind::stale, false, a->target, {}});
+  a->done({raise_outcome::kind::held, raised, a->target, {}});
+}
+
+// What the backend has is not what was expected: decide with exact integers, then try again with what it has.
+void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found) {
+  const auto seen = a->cell->seen();
+  a->target = seen ? std::max(a->wanted, *seen) : a->wanted;
+  if (!found) {
+    if (a->seen) note_regression(*a, {});
+    a->expected = attempt::expects::no_mark;
+    // No mark yet: there is nothing to measure a step against.
+    return try_raise(a);
+  }
+  const auto mark = fence::token::parse(*found);
+  if (mark.has_error()) return broken(*a);
+  if (a->seen && *mark < *a->seen) note_regression(*a, *mark);
+  const fence::token base = seen ? std::max(*mark, *seen) : *mark;
+  if (*mark >= a->target) {
+    if (a->healing == nullptr)
+      state_.marks.saw_since(a->listings, a->cell, *mark);
+    else
+      a->cell->saw(*mark);
+    if (*mark > a->wanted) return a->done({raise_outcome::kind::stale, false, *mark, {}});
+  }
+  if (a->max_step > 0 && a->wanted > base && a->wanted.value() - base.value() > a->max_step)
+    return a->done({raise_outcome::kind::jump, false, base, {}});
+  a->expect(*mark);
+  try_raise(a);
+}
+
+// What is there is no number. It closes its own resource and stays for somebody to look at; other marks are put back.
+void mark_raising::broken(const attempt& a) {
+  if (a.healing == nullptr) return a.done(unavailable_raise(std::string(no_number)));
+  if (a.healing->note_lost())
+    state_.event()
+        .add("resource", a.cell->resource)
+        .add("detail", no_number)
+        .write(log::level::error, "mark not put back");
+  a.done({raise_outcome::kind::stale, false, {}, {}});
+}
+
+void mark_raising::note_regression(const attempt& a, std::optional<fence::token> found) {
+  state_.figures.regressions_total.add();
+  if (a.healing == nullptr)
+    signs_.went_back();
+  else if (!a.healing->note_lost())
+    return;
+  log_regression(state_.event(), *a.cell, found);
+}
+
+void mark_raising::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
+  const std::string grant_key = cell->grant_key();
+  auto on_marks = [this, cell, listings = state_.marks.listings(),
+                   done = std::move(done)](const wire::reply_value* reply) {
+    if (is_error(reply) || reply->elements.size() != 2) return done({{}, words_of(reply)});
+    const auto seen = cell->seen();
+    const auto& text = reply->elements[0];
+    const bool leased = !reply->elements[1].null;
+    std::optional<fence::token> mark;
+    if (!text.null) {
+      const auto parsed = fence::token::parse(text.text);
+      if (parsed.has_error()) return done({{}, std::string(no_number)});
+      mark = *parsed;
+      state_.marks.saw_since(listings, cell, *mark);
+    }
+    if (!seen || (mark && *mark >= *seen)) return done({mark, {}, leased});
+    raise(cell, *seen, 0, [done, leased](const raise_outcome& outcome) {
+      if (outcome.what == raise_outcome::kind::unavailable) return done({{}, outcome.detail});
+      done({outcome.mark, {}, leased});
+    });
+  };
+  link_.send({"MGET", cell->key, grant_key}, std::move(on_marks));
+}
+
+}  // namespace fencegate::backend

@@ -84,6 +84,7 @@ TEST_F(MarkRaising, AStepIsMeasuredFromWhatTheServerHasOrHad) {
   EXPECT_EQ(gate.raise("orders", 41, 10).what, kind::jump);
   EXPECT_EQ(server.mark("orders"), "30");
   EXPECT_EQ(gate.raise("orders", 40, 10).what, kind::held);
+  EXPECT_EQ(gate.raise("orders", 51, 10).what, kind::jump) << "from what was seen, too";
   EXPECT_EQ(gate.raise("stock", 1'000, 10).what, kind::held) << "there is no mark to measure from";
   server.keys[mark_key("orders")] = "1";  // it went back
   EXPECT_EQ(gate.raise("orders", 50, 10).what, kind::held);
@@ -107,6 +108,7 @@ TEST_F(MarkRaising, WhatIsNoNumberIsLeftAlone) {
     server.keys[mark_key("orders")] = text;
     const auto outcome = gate.raise("orders", 35);
     EXPECT_EQ(outcome.what, kind::unavailable) << text;
+    EXPECT_THAT(outcome.detail, HasSubstr("not a canonical integer"));
     EXPECT_EQ(server.mark("orders"), text);
   }
   scripts_answer("-WRONGTYPE Operation against a key\r\n");
@@ -185,6 +187,10 @@ TEST_F(MarkRaising, AReadThatFailsSaysWhy) {
   EXPECT_NE(read("orders").detail, "");
   server.spoil = [](const words&) { return std::optional<std::string>("-NOPERM no\r\n"); };
   EXPECT_THAT(read("stock").detail, HasSubstr("NOPERM"));
+  server.spoil = nullptr;
+  server.policy = "allkeys-lru";
+  pass(seconds(3), {&gate});
+  EXPECT_THAT(read("stock").detail, HasSubstr("evict"));
   gate.lose();
   EXPECT_NE(read("stock").detail, "");
 }

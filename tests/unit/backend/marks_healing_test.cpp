@@ -56,9 +56,9 @@ TEST_F(MarksHealing, WhereDataOutlivedTheMarksAnOperatorDecides) {
   EXPECT_FALSE(gate.ready());
   EXPECT_THAT(gate.keeper.problem(), HasSubstr("SET fencegate:epoch"));
   server.keys["fencegate:epoch"] = "by-hand";
-  must_be_there = {"orders", "34"};
   pass(tick, {&gate});
   EXPECT_TRUE(gate.ready());
+  EXPECT_EQ(server.mark("orders"), "34");
   EXPECT_EQ(gate.known(), "by-hand");
 }
 
@@ -188,6 +188,37 @@ TEST_F(MarksHealing, SilenceIsCountedAnewOnANewConnection) {
   EXPECT_GE(waited, quiet_least - seconds(1));
 }
 
+TEST_F(MarksHealing, WhoStartedCountsSilenceAnewOnANewConnection) {
+  keeper_process later;
+  auto& gate = served(process, "orders", 34);
+  lose_all();
+  gate.keeper.recheck([] {});
+  gate.answer();
+  gate.lose();  // for good
+  auto& started = connection_of(later);
+  started.answer();
+  pass(healing_wait - tick, {&started});
+  EXPECT_FALSE(started.ready());
+  started.lose();
+  started.connect();
+  started.answer();
+  const auto waited = time_until([&] { return started.ready(); }, {&started});
+  EXPECT_GE(waited, quiet_least - seconds(1));
+}
+
+TEST_F(MarksHealing, OnANewConnectionAllIsPutBackAgain) {
+  auto& gate = served(process, "orders", 34);
+  lose_all();
+  gate.keeper.recheck([] {});
+  gate.answer();
+  ASSERT_TRUE(waits_for_others(gate));
+  gate.lose();
+  server.keys.erase(mark_key("orders"));
+  gate.connect();
+  must_be_there = {"orders", "34"};
+  time_until([&] { return gate.ready(); }, {&gate});
+}
+
 TEST_F(MarksHealing, WhoCameToWorkInTheLastMomentIsWaitedFor) {
   keeper_process other;
   auto& quick = served(process, "orders", 33);
@@ -206,7 +237,7 @@ TEST_F(MarksHealing, WhoCameToWorkInTheLastMomentIsWaitedFor) {
   late.answer(3);
   quick.answer();
   EXPECT_EQ(server.epoch(), "");
-  EXPECT_FALSE(quick.ready());
+  EXPECT_TRUE(waits_for_others(quick)) << "it has looked again";
 }
 
 // ── losses in the middle
@@ -216,10 +247,13 @@ TEST_F(MarksHealing, AConnectionThatIsLostHalfWayBeginsAnew) {
   gate.raise("stock", 7);
   lose_all();
   gate.keeper.recheck([] {});
-  gate.answer(4);  // INFO, the epoch, at work, a look at one mark
+  gate.answer(2);  // INFO, the epoch
   EXPECT_FALSE(gate.ready());
+  EXPECT_FALSE(gate.keeper.proves());
+  gate.answer(2);  // that it is at work, a look at one mark
   gate.lose();
   EXPECT_FALSE(gate.ready());
+  EXPECT_THAT(gate.keeper.problem(), StartsWith("the backend is down"));
   gate.connect();
   gate.answer();
   EXPECT_EQ(server.mark("orders"), "34");
@@ -299,72 +333,25 @@ TEST_F(MarksHealing, AMarkThatCannotBePutBackKeepsAllClosed) {
   time_until([&] { return gate.ready(); }, {&gate});
 }
 
-// ── late marks, and raises under way
-
-TEST_F(MarksHealing, AMarkThatIsLearnedTooLateIsPutBackBehindTheOthers) {
+TEST_F(MarksHealing, WhoMayNotPutMarksBackSaysSo) {
   auto& gate = served(process, "orders", 34);
-  const auto listings = process.state.marks.listings();
   lose_all();
-  time_until([&] { return !gate.ready(); }, {&gate});
-  time_until([&] { return gate.ready(); }, {&gate});
-  process.state.marks.saw_since(listings, process.state.marks.cell("late"), fence::token(9));
+  server.spoil = [](const words& command) {
+    return command[0] == "EVAL" ? std::optional<std::string>("-NOPERM no\r\n") : std::nullopt;
+  };
   pass(seconds(3), {&gate});
-  EXPECT_EQ(server.mark("late"), "9");
+  EXPECT_EQ(gate.keeper.problem(), "marks cannot be put back: NOPERM no");
 }
 
-TEST_F(MarksHealing, ALateMarkThatCouldNotBePutBackIsNotForgotten) {
+TEST_F(MarksHealing, WhoComesToWorkBehindAnEpochTakesThatOver) {
   auto& gate = served(process, "orders", 34);
-  process.state.marks.came_late(process.state.marks.cell("orders"));
+  lose_all();
   gate.keeper.recheck([] {});
-  while (gate.asks() != std::vector<std::string>{"EVAL"}) gate.answer_one();
-  server.keys.erase(mark_key("orders"));
-  gate.lose();
-  EXPECT_TRUE(process.state.marks.any_late());
-}
-
-TEST_F(MarksHealing, ARaiseThatIsAnsweredBehindALossIsMadeAgain) {
-  auto& gate = served(process, "orders", 34);
-  auto& other = connection_of(process);
-  other.answer();
-  std::optional<backend::raise_outcome> outcome;
-  gate.begin_raise("orders", 35, outcome);
-  gate.run_all();  // raised, and not heard of yet
-  ASSERT_EQ(server.mark("orders"), "35");
-  // All is lost; an operator, or another process, has opened it; the other thread puts back what is known: 34.
-  server.keys = {{"fencegate:epoch", "empty-of-others"}};
-  other.keeper.recheck([] {});
-  other.answer();
-  ASSERT_TRUE(gate.ready());
-  ASSERT_EQ(server.mark("orders"), "34");
+  gate.answer(2);  // INFO, the epoch
+  server.keys["fencegate:epoch"] = "by-hand";
   gate.answer();
-  ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->what, kind::held);
-  EXPECT_EQ(server.mark("orders"), "35");
-}
-
-TEST_F(MarksHealing, WhereTheEpochMovedARaiseChangesNothingAndTheServerIsLookedAt) {
-  auto& gate = served(process, "orders", 34);
-  std::optional<backend::raise_outcome> outcome;
-  gate.begin_raise("orders", 35, outcome);
-  server.keys = {{"fencegate:epoch", "empty-of-others"}};
-  gate.answer(1);
-  ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->what, kind::unavailable);
-  EXPECT_EQ(server.mark("orders"), "");
-  EXPECT_THAT(gate.asks(), Contains("INFO"));
-  gate.answer();
+  EXPECT_TRUE(gate.ready());
   EXPECT_EQ(server.mark("orders"), "34");
-  EXPECT_EQ(gate.known(), "empty-of-others");
-}
-
-TEST_F(MarksHealing, AnEpochThatMovesWhileMarksAreComparedProvesNothing) {
-  auto& gate = served(process, "orders", 34);
-  gate.keeper.recheck([] {});
-  gate.answer(2);  // INFO, the epoch; the comparison is sent
-  server.keys = {{"fencegate:epoch", "empty-of-others"}, {mark_key("orders"), "34"}, {mark_key("stock"), "1"}};
-  gate.answer(1);
-  gate.answer();
-  EXPECT_EQ(gate.known(), "empty-of-others");
 }
 
 }  // namespace

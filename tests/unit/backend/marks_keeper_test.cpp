@@ -100,6 +100,8 @@ TEST_F(MarksKeeper, AServerThatIsUnfitAdmitsNothing) {
     pass(seconds(3), {&started});  // the next look
     EXPECT_FALSE(started.ready()) << said;
     EXPECT_FALSE(started.keeper.proves());
+    EXPECT_EQ(started.raise("orders", 34).what, kind::unavailable);
+    EXPECT_EQ(server.mark("orders"), "");
   }
 }
 
@@ -144,6 +146,7 @@ TEST_F(MarksKeeper, AScriptThatRunsLongSaysNothingOfTheServer) {
   pass(seconds(3), {&gate});
   EXPECT_TRUE(gate.ready());
   EXPECT_FALSE(started.ready()) << "it had shown nothing before";
+  EXPECT_FALSE(started.keeper.proves());
   server.spoil = nullptr;
   server.policy = "allkeys-lru";
   pass(tick, {&gate});  // the look is made up for at once
@@ -195,14 +198,6 @@ TEST_F(MarksKeeper, AtTheEndNothingIsSaidOfTheServer) {
 
 // ── marks that went back under the known epoch
 
-// Of the last one in the order of the memory.
-std::string last_of(keeper_process& process) {
-  backend::mark_memory::walk walk(process.state.marks);
-  std::string last;
-  for (auto some = walk.next(1000); !some.empty(); some = walk.next(1000)) last = some.back()->resource;
-  return last;
-}
-
 TEST_F(MarksKeeper, ADeletedMarkIsPutBackAtTheNextLook) {
   auto& gate = served(process, "orders", 34);
   server.keys.erase(mark_key("orders"));
@@ -227,6 +222,29 @@ TEST_F(MarksKeeper, OfManyMarksSomeAreComparedAtEachLook) {
   const auto last = last_of(process);
   server.keys.erase(mark_key(last));
   pass(seconds(15), {&gate});
+  EXPECT_NE(server.mark(last), "");
+}
+
+TEST_F(MarksKeeper, WhereNothingIsInDoubtALookAsksForSomeOnly) {
+  auto& gate = served(process, "orders", 34);
+  for (int i = 0; i < 1000; ++i) gate.raise("r" + std::to_string(i), 7);
+  server.keys[mark_key("r7")] = "8";  // by another process
+  const auto before = server.commands;
+  gate.keeper.recheck([] {});
+  gate.answer();
+  EXPECT_EQ(server.commands - before, 3u) << "INFO, the epoch, some marks";
+}
+
+TEST_F(MarksKeeper, WhereALookFindsALowerMarkAllAreCompared) {
+  auto& gate = served(process, "orders", 34);
+  for (int i = 0; i < 1000; ++i) gate.raise("r" + std::to_string(i), 7);
+  const std::string first(backend::mark_memory::walk(process.state.marks).next(1)[0]->resource);
+  const auto last = last_of(process);
+  server.keys.erase(mark_key(first));
+  server.keys.erase(mark_key(last));
+  gate.keeper.recheck([] {});
+  gate.answer();
+  EXPECT_NE(server.mark(first), "");
   EXPECT_NE(server.mark(last), "");
 }
 

@@ -28,12 +28,15 @@ class marks_server {
   std::string role = "master", policy = "noeviction", run_id = "r1", history = "h1";
   bool cluster = false;
   std::function<std::optional<std::string>(const words&)> spoil;  // a text is answered in place of running the command
+  // ── what a test looks at
+  std::size_t commands = 0;
 
   [[nodiscard]] std::string epoch() const { return value(std::string(backend::epoch_key)).value_or(""); }
   [[nodiscard]] std::string mark(const std::string& resource) const { return value(mark_key(resource)).value_or(""); }
 
   // As bytes.
   std::string run(const words& command) {
+    ++commands;
     if (spoil)
       if (auto said = spoil(command)) return *said;
     if (command[0] == "INFO") return bulk(info());
@@ -144,6 +147,7 @@ class keeper_rig : public backend::control_link {
     for (auto& one : orphans) one.done(nullptr);
   }
 
+  [[nodiscard]] bool asks_something() const { return !sent_.empty(); }
   // The first words of what is sent and not answered.
   [[nodiscard]] std::vector<std::string> asks() const {
     std::vector<std::string> out;

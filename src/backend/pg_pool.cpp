@@ -11,8 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds tick_interval{100};
-constexpr milliseconds back_off_min{100}, back_off_max{5'000};
+constexpr milliseconds pool_tick{100};
+constexpr milliseconds pool_back_off_min{100}, pool_back_off_max{5'000};
 
 }  // namespace
 
@@ -138,7 +138,7 @@ void pg_pool::on_dialled(const lent& link, const result<void>& outcome) {
     return;
   }
   if (!outcome) {
-    const auto back_off = std::min(back_off_max, back_off_min * (1 << std::min(failures_, 6)));
+    const auto back_off = std::min(pool_back_off_max, pool_back_off_min * (1 << std::min(failures_, 6)));
     ++failures_;
     next_try_ = clock::now() + back_off;
     return remove(link.get(), outcome.error().message);
@@ -161,7 +161,7 @@ void pg_pool::remove(const pg_link* link, const std::string& why) {
   if (gone->tell_lost) gone->tell_lost(why);
   if (stopped_) return;
   // A server that lets in and closes again is not asked all the time.
-  next_try_ = std::max(next_try_, clock::now() + back_off_min);
+  next_try_ = std::max(next_try_, clock::now() + pool_back_off_min);
   // One that was given up for its memory says nothing of the server; whether it lets in another one is told then.
   if (!any_connected() && (failures_ > 0 || (gone->connected && !gone->link->grew()))) {
     tell_(problem_ = why);
@@ -188,7 +188,7 @@ void pg_pool::tick() {
   }
   if (!any_connected()) grow();
   dispatch();
-  ticker_.expires_after(tick_interval);
+  ticker_.expires_after(pool_tick);
   auto again = [self = shared_from_this()](const boost::system::error_code& cancelled) {
     if (!cancelled && !self->stopped_) self->tick();
   };

@@ -10,8 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds tick_interval{250};
-constexpr milliseconds back_off_min{50}, back_off_max{2'000};
+constexpr milliseconds tick_every{250};
+constexpr milliseconds retry_after_min{50}, retry_after_max{2'000};
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void redis_control::on_connected(const std::vector<stream::endpoint>& endpoints)
 void redis_control::on_lost(const std::string& why) {
   keeper_.on_lost(why);
   if (stopped_) return;
-  retry_.expires_after(std::min(back_off_max, back_off_min * (1 << std::min(keeper_.failures() - 1, 6))));
+  retry_.expires_after(std::min(retry_after_max, retry_after_min * (1 << std::min(keeper_.failures() - 1, 6))));
   auto again = [self = shared_from_this()](const boost::system::error_code& cancelled) {
     if (!cancelled) self->connect();
   };
@@ -72,7 +72,7 @@ void redis_control::on_lost(const std::string& why) {
 }
 
 void redis_control::tick() {
-  ticker_.expires_after(tick_interval);
+  ticker_.expires_after(tick_every);
   auto on_tick = [self = shared_from_this()](const boost::system::error_code& cancelled) {
     if (cancelled || self->stopped_) return;
     self->client_->on_tick(self->now());

@@ -1,5 +1,6 @@
 #include "gate/claims.hpp"
 
+#include "backend/redis_control.hpp"
 #include "base/limits.hpp"
 #include "fence/compare.hpp"
 #include "wire/resp_request.hpp"
@@ -126,6 +127,41 @@ void claims::learn_from_memory() {
       one.status = claim_status::stale;
       one.mark = seen;
     }
+  }
+}
+
+void claims::on_raised(const backend::mark_cell& cell, const backend::raise_outcome& outcome) {
+  using enum backend::raise_outcome::kind;
+  for (auto& one : items_) {
+    if (one.cell.get() != &cell) continue;
+    one.mark = outcome.mark;
+    one.detail = outcome.detail;
+    switch (outcome.what) {
+      case held: one.status = claim_status::held; break;
+      case stale: one.status = claim_status::stale; break;
+      case jump: one.status = claim_status::jump; break;
+      case unavailable: one.status = claim_status::unraised; break;
+    }
+  }
+}
+
+void claims::on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading) {
+  for (auto& one : items_) {
+    if (one.cell.get() != &cell) continue;
+    one.mark = reading.mark;
+    one.detail = reading.detail;
+    one.status = claim_status::unraised;
+    if (!reading.detail.empty()) continue;
+    switch (fence::compare(one.presented, reading.mark, one.rules)) {
+      case fence::comparison::stale: one.status = claim_status::stale; continue;
+      case fence::comparison::equal:
+      case fence::comparison::used: one.status = claim_status::used; continue;
+      case fence::comparison::jump: one.status = claim_status::jump; break;
+      case fence::comparison::lower: one.status = claim_status::held; break;
+    }
+    if (!reading.leased) continue;
+    one.status = claim_status::jump;
+    one.detail = fence::raised_by_leases_only;
   }
 }
 

@@ -16,6 +16,11 @@
 #include <string_view>
 #include <vector>
 
+namespace fencegate::backend {
+struct mark_reading;
+struct raise_outcome;
+}  // namespace fencegate::backend
+
 namespace fencegate::gate {
 
 enum class claim_status : std::uint8_t {
@@ -76,6 +81,9 @@ class claims {
   [[nodiscard]] claim_mask monitored() const;
   // A claim whose token is below what this process has seen needs no backend to be stale.
   void learn_from_memory();
+  // What the control link has raised, or has read where a token is used once: the first batch raises its mark.
+  void on_raised(const backend::mark_cell& cell, const backend::raise_outcome& outcome);
+  void on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading);
   // Why the first claim of the mask may not be used; nullopt when all may.
   [[nodiscard]] std::optional<fence::rejection> refusal(claim_mask mask) const;
   // As refusal(), for a read: it uses nothing up, so a used token is as good as any other that equals the mark.

@@ -26,7 +26,14 @@ bool any_read_fenced(const settings::redis_gate& gate) {
 
 redis_engine::redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
                            metrics::gate& figures)
-    : host_(host), gate_(gate), marks_(marks), figures_(figures), claims_(gate) {
+    : host_(host),
+      gate_(gate),
+      marks_(marks),
+      figures_(figures),
+      claims_(gate),
+      link_(*this, host, gate, marks, figures, claims_, to_client),
+      from_backend(link_.in),
+      to_backend(link_.out) {
   claims_.note_reads_fenced(any_read_fenced(gate));
 }
 
@@ -34,7 +41,7 @@ void redis_engine::on_client_bytes() { resume(); }
 
 void redis_engine::on_timer() {
   if (!std::exchange(poll_.sleeps, false)) return;
-  if (phase_ == phase::waiting) phase_ = armed_mask_ != 0 ? phase::armed : phase::open;
+  if (phase_ == phase::waiting) phase_ = phase::ready;
   resume();
 }
 
@@ -51,30 +58,30 @@ void redis_engine::pump() {
   blocked_ = false;
   turned_away_ = turned_away_ || (!from_client.empty() && host_.turns_away());
   held_back_ = false;
-  while (!closing_ && !input_over_) {
+  while (!link_.closed() && !input_over_) {
     again_ = false;
     if (large_ != nullptr) {
       if (continue_large()) continue;
       if (again_) continue;
       break;
     }
-    if (phase_ != phase::open && phase_ != phase::armed && phase_ != phase::transaction && phase_ != phase::monitor) {
+    if (link_.busy() || (phase_ != phase::ready && phase_ != phase::transaction && phase_ != phase::monitor)) {
       blocked_ = !from_client.empty();
       break;
     }
-    if (from_client.empty() || (turned_away_ && !batch_.commands.empty())) break;
+    if (from_client.empty() || (turned_away_ && !link_.batch.empty())) break;
     held_back_ = !turned_away_ && answers_held() > limits::unread_step_bytes && host_.holds_back();
     if (held_back_) {
       blocked_ = true;
       break;
     }
-    const bool stranger = !signed_in_ && !serves_others_ && host_.picture().wants_auth;
+    const bool stranger = !link_.signed_in && host_.picture().wants_auth;
     decoder_.arguments_max = stranger ? limits::resp_stranger_arguments_max : limits::resp_arguments_max;
     decoder_.bulk_bytes_max = stranger ? limits::resp_stranger_bulk_bytes_max : limits::resp_bulk_bytes_max;
     const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
     if (decoded.status == wire::request_status::need_more) break;
     if (decoded.status == wire::request_status::malformed) {
-      if (!batch_.commands.empty()) break;
+      if (!link_.batch.empty()) break;
       protocol_error(decoded.message);
       break;
     }
@@ -83,7 +90,7 @@ void redis_engine::pump() {
       continue;
     }
     if (decoded.status == wire::request_status::large) {
-      if (!batch_.commands.empty()) break;
+      if (!link_.batch.empty()) break;
       start_large();
       continue;
     }
@@ -98,7 +105,7 @@ void redis_engine::pump() {
     }
   }
   pumping_ = false;
-  if (!closing_ && phase_ == phase::armed && !batch_.commands.empty()) send_batch();
+  if (!link_.closed() && phase_ == phase::ready && link_.armed() && !link_.batch.empty()) send_batch();
   invariants();
 }
 
@@ -156,7 +163,7 @@ void redis_engine::command_done() {
   tries_ = 0;
   raise_tried_ = false;
   keys_asked_ = false;
-  if (!poll_.batch && !single_.polled) poll_.since.reset();
+  if (!link_.batch.polls && !single_.polled) poll_.since.reset();
 }
 
 redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
@@ -181,7 +188,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
       return step_bare(r, spec);
     }
     case refused:
-      if (!batch_.commands.empty()) return block();
+      if (!link_.batch.empty()) return block();
       reject({reason::refused, {}, {}, {}, refusal_text(spec)}, spec.name);
       return progress::taken;
     case multi: return step_multi(r);
@@ -190,7 +197,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
       // A server that refuses an EXEC ends the client's watches by it, and only the server knows what it refuses. It gets
       // to see one outside MULTI alone: nothing of ours may ever be ended by a client's stray EXEC or DISCARD.
       if (client_watching_) return step_barrier(r, spec);
-      if (!batch_.commands.empty()) return block();
+      if (!link_.batch.empty()) return block();
       if (r.arguments.size() == 1)
         reply_local(spec.role == exec ? "-ERR EXEC without MULTI\r\n" : "-ERR DISCARD without MULTI\r\n");
       else
@@ -218,7 +225,7 @@ std::optional<redis_engine::progress> redis_engine::check_keys(const wire::reque
   bool reserved = false;
   if (search == backend::key_search::ask_server) {
     if (!keys_asked_) {
-      if (!batch_.commands.empty()) return block();
+      if (!link_.batch.empty()) return block();
       std::vector<std::string> arguments(r.arguments.begin(), r.arguments.end());
       phase_before_wait_ = phase_;
       phase_ = phase::waiting;
@@ -249,7 +256,7 @@ std::optional<redis_engine::progress> redis_engine::check_keys(const wire::reque
         fence::redis_error({reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"}));
     return progress::taken;
   }
-  if (!batch_.commands.empty()) return block();
+  if (!link_.batch.empty()) return block();
   reject({reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"}, spec.name);
   return progress::taken;
 }
@@ -257,28 +264,32 @@ std::optional<redis_engine::progress> redis_engine::check_keys(const wire::reque
 // ── small parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 bool redis_engine::batch_full(const wire::request& r) const {
-  return poll_.batch || batch_.commands.size() >= limits::batch_commands_max || batch_.notes.size() >= noted_max ||
-         (!batch_.commands.empty() && batch_.bytes.size() + r.raw.size() > limits::command_buffered_bytes_max);
+  return link_.batch.polls || link_.batch.commands.size() >= limits::batch_commands_max ||
+         link_.batch.notes.size() >= noted_max ||
+         (!link_.batch.empty() && link_.batch.bytes.size() + r.raw.size() > limits::command_buffered_bytes_max);
 }
 
 void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec, const claims::verdict& verdict) {
-  const bool fenced = verdict.required != 0;
-  const std::size_t before = batch_.bytes.size();
+  auto& batch = link_.batch;
+  const std::size_t before = batch.bytes.size();
   if (r.inlined)
-    wire::append_command(batch_.bytes, r.arguments);
+    wire::append_command(batch.bytes, r.arguments);
   else
-    batch_.bytes.append(r.raw);
+    batch.bytes.append(r.raw);
+  batch.add(facts_for_batch(std::string_view(batch.bytes).substr(before), r, spec, verdict));
+  batch.needs |= verdict.required;
+  if (backend::writes(spec.role)) batch.required |= verdict.required;  // a read uses no token up
+  if (verdict.watched()) note(batch.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
+}
+
+batched redis_engine::facts_for_batch(std::string_view bytes, const wire::request& r, const command_spec& spec,
+                                      const claims::verdict& verdict) const {
+  const bool fenced = verdict.required != 0;
   const bool not_wrapped = fenced && (refusal_in_script(r.arguments, spec) ||
                                       (spec.noscript && (taken_by(spec.name).empty() || !poll_.timeout)));
-  batch_.commands.push_back(
-      {batch_.bytes.size() - before, fenced && !verdict.watched(), muted_, spec.denyoom || not_wrapped, {}});
-  batch_.needs |= verdict.required;
-  if (backend::writes(spec.role)) batch_.required |= verdict.required;  // a read uses no token up
-  if (verdict.watched()) note(batch_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
-  batch_.muted = batch_.muted || muted_;
-  if (!muted_ && spec.name == "set" && r.arguments.size() == 3 &&
-      std::string_view(batch_.bytes).substr(before).starts_with(set_head))
-    ++batch_.plain_sets;
+  batched one{bytes.size(), fenced && !verdict.watched(), muted_, spec.denyoom || not_wrapped};
+  one.plain_set = !muted_ && spec.name == "set" && r.arguments.size() == 3 && bytes.starts_with(set_head);
+  return one;
 }
 
 void redis_engine::forward_raw(const wire::request& r, awaits what) {
@@ -286,11 +297,11 @@ void redis_engine::forward_raw(const wire::request& r, awaits what) {
     wire::append_command(to_backend, r.arguments);
   else
     to_backend.append(r.raw);
-  expectations_.push_back({what, muted_});
+  link_.expect({what, muted_});
 }
 
 void redis_engine::reply_local(std::string text) {
-  if (expectations_.empty()) {
+  if (link_.quiet()) {
     if (!muted_) to_client += text;
     return;
   }
@@ -308,7 +319,6 @@ std::string_view redis_engine::name_of(const wire::request& r, const command_spe
 }
 
 void redis_engine::count(const command_spec& spec) {
-  if (serves_others_) return;
   using enum command_role;
   const bool reads = spec.role == read || spec.role == blocking_read;
   figures_
@@ -319,19 +329,12 @@ void redis_engine::count(const command_spec& spec) {
 }
 
 bool redis_engine::quiet() {
-  if (!batch_.commands.empty()) return false;
-  if (phase_ == phase::armed) leave_armed();
-  return phase_ == phase::open && expectations_.empty();
+  if (!link_.batch.empty()) return false;
+  if (link_.armed()) link_.leave();
+  return phase_ == phase::ready && link_.is_open() && link_.quiet();
 }
 
-void redis_engine::leave_armed() {
-#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
-  to_backend += "*1\r\n$7\r\nDISCARD\r\n";
-  expectations_.push_back({awaits::ours_ok});
-#endif
-  phase_ = phase::open;
-  armed_mask_ = 0;
-  link_watching_ = false;
+void redis_engine::on_left() {
   watch_lost_ = client_watching_;
   shared_last_ = false;
   reads_in_a_row_ = 0;

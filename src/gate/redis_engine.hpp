@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/byte_queue.hpp"
+#include "gate/armed_link.hpp"
 #include "gate/claims.hpp"
 #include "gate/pubsub.hpp"
 #include "gate/redis_engine_host.hpp"
@@ -29,15 +30,13 @@
 
 namespace fencegate::gate {
 
-class redis_engine : private redis_engine_parts {
+class redis_engine final : private redis_engine_parts, private link_user {
  public:
   redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
                metrics::gate& figures);
 
   byte_queue from_client;
-  byte_queue from_backend;
   std::string to_client;
-  std::string to_backend;
 
   // Where the listener has a tag, which outlives this. Once, when the link to the server is there.
   void bind_to_listener(const fence::claims_list& tag);
@@ -51,18 +50,8 @@ class redis_engine : private redis_engine_parts {
   // What became of the write that the host has shared: Redis' answer, or nullopt: certainly not applied, and to be sent on
   // this link.
   void on_shared(std::optional<std::string_view> answer);
-  // Its commands are others', who have counted them, and send again what it has not applied.
-  void serve_others() { serves_others_ = true; }
-  // The marks are proven, and nothing is in flight: what comes now is sent at once.
-  [[nodiscard]] bool armed() const { return phase_ == phase::armed && from_client.empty(); }
-  // Neither armed nor on the way there.
-  [[nodiscard]] bool disarmed() const { return phase_ == phase::open && from_client.empty(); }
-  // Arms without a command. False: it would be in vain. REQUIRES: disarmed().
-  [[nodiscard]] bool arm_ahead();
-  // The run_id of the server whose answer to INFO this is; "": its connections are not to be shared.
-  [[nodiscard]] static std::string server_in(std::string_view info);
   // The world outside has moved (an asynchronous answer, room in a buffer): go on where it stopped.
-  void resume();
+  void resume() override;
 
   // The client gets no more than rejections: it reads nothing (redis_engine_unread.cpp).
   [[nodiscard]] bool turned_away() const { return turned_away_; }
@@ -78,9 +67,9 @@ class redis_engine : private redis_engine_parts {
   void invariants(bool thorough = false) const;
 
   // The backend has closed the connection.
-  void end() { closing_ = true; }
+  void end() { link_.close(); }
   // Nothing more will be read or sent but to_client; then the connection ends.
-  [[nodiscard]] bool closing() const { return closing_; }
+  [[nodiscard]] bool closing() const { return link_.closed(); }
   // The next client bytes cannot be used before something else happens.
   [[nodiscard]] bool blocked() const { return blocked_; }
   // Nothing more is read from the client (QUIT, a protocol error).
@@ -100,7 +89,7 @@ class redis_engine : private redis_engine_parts {
   // A value larger than the buffer is on its way.
   [[nodiscard]] bool streaming() const { return large_ != nullptr; }
   // Commands that were not answered yet.
-  [[nodiscard]] std::size_t replies_awaited() const { return expectations_.size(); }
+  [[nodiscard]] std::size_t replies_awaited() const { return link_.expected().size(); }
   // An incomplete command stands in from_client.
   [[nodiscard]] bool half_read() const { return !from_client.empty() && !blocked_; }
   // Writes of this session that the backend may have applied without our knowing.
@@ -120,6 +109,8 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] static std::string_view name_of(const wire::request& r, const backend::command_spec& spec);
   void forward_raw(const wire::request& r, awaits what = awaits::relay);
   void add_to_batch(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
+  [[nodiscard]] batched facts_for_batch(std::string_view bytes, const wire::request& r,
+                                        const backend::command_spec& spec, const claims::verdict& verdict) const;
   [[nodiscard]] bool batch_full(const wire::request& r) const;
   void reply_local(std::string text);
   void reject(const fence::rejection& why, std::string_view command);
@@ -129,7 +120,7 @@ class redis_engine : private redis_engine_parts {
   [[nodiscard]] progress block();
   // True: the link is outside MULTI and nothing is in flight. False: on the way there.
   [[nodiscard]] bool quiet();
-  void leave_armed();
+  void arm();
 
   // ── clients that do not read (redis_engine_unread.cpp)
   void turn_away(const wire::request& r);
@@ -150,35 +141,15 @@ class redis_engine : private redis_engine_parts {
                                      const claims::verdict& verdict, route_facts::stand where);
   [[nodiscard]] fence::rejection rejection_of(refusal why, const backend::command_spec& spec,
                                               const claims::verdict& verdict, route_facts::stand where) const;
-  [[nodiscard]] static bool is_native_error(std::string_view text);
   [[nodiscard]] static std::string link_error(std::string_view text, const fence::rejection& otherwise);
   progress answer_arm_error(const wire::request& r, const backend::command_spec& spec, claim_mask required);
   progress step_poll(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   [[nodiscard]] const backend::command_spec* spec_of(const wire::request& r) const;
   progress step_replayed(const wire::request& r, const backend::command_spec& spec);
 
-  // ── arming (redis_engine_arm.cpp)
-  void start_arm();
-  static void append_select(std::string& out, int database);
-  void append_arm_tail(claim_mask mask);
-  void write_arm_tail(claim_mask mask);
-  void arm_reply(awaits what, const wire::reply_head& head);
-  void select_reply(awaits what, const wire::reply_head& head);
-  void marks_reply(std::string_view raw);
-  void arm_done();
-  void finish_arm();
-  void look_again();
-
   // ── batches (redis_engine_batch.cpp)
   void send_batch();
-  [[nodiscard]] bool mergeable() const;
-  void append_merged();
-  void append_uses(claim_mask required, std::size_t& added);
-  void send_exec();
-  void start_queued(const wire::reply_head& head);
-  void start_exec(const wire::reply_head& head);
-  void finish_batch();
-  std::size_t mark_used(claim_mask required);
+  void on_batch() override;
   void wait_and_poll(const std::string& bytes, bool muted);
   [[nodiscard]] bool still_polling() const;
   void rewind_batch();
@@ -192,30 +163,26 @@ class redis_engine : private redis_engine_parts {
   // ── raising (redis_engine_raise.cpp)
   [[nodiscard]] bool raise_pending(claim_mask mask);
   void raise_claims(std::function<void()> then);
-  static void on_raised(claims& bound, const backend::mark_cell& cell, const backend::raise_outcome& outcome);
-  void on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading);
 
-  // ── backend side (redis_engine_replies.cpp)
-  [[nodiscard]] bool start_value(const wire::reply_head& head, std::string_view view);
-  [[nodiscard]] bool take_run(std::string_view view);
-  void start_reply(const wire::reply_head& head);
-  void start_element(const wire::reply_head& head);
-  void element_done();
-  void begin(const wire::reply_head& head, sink where);
-  void deliver(std::string_view bytes);
-  void value_done();
-  void pop_expectation();
-  void flush_locals();
-  void push_done();
-  void unexpected(std::string_view what);
+  // ── what comes of the link (redis_engine_replies.cpp)
+  void on_tail() override { finish_transaction(); }
+  void on_left() override;
+  void on_reply(const expectation& front, const wire::reply_head& head) override;
+  void on_reply_end(awaits what, std::string text) override;
+  [[nodiscard]] sink on_element(std::size_t at, const wire::reply_head& head) override;
+  [[nodiscard]] bool on_polled(const wire::reply_head& head) override;
+  void hold(std::string_view bytes) override;
+  void on_turn() override;
+  [[nodiscard]] push on_push(const wire::reply_head& head, std::string_view rest) override;
+  void on_push_end(const std::string& text) override;
+  [[nodiscard]] bool on_unasked(const wire::reply_head& head) override;
   [[nodiscard]] std::string nil_text() const;
-  [[nodiscard]] bool next_is(awaits what) const;
 
   // ── sharing (redis_engine_share.cpp)
   [[nodiscard]] bool may_share(const wire::request& r, const backend::command_spec& spec, claim_mask required) const;
-  [[nodiscard]] bool share(const wire::request& r, const backend::command_spec& spec);
+  [[nodiscard]] bool share(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   void ask_identity();
-  void identity_done();
+  void identity_done(std::string_view info);
   [[nodiscard]] const likeness& my_likeness();
 
   // ── commands that change the connection (redis_engine_connection.cpp)
@@ -234,9 +201,7 @@ class redis_engine : private redis_engine_parts {
   void end_input();
 
   // ── monitor mode (redis_engine_monitor.cpp)
-  void peek_marks();
-  void peek_done(std::string_view raw);
-  void see_mark(bound_claim& one, const wire::reply_value& found, std::uint64_t listings);
+  void on_look(const std::string& problem) override;
   void note(std::vector<noted>& where, const claims::verdict& verdict, bool reads, std::string_view name);
   void note_bare(const claims::verdict& verdict, bool reads, std::string_view name);
   void book(const std::vector<noted>& notes, claim_mask used = 0);
@@ -252,7 +217,7 @@ class redis_engine : private redis_engine_parts {
   progress fence_mark(const wire::request& r);
   progress fence_call(const wire::request& r);
   [[nodiscard]] bool authenticated();
-  void probe_done();
+  void probe_done(std::string_view answer);
 
   // ── single commands with their check (redis_engine_wrapped.cpp)
   progress wrap_command(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
@@ -278,7 +243,6 @@ class redis_engine : private redis_engine_parts {
   void watching_ends();
   progress step_exec(const wire::request& r);
   void start_client_exec(const wire::reply_head& head);
-  void client_exec_done();
   void finish_transaction();
 
   // ── commands larger than the buffer (redis_engine_large.cpp)
@@ -296,18 +260,20 @@ class redis_engine : private redis_engine_parts {
   bool swallow_large(std::string answer, bool replaces);
   void finish_streamed_batch();
 
-#ifdef FENCEGATE_BROKEN_ENVELOPE
-  void send_envelope();  // redis_engine_broken.cpp; no member variables here: other folders are built without this
-#endif
-
   engine_host& host_;
   const settings::redis_gate& gate_;
   backend::mark_memory& marks_;
   metrics::gate& figures_;
   claims claims_;
+  armed_link link_;
 
-  phase phase_ = phase::open;
-  bool closing_ = false, blocked_ = false;
+ public:
+  byte_queue& from_backend;
+  std::string& to_backend;
+
+ private:
+  phase phase_ = phase::ready;
+  bool blocked_ = false;
   bool turned_away_ = false, held_back_ = false, pumping_ = false;
   wire::request_decoder decoder_;
   wire::request request_;
@@ -318,14 +284,13 @@ class redis_engine : private redis_engine_parts {
   std::size_t consumed_ = 0;  // bytes of the command at hand
   bool again_ = false;        // something was answered while the pump ran
   bool input_over_ = false;   // nothing of the client is read any more
-  phase phase_before_wait_ = phase::open;
+  phase phase_before_wait_ = phase::ready;
 
   // The connection as the server sees it.
-  int protocol_ = 2, database_ = 0;
+  int protocol_ = 2;
   bool client_watching_ = false;
   bool watch_lost_ = false;  // we have ended a watch of the client's, or refused it: its EXEC answers nil
   bool authenticated_ = false;
-  bool signed_in_ = false;  // the server took a user, or answered a command as it answers no stranger
   bool caching_ = false;
   bool reads_reserved_ = false;      // the client has read keys of the fence, and is told when they change
   std::size_t monitor_replies_ = 0;  // PING and RESET behind MONITOR that were not answered yet
@@ -335,7 +300,6 @@ class redis_engine : private redis_engine_parts {
   pubsub::subscription_counts channels_;
 
   // Sharing.
-  bool serves_others_ = false;
   const fence::claims_list* tag_of_listener_ = nullptr;  // nullptr: it has none
   bool private_ = false;      // the server knows something of this connection that a shared link cannot be given
   bool counted_ = false;      // the command at hand: it has come back
@@ -350,36 +314,13 @@ class redis_engine : private redis_engine_parts {
   // CLIENT REPLY, emulated.
   bool reply_off_ = false, skip_next_ = false, muted_ = false;
 
-  // The link.
-  std::deque<expectation> expectations_;
+  // Answers of the gate's own, that wait for their turn.
   std::deque<std::string> locals_;
   std::size_t local_bytes_ = 0;  // in them
-  wire::value_scanner scanner_;
-  sink sink_ = sink::drop;
-  bool in_push_ = false;
-  bool in_attribute_ = false;
-  std::string captured_;
   pubsub::message_kind push_kind_ = pubsub::message_kind::other;
 
-  // Arming.
-  claim_mask arm_mask_ = 0;    // what the last arm covers
-  claim_mask arm_looks_ = 0;   // marks that it only reads
-  claim_mask armed_mask_ = 0;  // proven
-  std::string arm_epoch_;
-  std::uint64_t listings_ = 0;  // of marks, when the last EXEC or arm was sent
-  arm_tail tail_;
-  std::string arm_error_;       // the first error among the arm's replies
-  bool select_stayed_ = false;  // SELECT 0 of an arm, or of a look, was refused: the link is in the client's database
-  bool arm_multi_ok_ = false;
-  int unmerged_ = 0;  // so many batches go as they are, since Redis has refused a merged one
-  bool arm_marks_ok_ = false;
-  std::vector<std::size_t> arm_looks_again_;              // marks that are not what was seen of them
-  bool arm_gone_back_ = false, arm_epoch_moved_ = false;  // one of them is lower; the epoch is another
-  bool link_watching_ = false;                            // the server may hold watches of ours
-  int tries_ = 0;                                         // arms since a command was last taken
-  std::chrono::steady_clock::time_point arm_started_{};
+  int tries_ = 0;  // arms since a command was last taken
 
-  batch batch_;
   int batch_attempts_ = 0;
   int reads_in_a_row_ = 0;
   std::deque<replayed> replay_;
@@ -396,11 +337,8 @@ class redis_engine : private redis_engine_parts {
   bool keys_asked_ = false;
   bool raise_tried_ = false;  // for the command at hand
   int raise_round_ = 1;
-  std::vector<noted> peeked_;  // sent bare, behind a look at the marks whose answer is still to come
-  std::uint64_t peek_listings_ = 0;
-  bool peeking_ = false;  // no claim is bound or unbound meanwhile: that waits until nothing is in flight
-  std::string probe_answer_;
-  std::string probe_error_;  // the server's, with its CRLF
+  std::vector<noted> looked_at_;  // sent bare, behind a look at the marks whose answer is still to come
+  std::string probe_error_;       // the server's, with its CRLF
 };
 
 }  // namespace fencegate::gate

@@ -24,7 +24,7 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
   using enum command_role;
   switch (spec.role) {
     case quit:
-      if (!batch_.commands.empty()) return block();
+      if (!link_.batch.empty()) return block();
       reply_local("+OK\r\n");
       end_input();
       return progress::taken;
@@ -58,7 +58,7 @@ redis_engine::progress redis_engine::step_barrier(const wire::request& r, const 
   const auto& arguments = r.arguments;
   if (spec.role == command_role::auth) wire::append_command(change_.sign_in, arguments);
   if (spec.role == command_role::select && arguments.size() == 2 && !to_int(arguments[1], change_.database)) {
-    change_.database = database_;
+    change_.database = link_.database;
   } else if (spec.role == command_role::client_setname && arguments.size() == 3) {
     change_.name = std::string(arguments[2]);
   } else if (spec.role == command_role::client_setname) {
@@ -98,13 +98,13 @@ bool redis_engine::read_hello(const std::vector<std::string_view>& arguments) {
 void redis_engine::on_state_reply() {
   using enum command_role;
   const bool ok = !change_.error;
-  phase_ = change_.inside && !ok ? phase::transaction : phase::open;
+  phase_ = change_.inside && !ok ? phase::transaction : phase::ready;
   if (ok) {
     if (change_.role == unwatch) watching_ends();
     if (change_.role == discard) leave_transaction();
-    if (change_.role == select) database_ = change_.database;
+    if (change_.role == select) link_.database = change_.database;
     if (change_.role == auth) authenticated_ = false;  // a new user: ask anew before raising
-    signed_in_ = signed_in_ || change_.role == auth || change_.authenticates;
+    link_.signed_in = link_.signed_in || change_.role == auth || change_.authenticates;
     if (!change_.sign_in.empty()) {
       sign_in_ = std::move(change_.sign_in);
       ++sign_ins_;
@@ -139,7 +139,7 @@ void redis_engine::on_state_reply() {
       bind(**tag);
       phase_ = phase::waiting;
       return raise_claims([this, asked = **tag] {
-        phase_ = phase::open;
+        phase_ = phase::ready;
         answer_binding(asked);
         resume();
       });
@@ -147,7 +147,7 @@ void redis_engine::on_state_reply() {
   }
   // Clients that ignore an error go on; their writes must not pass as untagged.
   lose_tag({change_.other_words.begin(), change_.other_words.end()}, reason::missing,
-           "the server refused the client name with the tag: " + std::string(error_text(held_reply_)) +
+           "the server refused the client name with the tag: " + std::string(armed_link::error_text(held_reply_)) +
                "; FENCE SET binds without a name");
   if (!change_.muted) to_client += held_reply_;
   held_reply_.clear();
@@ -172,7 +172,7 @@ void redis_engine::answer_binding(const std::vector<fence::claim>& asked) {
     if (change_.role == command_role::hello && change_.protocol_before != protocol_) {
       protocol_ = change_.protocol_before;
       wire::append_command_of(to_backend, std::string_view("HELLO"), std::to_string(protocol_));
-      expectations_.push_back({awaits::relay, true});
+      link_.expect({awaits::relay, true});
     }
     if (!change_.muted) to_client += fence::redis_error(*why);
   }
@@ -181,9 +181,8 @@ void redis_engine::answer_binding(const std::vector<fence::claim>& asked) {
 
 void redis_engine::reset_state() {
   protocol_ = 2;
-  database_ = 0;
   watching_ends();
-  authenticated_ = signed_in_ = false;
+  authenticated_ = false;
   tx_ = transaction{};
   shared_last_ = false;
   sign_in_.clear();
@@ -197,14 +196,13 @@ void redis_engine::reset_state() {
   reply_off_ = skip_next_ = false;
   unbind();
   replay_.clear();
-  armed_mask_ = 0;
-  arm_error_.clear();
-  phase_ = phase::open;
+  link_.reset();
+  phase_ = phase::ready;
 }
 
 // CLIENT REPLY never reaches the server: OFF would cut EXEC's reply short, SKIP would swallow one of ours.
 redis_engine::progress redis_engine::step_client_reply(const wire::request& r) {
-  if (!batch_.commands.empty()) return block();
+  if (!link_.batch.empty()) return block();
   if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "ON")) {
     reply_off_ = skip_next_ = false;
     muted_ = false;
@@ -234,7 +232,7 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
   }
   forward_raw(r, awaits::subscription);
   ++subscribing_;
-  expectations_.back().n = all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
+  link_.back().n = all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
   return progress::taken;
 }
 
@@ -249,7 +247,7 @@ redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, con
   if (monitor_replies_ > 0) return block();
   if (spec.role == command_role::quit) {
     reply_local("+OK\r\n");
-    closing_ = true;
+    link_.close();
   } else if (spec.role == command_role::reset && r.arguments.size() == 1) {
     to_backend += "*1\r\n$5\r\nRESET\r\n";
     ++monitor_replies_;
@@ -272,10 +270,10 @@ void redis_engine::protocol_error(std::string_view message) {
 
 // Nothing more is read from the client; the connection ends when all that was asked before is answered.
 void redis_engine::end_input() {
-  if (expectations_.empty())
-    closing_ = true;
+  if (link_.quiet())
+    link_.close();
   else
-    expectations_.push_back({awaits::close});
+    link_.expect({awaits::close});
   input_over_ = true;
 }
 
@@ -292,7 +290,7 @@ void redis_engine::fail_all(std::string_view detail) {
     from_client.consume(decoded.consumed);
   }
   if (to_client.empty()) to_client += fence::redis_error({reason::unavailable, {}, {}, {}, std::string(detail)});
-  closing_ = true;
+  link_.close();
 }
 
 }  // namespace fencegate::gate

@@ -51,16 +51,16 @@ bool redis_engine::authenticated() {
   if (authenticated_) return true;
   phase_ = phase::barrier;
   to_backend += "*1\r\n$4\r\nPING\r\n";
-  expectations_.push_back({awaits::probe});
+  link_.expect({awaits::probe});
   return false;
 }
 
-void redis_engine::probe_done() {
-  phase_ = phase::open;
-  if (probe_answer_.starts_with('-'))
-    probe_error_ = probe_answer_;
+void redis_engine::probe_done(std::string_view answer) {
+  phase_ = phase::ready;
+  if (answer.starts_with('-'))
+    probe_error_ = answer;
   else
-    authenticated_ = signed_in_ = true;
+    authenticated_ = link_.signed_in = true;
 }
 
 // FENCE SET binds, or leaves the connection with what could not be bound: its writes must not pass as untagged.
@@ -78,7 +78,8 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
   }
   if (!probe_error_.empty()) {
     const std::string answer = std::exchange(probe_error_, {});
-    lose_claims(r, {reason::missing, {}, {}, {}, "FENCE SET was refused: " + std::string(error_text(answer))});
+    lose_claims(r,
+                {reason::missing, {}, {}, {}, "FENCE SET was refused: " + std::string(armed_link::error_text(answer))});
     reply_local(answer);
     return progress::taken;
   }
@@ -98,7 +99,7 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
     for (const auto& one : wanted) claims_.set(one, marks_);
   phase_ = phase::waiting;
   raise_claims([this, wanted = std::move(wanted), muted = muted_] {
-    phase_ = phase::open;
+    phase_ = phase::ready;
     muted_ = muted;
     const auto why = report_binding(wanted, "fence|set");
     reply_local(why ? fence::redis_error(*why) : std::string("+OK\r\n"));
@@ -170,7 +171,7 @@ redis_engine::progress redis_engine::fence_mark(const wire::request& r) {
   auto cell = marks_.cell(r.arguments[2]);
   phase_ = phase::waiting;
   host_.read_mark(cell, [this, cell, muted = muted_](const backend::mark_reading& reading) {
-    phase_ = phase::open;
+    phase_ = phase::ready;
     muted_ = muted;
     std::string out = protocol_ == 3 ? "_\r\n" : "$-1\r\n";
     if (!reading.detail.empty()) {
@@ -262,9 +263,9 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     raise_tried_ = true;
     phase_ = phase::waiting;
     host_.raise(under.cell, *presented, under.rules.max_step, [this](const backend::raise_outcome& outcome) {
-      phase_ = phase::open;
+      phase_ = phase::ready;
       if (outcome.raised) figures_.checks(metrics::check_outcome::raised).add();
-      if (call_ != nullptr) on_raised(*call_, *call_->items().front().cell, outcome);
+      if (call_ != nullptr) call_->on_raised(*call_->items().front().cell, outcome);
       resume();
     });
     return block();
@@ -278,7 +279,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
       figures_.checks(metrics::check_outcome::admitted).add();
     private_ = private_ || spec.stays_with_connection;
     wire::append_command(to_backend, command);
-    expectations_.push_back({awaits::relay, muted_});
+    link_.expect({awaits::relay, muted_});
     return progress::taken;
   }
   wrap(command, spec, {&claim->items().front()}, r);

@@ -5,6 +5,8 @@
 #include "backend/redis_control.hpp"
 #include "backend/redis_state.hpp"
 #include "fence/rejection.hpp"
+#include "fence/tag.hpp"
+#include "gate/armed_link_parts.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -22,7 +24,12 @@ struct likeness {
   std::string bytes;         // of the commands; the last is INFO server
   std::size_t commands = 0;  // each is answered once
   std::string server;        // what that must say: its run_id
+  fence::claims_list tag;    // whose marks are proven
+  int database = 0;
 };
+
+// The run_id of the server whose answer to INFO this is; "": its connections are not to be shared.
+[[nodiscard]] std::string server_in(std::string_view info);
 
 // What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
 // come before the call returns.
@@ -44,7 +51,9 @@ class engine_host {
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
   // One whole write, to be sent behind the same proof on a link that others use, too. True: on_shared() tells what became
   // of it, and is not called before this returns.
-  [[nodiscard]] virtual bool share(const likeness& /*mine*/, std::string_view /*command*/) { return false; }
+  [[nodiscard]] virtual bool share(const likeness& /*mine*/, std::string_view /*command*/, const batched& /*as*/) {
+    return false;
+  }
   // So many answers wait for the client, which does not read, that nothing more is done for it at all.
   [[nodiscard]] virtual bool turns_away() const { return false; }
   // So many that nothing more is to be done for it before it reads some.

@@ -53,7 +53,7 @@ bool redis_engine::continue_large() {
   l.inspected += step.consumed;
   l.complete = step.what == wire::large_request::status::complete;
   if (l.how == large::route::undecided && !decide_large()) return false;
-  if (closing_ || input_over_) return false;
+  if (link_.closed() || input_over_) return false;
   if (!l.counted) count(*l.spec);
   l.counted = true;
   if (l.inspected == 0 && !l.complete) return false;
@@ -84,8 +84,8 @@ void redis_engine::lose_large_binding() {
 bool redis_engine::decide_large() {
   using enum command_role;
   large& l = *large_;
-  if (phase_ != phase::open && phase_ != phase::armed && phase_ != phase::transaction) {
-    if (phase_ == phase::monitor) closing_ = true;
+  if (link_.busy() || (phase_ != phase::ready && phase_ != phase::transaction)) {
+    if (phase_ == phase::monitor) link_.close();
     blocked_ = true;
     return false;
   }
@@ -138,13 +138,13 @@ bool redis_engine::decide_large() {
         if (const auto why = refusal_of_large_read()) return refuse_large(*why);
       [[fallthrough]];
     case other:
-      if (phase_ == phase::armed) leave_armed();
+      if (link_.armed()) link_.leave();
       l.how = large::route::bare;
       return true;
     case write: return decide_large_write();
     case watch:
       // What comes behind relies on it.
-      if (phase_ == phase::armed) leave_armed();
+      if (link_.armed()) link_.leave();
       l.how = large::route::bare;
       return true;
     case fence:
@@ -180,7 +180,7 @@ bool redis_engine::decide_large_write() {
   if (to == route::reject && why != refusal::arm_failed)
     return refuse_large(rejection_of(why, *l.spec, verdict, route_facts::stand::streaming));
   if (to == route::reject) {
-    const rejection failed{reason::unavailable, {}, {}, {}, std::exchange(arm_error_, {})};
+    const rejection failed{reason::unavailable, {}, {}, {}, link_.take_arm_error()};
     host_.report(failed, l.name, false);
     return swallow_large(link_error(failed.detail, failed), false);
   }
@@ -189,9 +189,9 @@ bool redis_engine::decide_large_write() {
     blocked_ = true;
     return false;
   }
-  if (to != route::stream && phase_ == phase::armed) leave_armed();
+  if (to != route::by_pieces && link_.armed()) link_.leave();
   if (to == route::arm_first) {
-    start_arm();
+    arm();
     blocked_ = true;
     return false;
   }
@@ -199,12 +199,12 @@ bool redis_engine::decide_large_write() {
     l.how = large::route::bare;
     return true;
   }
-  demand(to == route::stream, "a value this large goes bare, or behind its proof");
+  demand(to == route::by_pieces, "a value this large goes bare, or behind its proof");
   l.how = large::route::fenced;
   // Their answers come while the value is still on its way.
-  append_uses(verdict.required, batch_.prefixed);
-  if (batch_.prefixed != 0)
-    expectations_.push_back({awaits::queued, false, static_cast<std::uint32_t>(batch_.prefixed)});
+  link_.append_uses(verdict.required, link_.batch.prefixed);
+  if (link_.batch.prefixed != 0)
+    link_.expect({awaits::queued, false, static_cast<std::uint32_t>(link_.batch.prefixed)});
   return true;
 }
 
@@ -254,20 +254,20 @@ bool redis_engine::late_check() {
     l.verdict = claims_.judge(arguments, keys_);
     const auto [to, refused] = route_of(facts_of(arguments, *l.spec, l.verdict, streamed));
     if (to == route::reject) why = rejection_of(refused, *l.spec, l.verdict, streamed);
-    batch_.required = l.how == large::route::fenced ? l.verdict.required : 0;
+    link_.batch.required = l.how == large::route::fenced ? l.verdict.required : 0;
   }
   if (!why) return true;
   host_.report(*why, l.name, false);
   muted_ = l.muted;
   // Behind an arm nothing of the client's is in flight: it gets the answer at once.
-  if (l.how == large::route::fenced && !expectations_.empty()) {
+  if (l.how == large::route::fenced && !link_.quiet()) {
     if (!muted_) to_client += fence::redis_error(*why);
-    closing_ = true;
+    link_.close();
   } else {
     reply_local(fence::redis_error(*why));
     end_input();
   }
-  batch_ = batch{};
+  link_.batch = write_batch{};
   return false;
 }
 
@@ -289,29 +289,29 @@ void redis_engine::finish_large() {
         reply_local(done->answer);
       break;
     case large::route::bare:
-      expectations_.push_back({awaits::relay, muted_});
-      expectations_.back().may_block = backend::may_block(done->spec->role);
+      link_.expect({awaits::relay, muted_});
+      link_.back().may_block = backend::may_block(done->spec->role);
       if (done->spec->role == command_role::watch) client_watching_ = true;
       note_bare(done->verdict, false, done->name);
       break;
     case large::route::transaction:
       ++tx_.commands;
-      expectations_.push_back({awaits::tx_queued, muted_});
+      link_.expect({awaits::tx_queued, muted_});
       if (tx_.rejected) leave_server_transaction();
       break;
     case large::route::fenced:
-      batch_.streamed = true;
-      batch_.name = done->name;
-      batch_.muted = muted_;
-      batch_.commands.push_back({0, !done->verdict.watched(), muted_, done->spec->denyoom || done->spec->noscript, {}});
-      if (done->verdict.watched()) note(batch_.notes, done->verdict, false, done->name);
+      link_.batch.streamed = true;
+      link_.batch.name = done->name;
+      link_.batch.add({0, !done->verdict.watched(), muted_, done->spec->denyoom || done->spec->noscript});
+      if (done->verdict.watched()) note(link_.batch.notes, done->verdict, false, done->name);
 #ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
       return send_batch();
 #endif
-      demand((done->verdict.required & ~armed_mask_) == 0, "a value leaves when all that it needs was proven");
-      expectations_.push_back({awaits::queued});
+      demand(link_.proves(done->verdict.required), "a value leaves when all that it needs was proven");
+      link_.expect({awaits::queued});
       reads_in_a_row_ = 0;
-      send_exec();
+      shared_last_ = false;
+      link_.send_exec();
       break;
   }
 }
@@ -330,24 +330,25 @@ bool redis_engine::swallow_large(std::string answer, bool replaces) {
 
 // A streamed command cannot be sent again: the client is told, and that nothing was applied.
 void redis_engine::finish_streamed_batch() {
-  const batched& one = batch_.commands.front();
+  const batched& one = link_.batch.commands.front();
   std::string answer;
   if (!one.error.empty()) {
     answer = "-" + one.error + "\r\n";
   } else {
-    auto why = claims_.refusal(batch_.required);
+    auto why = claims_.refusal(link_.batch.required);
     if (!why)
-      why = rejection{reason::unavailable,
-                      {},
-                      {},
-                      {},
-                      batch_.abort_text.empty() ? "somebody touched the mark; send it again" : batch_.abort_text};
-    host_.report(*why, batch_.name, false);
+      why = rejection{
+          reason::unavailable,
+          {},
+          {},
+          {},
+          link_.batch.abort_text.empty() ? "somebody touched the mark; send it again" : link_.batch.abort_text};
+    host_.report(*why, link_.batch.name, false);
     answer = fence::redis_error(*why);
   }
   if (!one.muted) to_client += answer;
-  batch_ = batch{};
-  finish_arm();
+  link_.batch = write_batch{};
+  link_.finish_arm();
 }
 
 }  // namespace fencegate::gate

@@ -18,7 +18,7 @@ void redis_engine::bind_to_listener(const fence::claims_list& tag) {
   unbind();
   phase_ = phase::waiting;
   raise_claims([this] {
-    phase_ = phase::open;
+    phase_ = phase::ready;
     resume();
   });
 }

@@ -1,10 +1,11 @@
-// What the session machine keeps account of: where the link stands, which replies are due, what a batch, a transaction or
-// a streamed command has come to. Plain data, no decisions; the rules are redis_engine's.
+// What the session machine keeps account of: what its client is at, and what a transaction, a wrapped or a streamed command
+// has come to. Plain data, no decisions; the rules are redis_engine's.
 #pragma once
 
 #include "backend/command_table.hpp"
 #include "backend/mark_memory.hpp"
 #include "fence/rejection.hpp"
+#include "gate/armed_link_parts.hpp"
 #include "gate/claims.hpp"
 #include "gate/redis_engine_host.hpp"
 #include "wire/resp_request.hpp"
@@ -22,65 +23,22 @@ namespace fencegate::gate {
 
 // A base only for its names, which all belong to redis_engine.
 struct redis_engine_parts {
+  // What the client is at. Where the link stands is armed_link's.
   enum class phase : std::uint8_t {
-    open,         // the link is outside MULTI; bare commands may be in flight
-    arming,       // an arm was sent; its proof was not read yet
-    armed,        // inside our MULTI, proof read; `batch_` may be filling
-    batch,        // a batch and the arm behind it were sent
-    transaction,  // inside the client's own MULTI
-    finishing,    // the client's EXEC was sent
+    ready,        // for its next command
+    transaction,  // inside its own MULTI
+    finishing,    // its EXEC was sent
     single,       // a wrapped command was sent
     waiting,      // for the control link or the timer
     shared,       // the command at hand went to a link that others use, too
     barrier,      // a command that changes the connection was sent
     monitor,      // MONITOR: everything passes
   };
-  // What the next reply of the backend is.
-  enum class awaits : std::uint8_t {
-    relay,    // the client's
-    local,    // nothing: a text of ours takes its turn (locals_)
-    ours_ok,  // must be +OK, else the link's state is unknown: close
-    unwatch,
-    select0,
-    watch,
-    marks,
-    select_back,
-    multi,         // an arm, in this order
-    queued,        // +QUEUED of a batch's commands
-    exec,          // the batch's EXEC
-    state_change,  // barrier: the reply decides (on_state_reply)
-    subscription,  // confirmations, `n` of them
-    tx_queued,     // a command in the client's MULTI: queued or refused, but not run
-    tx_exec,       // the client's EXEC
-    single,        // a wrapped command
-    held_read,     // a read that the client gets when the marks behind it are known
-    marks_behind,  // MGET of these
-    probe,         // PING: is this client authenticated?
-    identity,      // INFO server: where does this link lead?
-    peek_select0,
-    peek,  // monitor mode: MGET of marks
-    peek_select_back,
-    close,  // nothing: the connection ends when its turn comes
-  };
-  struct expectation {
-    awaits what;
-    bool muted = false;
-    std::uint32_t n = 1;
-    bool may_block = false;    // a bare command that the server may answer only when somebody else has acted
-    bool turned_away = false;  // local: its text is for `n` commands
-  };
   // What Redis answers to EXEC with arguments, by which it ends a transaction.
   static constexpr std::string_view exec_with_arguments =
       "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";
-  // "-NOPERM no\r\n" without what frames it.
-  [[nodiscard]] static std::string_view error_text(std::string_view reply) {
-    if (reply.starts_with('-')) reply.remove_prefix(1);
-    return reply.substr(0, reply.find("\r\n"));
-  }
-
   static constexpr std::string_view marks_move = "the marks move all the time";
 
-  enum class sink : std::uint8_t { client, drop, capture, hold };
   enum class progress : std::uint8_t { taken, blocked };
 
   // A command that is to be processed again, with what is known about it by now.
@@ -94,61 +52,7 @@ struct redis_engine_parts {
     bool muted = false;
     std::string text = {};
   };
-  // SET key value begins so, its name ends behind so many bytes, and key and value are all that follows.
-  static constexpr std::string_view set_head = "*3\r\n$3\r\n";
-  static constexpr std::size_t set_head_bytes = set_head.size() + 5;
-  // What a rule in monitor mode lets through, of one kind: booked under the outcome that the rule would have had, when it
-  // was applied and the marks were looked at.
-  struct noted {
-    claim_mask claims;  // that it would need
-    bool reads;
-    std::string name;                          // of the command, in the log
-    std::optional<fence::rejection> would_be;  // known before it was sent
-    std::size_t times = 1;
-  };
   static constexpr std::size_t noted_max = 64;  // kinds
-  struct batched {
-    std::size_t bytes;
-    bool counts;  // as admitted, when it is applied; what a rule in monitor mode watches is booked by the batch's notes
-    bool muted;
-    bool keeps_oom;          // OOM is its answer: it needs memory itself, or may not run in the wrapper
-    std::string error = {};  // Redis refused to queue it
-  };
-  struct batch {
-    std::string bytes;  // the commands as received; empty when streamed
-    std::vector<batched> commands;
-    claim_mask required = 0;  // by its writes
-    claim_mask needs = 0;     // by its reads, too
-    bool streamed = false;
-    std::string name;  // streamed: of its command, in the log
-    std::vector<noted> notes;
-    bool polled = false;
-    std::size_t plain_sets = 0;  // of the commands: SET key value, whose reply is for the client
-    bool merged = false;         // they were sent as one SET and one MSET
-    bool merge_refused = false;  // Redis has not done the MSET
-    std::size_t prefixed = 0;    // commands of ours in front (equal_token: reject)
-    std::size_t queued_seen = 0;
-    std::size_t elements_left = 0;
-    std::size_t elements_seen = 0;
-    enum class end : std::uint8_t { unknown, executed, nil, aborted } outcome = end::unknown;
-    std::string abort_text;
-    bool muted = false;  // some command's reply is not for the client
-
-    // How many commands these are for Redis.
-    [[nodiscard]] std::size_t sent() const { return merged ? 2 : commands.size(); }
-
-    // Ready for the next one; keeps its memory unless it is large.
-    void clear() {
-      std::string kept = std::move(bytes);
-      auto kept_commands = std::move(commands);
-      *this = batch{};
-      if (kept.capacity() > 16 * 1024) return;
-      kept.clear();
-      kept_commands.clear();
-      bytes = std::move(kept);
-      commands = std::move(kept_commands);
-    }
-  };
   struct transaction {
     bool adopted = false;  // it is our MULTI, with proven marks
     claim_mask required = 0;
@@ -166,7 +70,6 @@ struct redis_engine_parts {
     bool left = false;  // it must not run: the server's part was discarded, the client does not know yet
     std::vector<std::pair<std::size_t, int>> selects;  // position in the transaction, database
     std::size_t commands = 0;
-    std::size_t elements_left = 0, elements_seen = 0;
     bool tailed = false;  // an arm follows its EXEC
     bool nil = false;
     bool muted = false;
@@ -181,7 +84,6 @@ struct redis_engine_parts {
     std::optional<std::chrono::milliseconds> timeout;  // 0 = for ever
     std::vector<std::string> keys;
     bool sleeps = false;   // until the timer, or until something comes
-    bool batch = false;    // the batch is one blocking command
     bool in_vain = false;  // it found nothing, and is to be tried again
   };
   // A command in the wrapper script, or a read in front of its marks.
@@ -216,16 +118,6 @@ struct redis_engine_parts {
     bool counted = false;
     bool muted = false;
     std::shared_ptr<const backend::command_table> table;  // keeps spec alive
-  };
-  // The arm's bytes, and the reply to its MGET that proves all marks, as long as nothing of what they depend on moves.
-  struct arm_tail {
-    claim_mask mask = 0;
-    claim_mask looks = 0;
-    int database = -1;
-    std::uint64_t claims = 0;
-    std::string epoch;
-    std::string bytes;
-    std::string proof;  // "" when no single reply proves it (equal_token: reject)
   };
   // How others may be made like this link, as long as nothing of this moves.
   struct known_likeness {

@@ -1,5 +1,4 @@
 // Raising the marks of what a connection claims.
-#include "fence/compare.hpp"
 #include "gate/redis_engine.hpp"
 
 namespace fencegate::gate {
@@ -10,7 +9,7 @@ bool redis_engine::raise_pending(claim_mask mask) {
   if (raise_tried_) return false;
   for (std::size_t i = 0; i < claims_.items().size(); ++i)
     if ((mask >> i & 1) != 0 && claims_.items()[i].status == claim_status::unraised) {
-      if (!batch_.commands.empty()) return true;
+      if (!link_.batch.empty()) return true;
       raise_tried_ = true;
       phase_before_wait_ = phase_;
       phase_ = phase::waiting;
@@ -32,55 +31,19 @@ void redis_engine::raise_claims(std::function<void()> then) {
     auto cell = one.cell;
     if (one.rules.equal == fence::equal_token::reject) {
       return host_.read_mark(cell, [this, cell, then = std::move(then)](const backend::mark_reading& reading) mutable {
-        on_mark_for_one_use(*cell, reading);
+        claims_.on_mark_for_one_use(*cell, reading);
         raise_claims(std::move(then));
       });
     }
     auto on_outcome = [this, cell, then = std::move(then)](const backend::raise_outcome& outcome) mutable {
       if (outcome.raised) figures_.checks(metrics::check_outcome::raised).add();
-      on_raised(claims_, *cell, outcome);
+      claims_.on_raised(*cell, outcome);
       raise_claims(std::move(then));
     };
     return host_.raise(cell, one.presented, one.rules.max_step, std::move(on_outcome));
   }
   ++raise_round_;
   then();
-}
-
-void redis_engine::on_raised(claims& bound, const backend::mark_cell& cell, const backend::raise_outcome& outcome) {
-  using enum backend::raise_outcome::kind;
-  for (auto& one : bound.items()) {
-    if (one.cell.get() != &cell) continue;
-    one.mark = outcome.mark;
-    one.detail = outcome.detail;
-    switch (outcome.what) {
-      case held: one.status = claim_status::held; break;
-      case stale: one.status = claim_status::stale; break;
-      case jump: one.status = claim_status::jump; break;
-      case unavailable: one.status = claim_status::unraised; break;
-    }
-  }
-}
-
-// equal_token: reject: binding only looks; the first batch raises.
-void redis_engine::on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading) {
-  for (auto& one : claims_.items()) {
-    if (one.cell.get() != &cell) continue;
-    one.mark = reading.mark;
-    one.detail = reading.detail;
-    one.status = claim_status::unraised;
-    if (!reading.detail.empty()) continue;
-    switch (fence::compare(one.presented, reading.mark, one.rules)) {
-      case fence::comparison::stale: one.status = claim_status::stale; continue;
-      case fence::comparison::equal:
-      case fence::comparison::used: one.status = claim_status::used; continue;
-      case fence::comparison::jump: one.status = claim_status::jump; break;
-      case fence::comparison::lower: one.status = claim_status::held; break;
-    }
-    if (!reading.leased) continue;
-    one.status = claim_status::jump;
-    one.detail = fence::raised_by_leases_only;
-  }
 }
 
 }  // namespace fencegate::gate

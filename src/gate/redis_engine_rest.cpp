@@ -6,27 +6,29 @@
 namespace fencegate::gate {
 
 bool redis_engine::at_rest() const {
-  return from_client.empty() && to_client.empty() && expectations_.empty() && batch_.commands.empty() &&
-         large_ == nullptr && !client_watching_ && (phase_ == phase::open || phase_ == phase::armed);
+  return from_client.empty() && to_client.empty() && link_.quiet() && link_.batch.empty() && large_ == nullptr &&
+         !client_watching_ && phase_ == phase::ready && !link_.busy();
 }
 
 bool redis_engine::may_end() const {
   if (at_rest()) return true;
   const bool watches = phase_ == phase::monitor && from_client.empty() && monitor_replies_ == 0;
-  return to_client.empty() && expectations_.empty() && (polling() || watches);
+  return to_client.empty() && link_.quiet() && (polling() || watches);
 }
 
 bool redis_engine::waits_on_purpose() const {
-  return !expectations_.empty() || subscriptions_ > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
-         phase_ == phase::batch || phase_ == phase::shared;
+  return !link_.quiet() || subscriptions_ > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
+         phase_ == phase::shared || link_.busy();
 }
 
 bool redis_engine::may_block_in_server() const {
-  return std::any_of(expectations_.begin(), expectations_.end(), [](const expectation& e) { return e.may_block; });
+  return std::any_of(link_.expected().begin(), link_.expected().end(),
+                     [](const expectation& e) { return e.may_block; });
 }
 
 bool redis_engine::write_in_flight() const {
-  return phase_ == phase::batch || phase_ == phase::finishing || phase_ == phase::single || phase_ == phase::shared;
+  return link_.at() == armed_link::state::batch || phase_ == phase::finishing || phase_ == phase::single ||
+         phase_ == phase::shared;
 }
 
 }  // namespace fencegate::gate

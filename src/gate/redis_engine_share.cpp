@@ -25,10 +25,10 @@ bool is_set_get(const wire::request& r) {
 
 // This link is armed, too: its own server has shown the marks that the shared link's shows.
 bool redis_engine::may_share(const wire::request& r, const command_spec& spec, claim_mask required) const {
-  if (gate_.share_writes_from == 0 || private_ || serves_others_ || !spec.short_answer || is_set_get(r) || r.inlined ||
+  if (gate_.share_writes_from == 0 || private_ || !spec.short_answer || is_set_get(r) || r.inlined ||
       consumed_ != from_client.size() || r.raw.size() > limits::shared_command_bytes_max)
     return false;
-  if (phase_ != phase::armed || (required & ~armed_mask_) != 0 || !expectations_.empty() || !batch_.commands.empty() ||
+  if (phase_ != phase::ready || !link_.armed() || !link_.proves(required) || !link_.quiet() || !link_.batch.empty() ||
       !replay_.empty() || muted_ || client_watching_ || subscriptions_ > 0)
     return false;
   return std::all_of(claims_.items().begin(), claims_.items().end(), [](const bound_claim& one) {
@@ -36,37 +36,34 @@ bool redis_engine::may_share(const wire::request& r, const command_spec& spec, c
   });
 }
 
-bool redis_engine::share(const wire::request& r, const command_spec& spec) {
+bool redis_engine::share(const wire::request& r, const command_spec& spec, const claims::verdict& verdict) {
   if (own_turns_ > 0) {
     --own_turns_;
     return false;
   }
-  if (server_.empty() || !host_.share(my_likeness(), r.raw)) return false;
+  if (server_.empty() || !host_.share(my_likeness(), r.raw, facts_for_batch(r.raw, r, spec, verdict))) return false;
   count(spec);
   counted_ = true;
-  phase_before_wait_ = phase_;
   phase_ = phase::shared;
   return true;
 }
 
 // A link opened later may lead to another server, by the same address. Ahead of an arm the question costs no round trip.
 void redis_engine::ask_identity() {
-  if (gate_.share_writes_from == 0 || private_ || serves_others_ || !server_.empty()) return;
+  if (gate_.share_writes_from == 0 || private_ || !server_.empty()) return;
   wire::append_command_of(to_backend, std::string_view("INFO"), std::string_view("server"));
-  expectations_.push_back({awaits::identity});
+  link_.expect({awaits::identity});
 }
 
-void redis_engine::identity_done() {
-  const auto info = std::exchange(captured_, {});
-  pop_expectation();
+void redis_engine::identity_done(std::string_view info) {
   server_ = server_in(info);
-  const bool passing = info.starts_with('-') && is_native_error(std::string_view(info).substr(1));
+  const bool passing = info.starts_with('-') && armed_link::is_native_error(info.substr(1));
   private_ = private_ || (server_.empty() && !passing);
 }
 
 // Redis 7.0 notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that change
 // them, and WAIT would not see what went over another link. Before 7.0 COMMAND does not tell of subcommands.
-std::string redis_engine::server_in(std::string_view info) {
+std::string server_in(std::string_view info) {
   const auto field = [&](std::string_view name) {
     const auto at = info.find("\n" + std::string(name) + ":");
     if (at == std::string_view::npos) return std::string_view{};
@@ -76,22 +73,16 @@ std::string redis_engine::server_in(std::string_view info) {
   return field("redis_version").starts_with("7.0.") ? std::string(field("run_id")) : std::string();
 }
 
-bool redis_engine::arm_ahead() {
-  claims_.learn_from_memory();
-  if (!host_.picture().ready || claims_.items().empty() || claims_.refusal(~claim_mask{0})) return false;
-  tries_ = 0;
-  start_arm();
-  return true;
-}
-
 // What makes another link like this one. REQUIRES: all claims are held.
 const likeness& redis_engine::my_likeness() {
-  if (like_.claims == claims_.generation() && like_.protocol == protocol_ && like_.database == database_ &&
+  if (like_.claims == claims_.generation() && like_.protocol == protocol_ && like_.database == link_.database &&
       like_.sign_ins == sign_ins_)
     return like_.value;
-  like_ = {claims_.generation(), protocol_, database_, sign_ins_, {}};
+  like_ = {claims_.generation(), protocol_, link_.database, sign_ins_, {}};
   auto& like = like_.value;
   like.server = server_;
+  like.database = link_.database;
+  for (const auto& one : claims_.items()) like.tag.push_back({std::string(one.cell->resource), one.presented});
   const auto add = [&](const auto&... words) {
     wire::append_command_of(like.bytes, words...);
     ++like.commands;
@@ -101,7 +92,7 @@ const likeness& redis_engine::my_likeness() {
     ++like.commands;
   }
   if (protocol_ != 2) add(std::string_view("HELLO"), std::to_string(protocol_));
-  if (database_ != 0) add(std::string_view("SELECT"), std::to_string(database_));
+  if (link_.database != 0) add(std::string_view("SELECT"), std::to_string(link_.database));
   std::string name = "fencegate-shared;fence:";
   for (const auto& one : claims_.items()) {
     if (&one != &claims_.items().front()) name += ',';
@@ -114,7 +105,7 @@ const likeness& redis_engine::my_likeness() {
 
 void redis_engine::on_shared(std::optional<std::string_view> answer) {
   if (phase_ != phase::shared) return;
-  phase_ = phase_before_wait_;
+  phase_ = phase::ready;
   if (answer && !answer->starts_with('-')) {
     own_turns_next_ = 1;
   } else {

@@ -14,7 +14,7 @@ using fence::reason;
 using fence::rejection;
 
 redis_engine::progress redis_engine::step_multi(const wire::request& r) {
-  if (!batch_.commands.empty()) return block();
+  if (!link_.batch.empty()) return block();
   if (r.arguments.size() != 1) return step_bare(r, *spec_of(r));
   claims_.learn_from_memory();
   if (raise_pending(~claim_mask{0})) return block();
@@ -22,19 +22,19 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   bool link_refused = false;
   if (host_.picture().ready && claims_.enforced() != 0 && !caching_) {
     const claim_mask held = claims_.armable();
-    if (tries_ == 0) arm_error_.clear();  // of an earlier arm: try again
-    why_not = std::exchange(arm_error_, {});
+    why_not = link_.take_arm_error();
+    if (tries_ == 0) why_not.clear();  // of an earlier arm: try again
     link_refused = !why_not.empty();
     if (held != 0 && why_not.empty() && tries_ <= limits::batch_attempts_max) {
       // A WAIT inside would take the server's note of before the shared write: arming anew renews it.
-      if (phase_ == phase::armed && ((held & ~armed_mask_) != 0 || shared_last_)) leave_armed();
-      if (phase_ == phase::open) {
-        start_arm();
-        if (phase_ != phase::armed) return block();
+      if (link_.armed() && (!link_.proves(held) || shared_last_)) link_.leave();
+      if (link_.is_open()) {
+        arm();
+        if (!link_.armed()) return block();
       }
       begin_transaction(true);
 #ifdef FENCEGATE_BROKEN_ENVELOPE
-      send_envelope();
+      link_.send_envelope();
 #endif
 #if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
       forward_raw(r);
@@ -45,9 +45,9 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
     }
   }
   // Its commands run at once if Redis refuses the MULTI: nothing follows before its answer was read.
-  if (phase_ == phase::armed) leave_armed();
+  if (link_.armed()) link_.leave();
   // Inside there is no place for it; but CLIENT CACHING is meant for the whole transaction.
-  if (claims_.monitored() != 0 && !caching_) peek_marks();
+  if (claims_.monitored() != 0 && !caching_) link_.look();
   change_ = change{};
   change_.role = command_role::multi;
   change_.muted = muted_;
@@ -65,6 +65,7 @@ void redis_engine::begin_transaction(bool adopted) {
     tx_.why_not = std::move(change_.why_not);
     tx_.link_refused = change_.link_refused;
   }
+  link_.lend();
   phase_ = phase::transaction;
 }
 
@@ -179,13 +180,16 @@ void redis_engine::leave_server_transaction() {
   if (tx_.left) return;
   tx_.left = true;
   to_backend += "*1\r\n$7\r\nDISCARD\r\n";
-  expectations_.push_back({awaits::ours_ok});
-  armed_mask_ = 0;
+  link_.expect({awaits::ours_ok});
+  link_.disprove();
   watching_ends();
 }
 
 // The server holds no watch any more, neither the client's nor ours.
-void redis_engine::watching_ends() { link_watching_ = client_watching_ = watch_lost_ = false; }
+void redis_engine::watching_ends() {
+  link_.watches_ended();
+  client_watching_ = watch_lost_ = false;
+}
 
 // A command that must not run, as Redis does with one that it refuses to queue: EXEC answers EXECABORT.
 void redis_engine::spoil_transaction(std::string text) {
@@ -198,14 +202,15 @@ void redis_engine::end_transaction(std::string text) {
   leave_server_transaction();
   reply_local(std::move(text));
   tx_ = transaction{};
-  phase_ = phase::open;
+  link_.take_back();
+  phase_ = phase::ready;
 }
 
 // The server has taken its DISCARD.
 void redis_engine::leave_transaction() {
   tx_ = transaction{};
-  phase_ = phase::open;
-  armed_mask_ = 0;
+  link_.take_back();
+  phase_ = phase::ready;
   watching_ends();
 }
 
@@ -229,22 +234,21 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
     end_transaction(tx_.left ? "-EXECABORT Transaction discarded because of previous errors.\r\n" : nil_text());
     return progress::taken;
   }
-  demand((tx_.required & ~(tx_.adopted ? armed_mask_ : 0)) == 0, "EXEC leaves when all that it needs was proven");
+  demand(tx_.required == 0 || (tx_.adopted && link_.proves(tx_.required)),
+         "EXEC leaves when all that it needs was proven");
   if (tx_.adopted) {
-    append_uses(tx_.written, tx_.suffixed);
-    for (std::size_t i = 0; i < tx_.suffixed; ++i) expectations_.push_back({awaits::relay, true});
+    link_.append_uses(tx_.written, tx_.suffixed);
+    for (std::size_t i = 0; i < tx_.suffixed; ++i) link_.expect({awaits::relay, true});
   }
   forward_raw(r, awaits::tx_exec);
   client_watching_ = false;
-  armed_mask_ = 0;
-  tx_.armed = arm_mask_;
+  link_.disprove();
+  tx_.armed = link_.armed_for();
   tx_.tailed = tx_.adopted && tx_.selects.empty();
-  if (tx_.tailed) {
-    arm_started_ = host_.now();
-    append_arm_tail(claims_.armable());
-  } else {
-    link_watching_ = false;
-  }
+  if (tx_.tailed)
+    link_.arm_behind_exec();
+  else
+    link_.watches_ended();
   phase_ = phase::finishing;
   return progress::taken;
 }
@@ -255,50 +259,40 @@ void redis_engine::finish_transaction() {
   if (done.executed) {
     if (done.admitted != 0) figures_.checks(metrics::check_outcome::admitted).add(done.admitted);
     book(done.notes, done.written);
-    figures_.raises_total.add(mark_used(done.written));
+    figures_.raises_total.add(link_.mark_used(done.written));
   }
-  if (!done.tailed) {
-    phase_ = phase::open;
-    return;
-  }
+  phase_ = phase::ready;
+  if (!done.tailed) return link_.take_back();
   if (done.nil) {
     // Nobody but us knows whose watch was touched: the marks behind the EXEC tell.
     auto why = claims_.refusal(done.written);
     if (!why) why = claims_.refusal_to_read(done.required != 0 ? done.required : done.armed);
-    if (!why && (arm_gone_back_ || arm_epoch_moved_))
+    if (!why && link_.went_back())
       why = claims_.unavailable(done.armed, "the backend lost a mark; it is being put back");
     if (!why && !done.client_watched)
       why = claims_.unavailable(done.armed, "somebody touched the mark; send the transaction again");
     if (why) host_.report(*why, done.last_command, false);
     if (!done.muted) to_client += why ? fence::redis_error(*why) : nil_text();
   }
-  finish_arm();
+  link_.finish_arm();
 }
 
 void redis_engine::start_client_exec(const wire::reply_head& head) {
   if (head.is_array()) {
     const auto count = static_cast<std::size_t>(head.count);
-    if (count != tx_.commands + tx_.suffixed) return unexpected("EXEC answered another number of commands");
-    from_backend.consume(head.bytes);
-    tx_.elements_left = count;
+    if (count != tx_.commands + tx_.suffixed) return link_.unexpected("EXEC answered another number of commands");
     tx_.executed = true;
     if (!tx_.muted) to_client += "*" + std::to_string(tx_.commands) + "\r\n";
-    if (count == 0) client_exec_done();
-    return;
+    return link_.begin_elements(head);
   }
   if (head.is_null()) {
     tx_.nil = true;
-    begin(head, tx_.tailed || tx_.muted ? sink::drop : sink::client);
+    link_.begin(head, tx_.tailed || tx_.muted ? sink::drop : sink::answers);
   } else if (head.type == '-' && head.line.starts_with("EXECABORT")) {
-    begin(head, tx_.muted ? sink::drop : sink::client);
+    link_.begin(head, tx_.muted ? sink::drop : sink::answers);
   } else {
-    return unexpected("EXEC failed; the transaction's state is unknown");
+    return link_.unexpected("EXEC failed; the transaction's state is unknown");
   }
-}
-
-void redis_engine::client_exec_done() {
-  pop_expectation();
-  if (!tx_.tailed) finish_transaction();
 }
 
 }  // namespace fencegate::gate

@@ -24,32 +24,32 @@ void redis_engine::turn_away(const wire::request& r) {
   skip_next_ = false;
   host_.report(too_many_unread(), r.name().substr(0, 64), false);
   // Its text stands for as many as follow each other.
-  const bool same_again = !expectations_.empty() && expectations_.back().what == awaits::local &&
-                          expectations_.back().turned_away && expectations_.back().muted == muted_;
+  const bool same_again =
+      !link_.quiet() && link_.back().what == awaits::local && link_.back().turned_away && link_.back().muted == muted_;
   if (same_again) {
-    ++expectations_.back().n;
+    ++link_.back().n;
   } else {
     wait_with(turned_away_text());
-    expectations_.back().turned_away = true;
-    flush_locals();
+    link_.back().turned_away = true;
+    on_turn();
   }
   command_done();
 }
 
 bool redis_engine::has_said_all() const {
-  return from_client.empty() && to_client.empty() && expectations_.empty() && large_ == nullptr;
+  return from_client.empty() && to_client.empty() && link_.quiet() && large_ == nullptr;
 }
 
 // An answer of the gate's own, behind those that are awaited.
 void redis_engine::wait_with(std::string local) {
   local_bytes_ += local.size();
   locals_.push_back(std::move(local));
-  expectations_.push_back({awaits::local, muted_});
+  link_.expect({awaits::local, muted_});
 }
 
 bool redis_engine::say_more() {
   const std::size_t before = to_client.size();
-  flush_locals();
+  on_turn();
   const bool went_on = to_client.empty() && held_back_;
   if (went_on) resume();
   return went_on || to_client.size() != before;

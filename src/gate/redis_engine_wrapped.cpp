@@ -83,7 +83,7 @@ std::optional<std::string_view> redis_engine::refusal_in_script(const std::vecto
 
 redis_engine::progress redis_engine::wrap_command(const wire::request& r, const command_spec& spec,
                                                   const claims::verdict& verdict) {
-  if (!batch_.commands.empty()) return block();
+  if (!link_.batch.empty()) return block();
   if (const auto why = refusal_in_script(r.arguments, spec)) {
     reject({reason::refused, {}, {}, {}, std::string(*why)}, r.name());
     return progress::taken;
@@ -107,7 +107,7 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, const 
       return progress::taken;
     }
   }
-  if (verdict.monitored != 0 && !caching_) peek_marks();  // (CLIENT CACHING is meant for the command itself)
+  if (verdict.monitored != 0 && !caching_) link_.look();  // (CLIENT CACHING is meant for the command itself)
   wrap(r.arguments, spec, under, r);
   if (verdict.watched()) note(single_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
   return progress::taken;
@@ -134,7 +134,7 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   single_.null_array = protocol_ == 2 && answers_null_array(spec, command.size());
   single_.polled = still_polling();
   const std::string keys = std::to_string(under.size() + 1);
-  const std::string database = std::to_string(database_);
+  const std::string database = std::to_string(link_.database);
   std::vector<std::string_view> eval{"EVAL", backend::checked_command, "0", how_to_answer(protocol_, spec), database,
                                      keys};
   for (const auto& one : single_.cells) eval.push_back(one->key);
@@ -143,33 +143,33 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   eval.push_back(single_.epoch);
   append_unblocked(eval, command, spec);
   wire::append_command(to_backend, eval);
-  expectations_.push_back({awaits::single, muted_});
+  link_.expect({awaits::single, muted_});
 }
 
 // A read is answered by Redis itself. Marks only rise: one that still equals its token behind the read did so in front of
 // it, and until that is known the answer stays here.
 void redis_engine::look_behind(const std::vector<std::string_view>& command) {
   wire::append_command(to_backend, command);
-  expectations_.push_back({awaits::held_read});
+  link_.expect({awaits::held_read});
   std::vector<std::string_view> mget{"MGET"};
   for (const auto& one : single_.cells) mget.push_back(one->key);
   mget.push_back(backend::epoch_key);
-  if (database_ != 0) {
-    append_select(to_backend, 0);
-    expectations_.push_back({awaits::peek_select0});
+  if (link_.database != 0) {
+    armed_link::append_select(to_backend, 0);
+    link_.expect({awaits::look_select0});
   }
   wire::append_command(to_backend, mget);
-  expectations_.push_back({awaits::marks_behind});
-  if (database_ != 0) {
-    append_select(to_backend, database_);
-    expectations_.push_back({awaits::peek_select_back});
+  link_.expect({awaits::marks_behind});
+  if (link_.database != 0) {
+    armed_link::append_select(to_backend, link_.database);
+    link_.expect({awaits::look_select_back});
   }
 }
 
 void redis_engine::look_behind_done(std::string_view raw) {
   const auto parsed = wire::parse_value(raw);
   const bool readable = !parsed.has_error() && *parsed;
-  if (!readable || (*parsed)->first.type != '*' || select_stayed_) {
+  if (!readable || (*parsed)->first.type != '*' || link_.select_stayed()) {
     const bool refused = readable && (*parsed)->first.type == '-';
     single_.error = refused ? std::string((*parsed)->first.text) : "the marks could not be read";
     return single_done();
@@ -201,14 +201,14 @@ void redis_engine::start_single(const wire::reply_head& head) {
   };
   if (single_.polled && head.is_null()) {
     poll_.in_vain = true;
-    return begin(head, sink::drop);
+    return link_.begin(head, sink::drop);
   }
   single_.polled = false;
   if (single_.null_array && head.is_null()) {
     answer(nil_text());
-    return begin(head, sink::drop);
+    return link_.begin(head, sink::drop);
   }
-  if (!head.is_error()) return begin(head, single_.muted ? sink::drop : sink::client);
+  if (!head.is_error()) return link_.begin(head, single_.muted ? sink::drop : sink::answers);
   if (head.type == '-' && head.line.starts_with(ran)) {
     // Before 7.2 a script hears of a missing right by another code.
     constexpr std::string_view no_right = "ERR The user executing the script";
@@ -223,11 +223,11 @@ void redis_engine::start_single(const wire::reply_head& head) {
   } else {
     single_.error = head.type == '-' ? std::string(head.line) : "an unexpected reply";
   }
-  begin(head, sink::drop);
+  link_.begin(head, sink::drop);
 }
 
 void redis_engine::single_done() {
-  phase_ = phase::open;
+  phase_ = phase::ready;
   if (!single_.mark_moved) {
     const wrapped done = std::exchange(single_, wrapped{});
     batch_attempts_ = 0;
@@ -238,7 +238,7 @@ void redis_engine::single_done() {
       return book(done.notes);
     }
     const rejection why{reason::unavailable, {}, {}, {}, done.error};
-    if (is_native_error(done.error))
+    if (armed_link::is_native_error(done.error))
       figures_.checks(metrics::check_outcome::unavailable).add();
     else
       host_.report(why, done.name, false);
@@ -256,7 +256,7 @@ void redis_engine::single_done() {
   auto left = std::make_shared<std::size_t>(single_.cells.size() + 1);
   auto one_done = [this, left] {
     if (--*left != 0) return;
-    phase_ = phase::open;
+    phase_ = phase::ready;
     resume();
   };
   const auto cells = single_.cells;  // answers at once may begin the next one

@@ -58,25 +58,26 @@ redis_engine::progress redis_engine::step_data(const wire::request& r, const com
       return refuse(rejection_of(why, spec, verdict, where), name_of(r, spec));
     case route::raise_first: static_cast<void>(raise_pending(claims_to_raise(verdict))); return block();
     case route::arm_first:
-      if (!batch_.commands.empty()) return block();
-      if (phase_ == phase::armed) leave_armed();
-      start_arm();
+      if (!link_.batch.empty()) return block();
+      if (link_.armed()) link_.leave();
+      arm();
       return block();
     case route::bare: return step_bare(r, spec, verdict);
     case route::wrap:
-      if (!batch_.commands.empty()) return block();
-      if (phase_ == phase::armed) leave_armed();
+      if (!link_.batch.empty()) return block();
+      if (link_.armed()) link_.leave();
       return wrap_command(r, spec, verdict);
     case route::poll: return step_poll(r, spec, verdict);
     case route::batch: {
       // (Nobody would book what a rule in monitor mode says of it.)
-      if (verdict.required != 0 && !verdict.watched() && may_share(r, spec, verdict.required) && share(r, spec))
+      if (verdict.required != 0 && !verdict.watched() && may_share(r, spec, verdict.required) &&
+          share(r, spec, verdict))
         return block();
       if (batch_full(r)) return block();
       add_to_batch(r, spec, verdict);
       return progress::taken;
     }
-    case route::stream:
+    case route::by_pieces:
     case route::queue: break;
   }
   demand(false, "a whole command outside a transaction is neither streamed nor queued");
@@ -99,7 +100,7 @@ claims::verdict redis_engine::judge(const std::vector<std::string_view>& argumen
 // be done.
 claim_mask redis_engine::claims_to_raise(const claims::verdict& verdict) const {
   if (verdict.required != 0) return verdict.required | verdict.monitored;
-  return peeking_ ? 0 : verdict.monitored;
+  return link_.is_looked_at() ? 0 : verdict.monitored;
 }
 
 std::optional<rejection> redis_engine::refusal_by_claim(const command_spec& spec, claim_mask required) const {
@@ -114,7 +115,8 @@ bool redis_engine::shows_data(const command_spec& spec) {
 
 route_facts redis_engine::facts_of(const std::vector<std::string_view>& arguments, const command_spec& spec,
                                    const claims::verdict& verdict, stand where) {
-  if (tries_ == 0 && phase_ != phase::transaction) arm_error_.clear();  // of an earlier arm, maybe long ago: try again
+  // Of an earlier arm, maybe long ago: it is tried again.
+  if (tries_ == 0 && phase_ != phase::transaction) static_cast<void>(link_.take_arm_error());
   route_facts f;
   f.where = where;
   f.what = kind_of(spec.role);
@@ -126,15 +128,15 @@ route_facts redis_engine::facts_of(const std::vector<std::string_view>& argument
   f.watched = verdict.watched();
   f.unraised = !raise_tried_ && claims_.are_unraised(claims_to_raise(verdict));
   f.refused = f.required && refusal_by_claim(spec, verdict.required).has_value();
-  const bool stands = phase_ == phase::armed || (phase_ == phase::transaction && tx_.adopted);
-  if (stands) f.proven = (verdict.required & ~armed_mask_) == 0 ? route_facts::proof::whole : route_facts::proof::other;
+  const bool stands = link_.armed() || (phase_ == phase::transaction && tx_.adopted);
+  if (stands) f.proven = link_.proves(verdict.required) ? route_facts::proof::whole : route_facts::proof::other;
   f.table_known = host_.picture().commands != backend::command_table::empty();
   f.ready = host_.picture().ready;
   f.watching = client_watching_;
   f.caching = caching_;
   f.unsettled = tries_ > limits::batch_attempts_max;
-  f.arm_failed = !arm_error_.empty();
-  f.filling = !batch_.commands.empty();
+  f.arm_failed = !link_.arm_error().empty();
+  f.filling = !link_.batch.empty();
   f.reads_inside = reads_in_a_row_ < reads_in_a_row_max;
   return f;
 }
@@ -155,16 +157,22 @@ rejection redis_engine::rejection_of(refusal why, const command_spec& spec, cons
     case refusal::unproven:
       return claims_.unavailable(verdict.required,
                                  where == stand::queued ? tx_.why_not : "the key's resource was not armed");
-    case refusal::arm_failed: return claims_.unavailable(verdict.required, arm_error_);
+    case refusal::arm_failed: return claims_.unavailable(verdict.required, link_.arm_error());
     case refusal::none: break;
   }
   demand(false, "a command is refused for a reason");
   return {};
 }
 
+void redis_engine::arm() {
+  ++tries_;
+  ask_identity();
+  link_.arm(client_watching_);
+}
+
 // An answer of the gate's own, behind the batch under way.
 redis_engine::progress redis_engine::refuse(const rejection& why, std::string_view command) {
-  if (!batch_.commands.empty()) return block();
+  if (!link_.batch.empty()) return block();
   reject(why, command);
   return progress::taken;
 }
@@ -173,27 +181,20 @@ redis_engine::progress redis_engine::refuse(const rejection& why, std::string_vi
 redis_engine::progress redis_engine::step_bare(const wire::request& r, const command_spec& spec,
                                                const claims::verdict& verdict) {
   const bool looks = verdict.monitored != 0 && !verdict.would_be;
-  if (!batch_.commands.empty() || (looks && peeked_.size() >= noted_max)) return block();
-  if (phase_ == phase::armed) leave_armed();
+  if (!link_.batch.empty() || (looks && looked_at_.size() >= noted_max)) return block();
+  if (link_.armed()) link_.leave();
   // In front, it would take the place of what CLIENT CACHING is meant for.
-  if (looks && !caching_) peek_marks();
+  if (looks && !caching_) link_.look();
   forward_raw(r);
-  expectations_.back().may_block = backend::may_block(spec.role);
+  link_.back().may_block = backend::may_block(spec.role);
   note_bare(verdict, !backend::writes(spec.role), name_of(r, spec));
   return progress::taken;
-}
-
-// Errors of the server's own reach the client as they are; what only the gate cares about is `unavailable`.
-bool redis_engine::is_native_error(std::string_view text) {
-  constexpr std::string_view native[] = {"NOAUTH", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN",
-                                         "MOVED",  "ASK",     "OOM",  "MISCONF",  "NOREPLICAS", "TRYAGAIN"};
-  return std::find(std::begin(native), std::end(native), text.substr(0, text.find(' '))) != std::end(native);
 }
 
 // What the server said on the client's own link in place of a proof, for the client: errors of the server's own as they
 // are, and a right that its user lacks as such.
 std::string redis_engine::link_error(std::string_view text, const rejection& otherwise) {
-  if (is_native_error(text)) return "-" + std::string(text) + "\r\n";
+  if (armed_link::is_native_error(text)) return "-" + std::string(text) + "\r\n";
   constexpr std::string_view of_scripts = "ERR The user executing the script";
   if (!text.starts_with("NOPERM") && !text.starts_with(of_scripts)) return fence::redis_error(otherwise);
   const auto said = text.substr(text.find(' ') + 1);
@@ -202,10 +203,10 @@ std::string redis_engine::link_error(std::string_view text, const rejection& oth
 
 redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, const command_spec& spec,
                                                       claim_mask required) {
-  if (!batch_.commands.empty()) return block();
-  const std::string text = std::exchange(arm_error_, {});
+  if (!link_.batch.empty()) return block();
+  const std::string text = link_.take_arm_error();
   const auto why = claims_.unavailable(required, text);
-  if (is_native_error(text))
+  if (armed_link::is_native_error(text))
     figures_.checks(metrics::check_outcome::unavailable).add();
   else
     host_.report(why, name_of(r, spec), false);
@@ -217,7 +218,7 @@ redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, co
 // time behind its check, until it pops or its time-out is over.
 redis_engine::progress redis_engine::step_poll(const wire::request& r, const command_spec& spec,
                                                const claims::verdict& verdict) {
-  if (!batch_.commands.empty()) return block();
+  if (!link_.batch.empty()) return block();
   const auto now = host_.now();
   if (!poll_.since) {
     poll_.since = now;
@@ -235,9 +236,9 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
       }
   }
   add_to_batch(r, spec, verdict);
-  batch_.polled = still_polling();
-  if (!batch_.polled) poll_.since.reset();
-  poll_.batch = true;
+  link_.batch.polled = still_polling();
+  if (!link_.batch.polled) poll_.since.reset();
+  link_.batch.polls = true;
   return progress::taken;
 }
 
@@ -253,7 +254,7 @@ const command_spec* redis_engine::spec_of(const wire::request& r) const {
 
 // A command of a batch that Redis did not run, with what became known about it.
 redis_engine::progress redis_engine::step_replayed(const wire::request& r, const command_spec& spec) {
-  if (!batch_.commands.empty()) return block();
+  if (!link_.batch.empty()) return block();
   if (replay_.front().how != replayed::route::answer) return step_data(r, spec, stand::again);
   reply_local(replay_.front().text);
   return progress::taken;

@@ -14,7 +14,7 @@ constexpr routed no(refusal why) { return {route::reject, why}; }
 // Nothing has to be proven. What joins a batch saves the link from leaving MULTI, and is then ordered with its writes.
 routed unfenced(const route_facts& f) {
   if (f.where == stand::queued) return {route::queue};
-  if (f.where == stand::streamed) return {f.proven == proof::none ? route::bare : route::stream};
+  if (f.where == stand::streamed) return {f.proven == proof::none ? route::bare : route::by_pieces};
   if (f.unraised) return {route::raise_first};
   if (f.where != stand::plain || f.proven == proof::none) return {route::bare};
   const bool may_block = f.what == kind::blocking_read || f.what == kind::blocking_write;
@@ -38,7 +38,7 @@ routed route_of(const route_facts& f) {
   const bool streams = f.where == stand::streaming || f.where == stand::streamed;
   if (streams && !writes(f)) return no(refusal::too_large);
   if (f.where == stand::queued) return inside(f, route::queue);
-  if (f.where == stand::streamed) return inside(f, route::stream);
+  if (f.where == stand::streamed) return inside(f, route::by_pieces);
 
   if (f.what == kind::blocking_read && f.waits) return no(refusal::waits);
   if (!f.ready) return no(refusal::not_ready);
@@ -55,7 +55,7 @@ routed route_of(const route_facts& f) {
   if (f.caching && f.shows_data) return no(refusal::caching);
   if (f.arm_failed) return no(refusal::arm_failed);
   if (f.proven != proof::whole) return {route::arm_first};
-  if (f.where == stand::streaming) return {route::stream};
+  if (f.where == stand::streaming) return {route::by_pieces};
   return {f.what == kind::blocking_write ? route::poll : route::batch};
 }
 

@@ -13,7 +13,7 @@ enum class route : std::uint8_t {
   bare,         // to Redis as it is, outside MULTI
   batch,        // into our MULTI
   poll,         // as a batch of its own, again and again until it finds something
-  stream,       // into our MULTI while it still comes
+  by_pieces,    // into our MULTI while it still comes
   wrap,         // alone, with its check in the same script, or behind it
   queue,        // into the client's own MULTI
 };

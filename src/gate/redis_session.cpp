@@ -208,7 +208,7 @@ void redis_session::on_shared_lost() {
 
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
 
-bool redis_session::share(const likeness& mine, std::string_view command) {
+bool redis_session::share(const likeness& mine, std::string_view command, const batched& as) {
   if (last_heard_ - link_used_ > limits::own_link_unused_max) return false;
   if (shared_ == nullptr || !shared_->is_like(mine)) {
     if (shared_ != nullptr) shared_->leave();
@@ -216,7 +216,7 @@ bool redis_session::share(const likeness& mine, std::string_view command) {
     shared_->join();
   }
   const std::shared_ptr<shared_writer> self(shared_from_this(), this);
-  if (!shared_->send(command, self, last_heard_)) return false;
+  if (!shared_->send(command, as, self, last_heard_)) return false;
   read_at_ = {};
   return true;
 }

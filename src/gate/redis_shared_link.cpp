@@ -41,7 +41,7 @@ void redis_shared_link::open() {
     auto& state = *shard_.state;
     shard_.refresh();
     writes_ = std::make_unique<shared_writes>(*this, state.gate, state.marks, state.figures, like_);
-    in_event([this] { writes_->engine.resume(); });
+    in_event([] {});  // says what makes it like its clients'
   };
   dial(shard_.picture.endpoints, std::move(on_connected));
 }
@@ -74,7 +74,8 @@ void redis_shared_link::on_tick(time_point at) {
 
 // ── writes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-bool redis_shared_link::send(std::string_view command, std::weak_ptr<shared_writer> from, time_point read_at) {
+bool redis_shared_link::send(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,
+                             time_point read_at) {
   if (members_ < shard_.state->gate.share_writes_from || shard_.picture.endpoints.empty()) return false;
   if (writes_ == nullptr) {
     if (!opening_ && read_at >= not_before_) open();
@@ -84,7 +85,7 @@ bool redis_shared_link::send(std::string_view command, std::weak_ptr<shared_writ
   if (moved_ != time_point{} && read_at - moved_ > limits::shared_batch_patience) return false;
   if (writes_->waiting_bytes() + command.size() > limits::command_buffered_bytes_max) return false;
   if (oldest_unsent_ == time_point{}) oldest_unsent_ = read_at;
-  writes_->add(command, std::move(from));
+  writes_->add(command, as, std::move(from));
   backend_.socket.again();  // when all that is readable now was read
   return true;
 }
@@ -127,8 +128,8 @@ void redis_shared_link::after_event() {
 }
 
 void redis_shared_link::send_batch() {
-  if (backend_.unsent(writes_->engine.to_backend) == 0) return;
-  send_to_backend(writes_->engine.to_backend);
+  if (backend_.unsent(writes_->to_backend()) == 0) return;
+  send_to_backend(writes_->to_backend());
   if (oldest_unsent_ == time_point{} || writes_->waiting_bytes() != 0) return;
   shard_.state->figures.overhead_seconds.observe(now() - oldest_unsent_);
   oldest_unsent_ = {};

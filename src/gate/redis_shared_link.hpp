@@ -31,7 +31,8 @@ class redis_shared_link final : public link_owner, public redis_host<redis_share
   void leave();
   // False: the link is not open, not worth it, has enough to do or does not move; the writer uses its own. True: it hears of
   // the write.
-  [[nodiscard]] bool send(std::string_view command, std::weak_ptr<shared_writer> from, time_point read_at);
+  [[nodiscard]] bool send(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,
+                          time_point read_at);
   // True: the write was not sent, and its writer sends it.
   [[nodiscard]] bool take_back(const shared_writer& from) { return writes_ != nullptr && writes_->take_back(from); }
   void on_tick(time_point now);

@@ -1,12 +1,13 @@
 // Small writes of many connections under one tag, as one client's pipeline: one arm and one EXEC for all that is under way
 // at the same time. I/O-free: gate/redis_shared_link.hpp has the socket.
 //
-// The engine that they go through is a session's, bound to the same token by the same user in the same database, so the
-// rule is kept where it always is. What it did not apply is not answered here: it goes back to its writer, who judges it
-// anew and sends it on its own link.
+// It is an armed link like a session's, bound to the same token by the same user in the same database, so the rule is kept
+// where it always is. What it did not apply is not answered here: it goes back to its writer, who judges it anew and sends
+// it on its own link.
 #pragma once
 
-#include "gate/redis_engine.hpp"
+#include "gate/armed_link.hpp"
+#include "gate/claims.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -32,34 +33,34 @@ class shared_writer {
   ~shared_writer() = default;
 };
 
-class shared_writes {
+class shared_writes final : private link_user {
  public:
+  // Says at once what makes the link like its writers'.
   shared_writes(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
                 metrics::gate& figures, const likeness& like);
 
-  redis_engine engine;
-
   // What the server says, and that it says nothing more.
   void on_backend_bytes(std::string_view bytes);
-  void on_backend_end() { engine.end(); }
+  void on_backend_end() { link_.close(); }
+  [[nodiscard]] std::string& to_backend() { return link_.out; }
   // Every command that made the link like its writers' was answered without an error.
   [[nodiscard]] bool ready() const { return greetings_left_ == 0 && !broken_; }
   // It is of no use any more: end() and a new one.
-  [[nodiscard]] bool broken() const { return broken_ || engine.closing(); }
-  [[nodiscard]] bool idle() const { return sent_.empty() && waiting_.empty(); }
+  [[nodiscard]] bool broken() const { return broken_ || link_.closed(); }
+  [[nodiscard]] bool idle() const { return sent_.empty() && waiting_.empty() && told_.empty(); }
   [[nodiscard]] std::size_t waiting_bytes() const { return waiting_bytes_.size(); }
   // How many were answered so far, in any way.
   [[nodiscard]] std::uint64_t answered() const { return answered_; }
 
   // REQUIRES: ready(), and one whole command that was inspected by its writer's engine. feed() sends it.
-  void add(std::string_view command, std::weak_ptr<shared_writer> from);
-  // Gives the engine what waits, if it can send it at once, else arms it.
+  void add(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from);
+  // Sends what waits, if that can be done at once, else arms the link.
   void feed();
   // True: it was not sent, and will not be.
   [[nodiscard]] bool take_back(const shared_writer& from);
   // What was not sent goes back to its writers.
   void give_back();
-  // Hands out what the engine has answered. Writers may add() meanwhile.
+  // Hands out what Redis has answered. Writers may add() meanwhile.
   void hand_out();
   // The link has gone. What was not sent goes back. REQUIRES: hand_out().
   void end();
@@ -67,13 +68,31 @@ class shared_writes {
  private:
   struct write {
     std::weak_ptr<shared_writer> from;
-    std::size_t bytes;
+    batched as;
+  };
+  struct outcome {
+    std::weak_ptr<shared_writer> to;
+    std::optional<std::string> answer;  // nullopt: not applied
   };
 
-  std::deque<write> sent_;     // given to the engine
-  std::deque<write> waiting_;  // for the batch under way
+  void on_batch() override;
+  void on_reply(const expectation& front, const wire::reply_head& head) override;
+  void on_reply_end(awaits what, std::string text) override;
+  void resume() override {}  // whoever owns it feeds it behind each event
+  [[nodiscard]] bool is_held();
+  [[nodiscard]] bool arm();
+  void read_answers();
+  void tell(std::optional<std::string> answer);
+
+  engine_host& host_;
+  metrics::gate& figures_;
+  claims claims_;
+  std::string answers_;  // to what was sent, in its order
+  armed_link link_;
+  std::deque<std::weak_ptr<shared_writer>> sent_;  // of the batch in flight, those that were not answered yet
+  std::deque<outcome> told_;                       // to be handed out
+  std::deque<write> waiting_;                      // for the batch under way
   std::string waiting_bytes_;
-  std::string answers_;
   std::size_t greetings_left_;
   std::string server_;   // that the link has to lead to
   bool arming_ = false;  // what waits, waits for that

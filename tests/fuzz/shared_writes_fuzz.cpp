@@ -82,7 +82,9 @@ struct world {
       wire::append_command_of(command, std::string_view("INCR"), key);
     else
       wire::append_command_of(command, std::string_view("SET"), key, std::string_view("v"));
-    link.add(command, one);
+    gate::batched as{command.size(), true, false, !increments};
+    as.plain_set = !increments;
+    link.add(command, as, one);
     writers.push_back(std::move(one));
   }
 
@@ -125,11 +127,10 @@ struct world {
   }
 
   void run() {
-    link.engine.resume();
     while (!left.empty() && !redis.cut && !link.broken()) {
       act();
       after_event();
-      redis.serve(link.engine);
+      redis.serve(link);
       after_event();
     }
     if (link.broken() || redis.cut || byte() % 2 == 0) end();
@@ -173,6 +174,7 @@ struct world {
     wire::append_command_of(out.bytes, std::string_view("INFO"), std::string_view("server"));
     out.commands = 2;
     out.server = "r1";
+    out.tag = {{"orders", fence::token(34)}};
     return out;
   }
 };

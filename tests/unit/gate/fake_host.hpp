@@ -91,7 +91,7 @@ class fake_host : public gate::engine_host {
     });
   }
 
-  [[nodiscard]] bool share(const gate::likeness& mine, std::string_view command) override {
+  [[nodiscard]] bool share(const gate::likeness& mine, std::string_view command, const gate::batched& /*as*/) override {
     if (!shares) return false;
     like = mine.bytes;
     like_server = mine.server;

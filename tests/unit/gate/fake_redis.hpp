@@ -5,6 +5,7 @@
 
 #include "backend/redis_scripts.hpp"
 #include "fake_host.hpp"
+#include "gate/shared_writes.hpp"
 
 #include <set>
 
@@ -41,7 +42,17 @@ class fake_redis {
         continue;
       }
       input_ += std::exchange(engine.to_backend, {});
-      answer_input(engine);
+      answer_input([&] { return engine.closing(); },
+                   [&](std::string_view bytes) {
+                     engine.from_backend.append(bytes);
+                     engine.on_backend_bytes();
+                   });
+    }
+  }
+  void serve(gate::shared_writes& link) {
+    while (!cut && !link.broken() && !link.to_backend().empty()) {
+      input_ += std::exchange(link.to_backend(), {});
+      answer_input([&] { return link.broken(); }, [&](std::string_view bytes) { link.on_backend_bytes(bytes); });
     }
   }
 
@@ -52,11 +63,12 @@ class fake_redis {
     return text ? "$" + std::to_string(text->size()) + "\r\n" + *text + "\r\n" : "$-1\r\n";
   }
 
-  void answer_input(gate::redis_engine& engine) {
+  template <class Over, class Hear>
+  void answer_input(Over over, Hear hear) {
     wire::request_decoder decoder;
     wire::request one;
     std::size_t at = 0;
-    while (!engine.closing()) {
+    while (!over()) {
       decoder.reset_progress();
       const std::string_view rest = std::string_view(input_).substr(at);
       const auto decoded = decoder.decode(rest, rest.size() + 1, one);
@@ -72,10 +84,8 @@ class fake_redis {
         cut = true;
         break;
       }
-      for (std::size_t i = 0; i < answered.size(); i += std::min(reply_piece, answered.size())) {
-        engine.from_backend.append(std::string_view(answered).substr(i, reply_piece));
-        engine.on_backend_bytes();
-      }
+      for (std::size_t i = 0; i < answered.size(); i += std::min(reply_piece, answered.size()))
+        hear(std::string_view(answered).substr(i, reply_piece));
     }
     input_.erase(0, at);
   }

@@ -52,7 +52,7 @@ void for_each_case(const std::function<bool(const route_facts&, const routed&)>&
 
 bool writes(const route_facts& f) { return f.what == kind::write || f.what == kind::blocking_write; }
 bool goes_inside(route to) {
-  return to == route::batch || to == route::poll || to == route::stream || to == route::queue;
+  return to == route::batch || to == route::poll || to == route::by_pieces || to == route::queue;
 }
 
 // ── the rule ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,7 +79,7 @@ TEST(RedisRoute, UnderARefusedClaimNothingIsArmedWrappedOrBatched) {
     if (!f.required || !f.refused) return true;
     if (to.to == route::reject) return true;
     // It may be refused because it was not raised yet; and what a MULTI was begun for, its EXEC judges again.
-    return (to.to == route::raise_first && f.unraised) || to.to == route::queue || to.to == route::stream;
+    return (to.to == route::raise_first && f.unraised) || to.to == route::queue || to.to == route::by_pieces;
   });
 }
 
@@ -98,8 +98,8 @@ TEST(RedisRoute, EachPlaceHasItsOwnWays) {
       case stand::plain: return {reject, raise_first, arm_first, bare, batch, poll, wrap};
       case stand::again: return {reject, raise_first, bare, wrap};
       case stand::queued: return {reject, queue};
-      case stand::streaming: return {reject, raise_first, arm_first, bare, stream};
-      case stand::streamed: return {reject, bare, stream};
+      case stand::streaming: return {reject, raise_first, arm_first, bare, by_pieces};
+      case stand::streamed: return {reject, bare, by_pieces};
       case stand::called: return {reject, raise_first, bare, wrap};
     }
     return {};

@@ -34,7 +34,7 @@ class SharedWrites : public testing::Test {
 
   std::vector<std::string> sent() {
     std::vector<std::string> out;
-    std::string_view left = link.engine.to_backend;
+    std::string_view left = link.to_backend();
     wire::request_decoder decoder;
     wire::request one;
     while (decoder.decode(left, left.size(), one).status == wire::request_status::complete && !left.empty()) {
@@ -43,22 +43,24 @@ class SharedWrites : public testing::Test {
       out.push_back(line);
       left.remove_prefix(one.raw.size());
     }
-    link.engine.to_backend.clear();
+    link.to_backend().clear();
     return out;
   }
   template <class... Lines>
   void backend(const Lines&... lines) {
-    link.engine.from_backend.append((test::reply(lines) + ...));
-    link.engine.on_backend_bytes();
+    link.on_backend_bytes((test::reply(lines) + ...));
     link.feed();
     link.hand_out();
   }
-  void add(std::size_t by, std::string_view words) { link.add(command(words), writers[by]); }
+  void add(std::size_t by, std::string_view words) {
+    const auto bytes = command(words);
+    batched as{bytes.size(), true, false, words.starts_with("SET")};
+    as.plain_set = words.starts_with("SET");
+    link.add(bytes, as, writers[by]);
+  }
   void open_bare(std::string_view server = "r1") {
-    link.engine.resume();
     backend("+OK");
-    link.engine.from_backend.append(test::info_of_server(server));
-    link.engine.on_backend_bytes();
+    link.on_backend_bytes(test::info_of_server(server));
     link.hand_out();
     sent();
   }
@@ -78,7 +80,8 @@ class SharedWrites : public testing::Test {
   settings::redis_gate gate;
   backend::mark_memory memory;
   metrics::gate figures{"shared"};
-  likeness like{command("CLIENT SETNAME fence:orders=34") + command("INFO server"), 2, "r1"};
+  likeness like{
+      command("CLIENT SETNAME fence:orders=34") + command("INFO server"), 2, "r1", {{"orders", fence::token(34)}}, 0};
   shared_writes link{host, gate, memory, figures, like};
   std::array<std::shared_ptr<writer>, 5> writers;
 };
@@ -105,7 +108,7 @@ TEST_F(SharedWrites, WhatArrivesWhileOneIsInFlightIsTheNextBatch) {
 TEST_F(SharedWrites, ALinkThatIsNotReadyOrWhoseServerIsUnfitSendsNothing) {
   add(0, "INCR a");
   link.feed();
-  EXPECT_THAT(sent(), IsEmpty());
+  EXPECT_THAT(sent(), ElementsAre("CLIENT SETNAME fence:orders=34", "INFO server"));
   open_bare();
   host.now_picture.ready = false;
   link.feed();
@@ -157,7 +160,7 @@ TEST_F(SharedWrites, WhatWasNotSentGoesBackWhenTheLinkEnds) {
   add(2, "INCR ccc");
   sent();
   backend("+QUEUED", "+QUEUED");
-  link.engine.end();
+  link.on_backend_end();
   link.hand_out();
   EXPECT_TRUE(link.broken());
   link.end();
@@ -172,7 +175,7 @@ TEST_F(SharedWrites, WhatWaitedForAnArmGoesBackWhenTheLinkEnds) {
   add(1, "INCR b");
   link.feed();
   EXPECT_THAT(sent(), ElementsAre(watch, mget, "MULTI"));
-  link.engine.end();
+  link.on_backend_end();
   link.hand_out();
   link.end();
   EXPECT_THAT(writers[0]->told, ElementsAre("back"));
@@ -187,8 +190,8 @@ TEST_F(SharedWrites, WhatRedisHasNotAppliedGoesBackWhenTheLinkEnds) {
   host.hold_answers = true;  // of the control link, which is to put the mark right
   backend("+QUEUED", "+QUEUED", "*-1", "+OK", test::bulks("nil", "nil"), "+OK");
   backend("+OK");
-  EXPECT_THAT(writers[0]->told, IsEmpty());
-  link.engine.end();
+  EXPECT_THAT(writers[0]->told, ElementsAre("back"));
+  link.on_backend_end();
   link.hand_out();
   link.end();
   EXPECT_THAT(writers[0]->told, ElementsAre("back"));
@@ -199,9 +202,8 @@ TEST_F(SharedWrites, AnsweredIsWhatWasAnsweredWholeBeforeTheLinkEnded) {
   open();
   for (std::size_t by = 0; by < 3; ++by) add(by, "APPEND a b");
   link.feed();
-  link.engine.from_backend.append("+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:1\r\n:");
-  link.engine.on_backend_bytes();
-  link.engine.end();
+  link.on_backend_bytes("+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:1\r\n:");
+  link.on_backend_end();
   link.hand_out();
   link.end();
   EXPECT_THAT(writers[0]->told, ElementsAre(":1|"));
@@ -270,17 +272,17 @@ TEST_F(SharedWrites, WhatWaitsCanBeTakenBackAndGivenBack) {
 TEST_F(SharedWrites, ALinkThatIsNotLikeItsWritersIsOfNoUse) {
   for (const auto* refusal : {"-NOPERM no", "-NOAUTH no"}) {
     shared_writes other(host, gate, memory, figures, like);
-    other.engine.resume();
-    other.engine.from_backend.append(test::reply(refusal));
-    other.engine.on_backend_bytes();
+    other.on_backend_bytes(test::reply(refusal));
     other.hand_out();
     EXPECT_FALSE(other.ready());
     EXPECT_TRUE(other.broken());
   }
-  host.marks["orders"] = fence::token(35);
-  link.engine.resume();
-  backend("+OK");
-  EXPECT_TRUE(link.broken()) << "its tag is stale";
+}
+
+TEST_F(SharedWrites, ALinkWhoseTagWasOvertakenIsOfNoUse) {
+  memory.cell("orders")->saw(fence::token(35));
+  open_bare();
+  EXPECT_TRUE(link.broken());
 }
 
 TEST_F(SharedWrites, ALinkToAnotherServerIsOfNoUse) {

@@ -3,7 +3,8 @@
 // check_then_forward: reads the marks, waits for them, then sends the writes bare. Whatever happens between is not seen.
 // envelope: WATCH, EVALSHA check, MULTI, writes, EXEC in one pipeline. It needs the check's success to be disabled by it,
 // and fails open when the check does not run at all, e.g. NOSCRIPT after SCRIPT FLUSH.
-#include "gate/redis_engine.hpp"
+#include "gate/armed_link.hpp"
+#include "wire/resp_request.hpp"
 
 namespace fencegate::gate {
 
@@ -21,7 +22,7 @@ thread_local bool script_loaded = false;
 
 }  // namespace
 
-void redis_engine::send_envelope() {
+void armed_link::send_envelope() {
   std::vector<std::string_view> watch{"WATCH"}, eval{"EVALSHA", check_sha};
   std::vector<std::string_view> keys, digits;
   for (const auto& one : claims_.items()) {
@@ -34,10 +35,10 @@ void redis_engine::send_envelope() {
   eval.push_back(count);
   eval.insert(eval.end(), keys.begin(), keys.end());
   eval.insert(eval.end(), digits.begin(), digits.end());
-  if (!script_loaded) wire::append_command_of(to_backend, std::string_view("SCRIPT"), std::string_view("LOAD"), check);
-  wire::append_command(to_backend, watch);
-  wire::append_command(to_backend, eval);
-  for (int i = script_loaded ? 2 : 3; i > 0; --i) expectations_.push_back({awaits::relay, true});
+  if (!script_loaded) wire::append_command_of(out, std::string_view("SCRIPT"), std::string_view("LOAD"), check);
+  wire::append_command(out, watch);
+  wire::append_command(out, eval);
+  for (int i = script_loaded ? 2 : 3; i > 0; --i) expect({awaits::relay, true});
   script_loaded = true;
 }
 #endif

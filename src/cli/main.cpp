@@ -141,7 +141,7 @@ CLI::App* add_marks(CLI::App& app, cli::marks_question& to) {
   const auto add = [&](const char* name, verb what, const char* does) {
     auto* one = marks->add_subcommand(name, does);
     one->callback([&to, what] { to.what = what; });
-    one->add_option("-c,--config", to.path, "The configuration file")->required();
+    one->add_option("-c,--config", to.path, "The configuration file")->type_name("FILE")->required();
     auto* store = one->add_option("--store", to.store, "Only those of this store");
     one->add_option("--gate", to.gate, "Only those of this gate")->excludes(store);
     return one;

@@ -8,13 +8,13 @@
 #include "cli/examination.hpp"
 #include "cli/service_manager.hpp"
 #include "cli/sidecar_leases.hpp"
-#include "gate/http_marks.hpp"
-#include "gate/http_server.hpp"
-#include "gate/pg_server.hpp"
-#include "gate/redis_server.hpp"
-#include "gate/rejection_log.hpp"
-#include "gate/server.hpp"
-#include "gate/workers.hpp"
+#include "gate/http/http_marks.hpp"
+#include "gate/http/http_server.hpp"
+#include "gate/postgres/pg_server.hpp"
+#include "gate/redis/redis_server.hpp"
+#include "gate/relay/rejection_log.hpp"
+#include "gate/relay/server.hpp"
+#include "gate/relay/workers.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>

@@ -7,7 +7,7 @@
 #include "base/result.hpp"
 #include "cli/operators.hpp"
 #include "fence/gate_settings.hpp"
-#include "gate/server.hpp"
+#include "gate/relay/server.hpp"
 #include "lease/gate_switch.hpp"
 #include "lease/sidecar_desk.hpp"
 #include "lease/term_record.hpp"

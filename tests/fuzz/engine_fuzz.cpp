@@ -5,7 +5,7 @@
 //
 // Claims: no crash, whatever either side says. And with an honest Redis, which may refuse any command at any time: no
 // write of the client is applied once the mark is above its token, and no key of the fence is changed by it.
-#include "../unit/gate/fake_redis.hpp"
+#include "../unit/gate/redis/fake_redis.hpp"
 
 #include <cstdint>
 #include <cstdlib>

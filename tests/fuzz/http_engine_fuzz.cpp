@@ -6,7 +6,7 @@
 // Claims: the client gets what the upstream's bytes are by the codec, framed anew, and no more; what is broken is
 // answered 502 or cut off, however TCP cuts it; the hold has ended; what the upstream said too much answers no other
 // request; and whatever it said, a token that was used (equal_token: reject) brings nothing to it again.
-#include "gate/http_engine.hpp"
+#include "gate/http/http_engine.hpp"
 #include "support/http_readers.hpp"
 
 #include <algorithm>

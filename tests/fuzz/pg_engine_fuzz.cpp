@@ -5,8 +5,8 @@
 // Claims: no crash, whatever either side says, and what pg_witness.hpp claims of the bytes. With an honest server: no
 // write is applied under another token than its own or below the mark, and "applied: no" is never said of what was
 // committed and not heard of.
-#include "../unit/gate/fake_pg_server.hpp"
-#include "../unit/gate/pg_witness.hpp"
+#include "../unit/gate/postgres/fake_pg_server.hpp"
+#include "../unit/gate/postgres/pg_witness.hpp"
 
 #include <cstdint>
 #include <cstdio>

@@ -5,8 +5,8 @@
 //
 // Claims: no write is applied once the mark is above its token; each writer hears of its write once; what came back, or
 // was taken back, is never applied; what was answered without an error was applied once.
-#include "../unit/gate/fake_redis.hpp"
-#include "gate/shared_writes.hpp"
+#include "../unit/gate/redis/fake_redis.hpp"
+#include "gate/redis/shared_writes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -66,7 +66,7 @@ struct world {
     return b;
   }
 
-  // As gate/redis_shared_link does it with each event.
+  // As gate/redis/redis_shared_link does it with each event.
   void after_event() {
     link.feed();
     link.hand_out();

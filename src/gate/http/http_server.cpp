@@ -1,0 +1,83 @@
+#include "gate/http/http_server.hpp"
+
+#include "gate/http/http_session.hpp"
+#include "gate/http/http_words.hpp"
+
+#include <utility>
+
+namespace fencegate::gate {
+namespace {
+
+class http_sessions final : public protocol_shard {
+ public:
+  // `leads`: this shard's thread is the one of the stores.
+  http_sessions(http_shard common, std::shared_ptr<http_store_set> stores, bool leads)
+      : common_(std::move(common)), stores_(std::move(stores)), leads_(leads) {}
+
+  void start(std::shared_ptr<void> unsettled) override {
+    if (!leads_) return;
+    stores_->start(unsettled);
+    if (common_.upstream) common_.upstream->start(std::move(unsettled));
+  }
+  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
+                                bound_tag tag) override {
+    return std::make_shared<http_session>(common_, std::move(client), std::move(client_address), std::move(ended),
+                                          std::move(tag));
+  }
+  void stop() override {
+    if (!leads_) return;
+    stores_->stop();
+    if (common_.upstream) common_.upstream->stop();
+  }
+
+ private:
+  http_shard common_;
+  const std::shared_ptr<http_store_set> stores_;
+  const bool leads_;
+};
+
+class http_protocol final : public protocol {
+ public:
+  http_protocol(const settings::http_gate& gate, http_plan plan, std::shared_ptr<http_store_set> stores,
+                metrics::gate& figures, rejection_log& rejections)
+      : gate_(gate), plan_(std::move(plan)), figures_(figures), rejections_(rejections), stores_(std::move(stores)) {}
+
+  std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
+    const bool leads = std::exchange(first_, false);
+    if (leads && gate_.upstream) upstream_ = std::make_shared<backend::upstream_address>(context, *gate_.upstream);
+    auto asked = std::make_shared<http_session_stores>(stores_, context);
+    return std::make_unique<http_sessions>(
+        http_shard{context, gate_, plan_, figures_, rejections_, upstream_, std::move(asked), poller::of(context)},
+        stores_, leads);
+  }
+  std::string turned_away(const std::string& why) const override {
+    std::string out;
+    append_refusal(out, 503, "too many connections (" + why + ")");
+    return out;
+  }
+  bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
+    if (from_client.empty()) return false;
+    append_refusal(to_client, 503, why);
+    return true;
+  }
+
+ private:
+  const settings::http_gate& gate_;
+  const http_plan plan_;
+  metrics::gate& figures_;
+  rejection_log& rejections_;
+  const std::shared_ptr<http_store_set> stores_;
+  std::shared_ptr<backend::upstream_address> upstream_;
+  bool first_ = true;  // no shard was made yet
+};
+
+}  // namespace
+
+std::unique_ptr<server> make_http_server(workers& threads, const settings::http_gate& gate, http_plan plan,
+                                         std::shared_ptr<http_store_set> stores, metrics::gate& figures,
+                                         rejection_log& rejections) {
+  auto spoken = std::make_unique<http_protocol>(gate, std::move(plan), std::move(stores), figures, rejections);
+  return std::make_unique<server>(threads, place_of(gate), std::move(spoken), figures, rejections);
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,88 @@
+#include "gate/postgres/pg_server.hpp"
+
+#include "gate/postgres/pg_session.hpp"
+#include "wire/pg_message.hpp"
+#include "wire/pg_opening.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+namespace {
+
+class pg_sessions final : public protocol_shard {
+ public:
+  // `leads`: this shard's thread is the one of the gate's own connections.
+  pg_sessions(pg_shard common, bool leads) : common_(std::move(common)), leads_(leads) {}
+
+  void start(std::shared_ptr<void> unsettled) override {
+    if (leads_) common_.control->start(std::move(unsettled));
+  }
+  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
+                                bound_tag tag) override {
+    return std::make_shared<pg_session>(common_, std::move(client), std::move(client_address), std::move(ended),
+                                        std::move(tag));
+  }
+  void stop() override {
+    if (leads_) common_.control->stop();
+  }
+
+ private:
+  pg_shard common_;
+  const bool leads_;
+};
+
+class pg_protocol final : public protocol {
+ public:
+  pg_protocol(const settings::postgres_gate& gate, metrics::gate& figures, rejection_log& rejections)
+      : gate_(gate), figures_(figures), rejections_(rejections) {}
+
+  std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
+    const bool leads = control_ == nullptr;
+    if (leads) {
+      control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
+      cancels_ = std::make_shared<cancel_routes>();
+      waiting_ = std::make_shared<waiting_room>(std::max<std::size_t>(gate_.connections_max / 4, 1),
+                                                figures_.connections_waiting);
+      if (gate_.secured.wanted()) tls_ = std::make_shared<backend::tls_context>(gate_.secured, gate_.upstream.host);
+    }
+    return std::make_unique<pg_sessions>(
+        pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_, waiting_},
+        leads);
+  }
+  std::string turned_away(const std::string& why) const override {
+    return wire::encode_pg_error({"FATAL", "53300", "too many connections (" + why + ")", {}, {}});
+  }
+  bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
+    using kind = wire::pg_opening::kind;
+    while (true) {
+      const auto opening = wire::decode_pg_opening(from_client);
+      if (!opening) return true;
+      if (!*opening) return false;
+      from_client.erase(0, (*opening)->bytes);
+      if ((*opening)->what == kind::cancel) return true;
+      if ((*opening)->what == kind::start) break;
+      to_client += 'N';
+    }
+    to_client += wire::encode_pg_error({"FATAL", "57P03", why, {}, "Nothing was applied. Connect again later."});
+    return true;
+  }
+
+ private:
+  const settings::postgres_gate& gate_;
+  metrics::gate& figures_;
+  rejection_log& rejections_;
+  std::shared_ptr<backend::pg_control> control_;
+  std::shared_ptr<backend::tls_context> tls_;
+  std::shared_ptr<cancel_routes> cancels_;
+  std::shared_ptr<waiting_room> waiting_;
+};
+
+}  // namespace
+
+std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate, metrics::gate& figures,
+                                       rejection_log& rejections) {
+  return std::make_unique<server>(threads, place_of(gate), std::make_unique<pg_protocol>(gate, figures, rejections),
+                                  figures, rejections);
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,65 @@
+// The world around a session machine: marks, the server's picture, a timer, the log. redis_session is it; tests have
+// their own.
+#pragma once
+
+#include "backend/redis_control.hpp"
+#include "backend/redis_state.hpp"
+#include "fence/rejection.hpp"
+#include "fence/tag.hpp"
+#include "gate/redis/armed_link_parts.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::gate {
+
+// What makes a new link to Redis like that of a connection: the same user, protocol, database and tag, and the same server.
+struct likeness {
+  std::string bytes;         // of the commands; the last is INFO server
+  std::size_t commands = 0;  // each is answered once
+  std::string server;        // what that must say: its run_id
+  fence::claims_list tag;    // whose marks are proven
+  int database = 0;
+};
+
+// The run_id of the server whose answer to INFO this is; "": its connections are not to be shared.
+[[nodiscard]] std::string server_in(std::string_view info);
+
+// What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
+// come before the call returns.
+class engine_host {
+ public:
+  virtual ~engine_host() = default;
+  [[nodiscard]] virtual const backend::redis_state::picture& picture() const = 0;
+  virtual void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
+                     backend::raise_callback done) = 0;
+  virtual void read_mark(std::shared_ptr<backend::mark_cell> cell,
+                         std::function<void(const backend::mark_reading&)> done) = 0;
+  virtual void keys_of(const std::vector<std::string>& arguments,
+                       std::function<void(std::optional<std::vector<std::string>>)> done) = 0;
+  virtual void recheck(std::function<void()> done) = 0;
+  // Nothing was found under these keys. True: on_key() comes when that may have changed, at the latest soon behind it.
+  [[nodiscard]] virtual bool wait_for_keys(int /*database*/, const std::vector<std::string>& /*keys*/) { return false; }
+  // on_timer() comes once, after the delay.
+  virtual void set_timer(std::chrono::milliseconds delay) = 0;
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
+  // One whole write, to be sent behind the same proof on a link that others use, too. True: on_shared() tells what became
+  // of it, and is not called before this returns.
+  [[nodiscard]] virtual bool share(const likeness& /*mine*/, std::string_view /*command*/, const batched& /*as*/) {
+    return false;
+  }
+  // So many answers wait for the client, which does not read, that nothing more is done for it at all.
+  [[nodiscard]] virtual bool turns_away() const { return false; }
+  // So many that nothing more is to be done for it before it reads some.
+  [[nodiscard]] virtual bool holds_back() const { return false; }
+  // One line in the log, and counted.
+  virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
+};
+
+}  // namespace fencegate::gate

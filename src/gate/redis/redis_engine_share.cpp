@@ -1,0 +1,125 @@
+// Sharing: a small write that arrives alone, on a connection that the server knows nothing else of than what another link
+// can be given, too, may go with those of others. See gate/redis/shared_writes.hpp.
+#include "base/limits.hpp"
+#include "gate/redis/redis_engine.hpp"
+
+#include <algorithm>
+
+namespace fencegate::gate {
+
+using backend::command_spec;
+
+namespace {
+
+// A write that fails, or comes back, holds up the others on its link: the next so many of its client go on their own, twice
+// as many each time until one succeeds.
+constexpr int own_turns_max = 64;
+
+bool is_set_get(const wire::request& r) {
+  const auto is_get = [](std::string_view word) { return wire::iequals(word, "GET"); };
+  return wire::iequals(r.name(), "SET") && r.arguments.size() > 3 &&
+         std::any_of(r.arguments.begin() + 3, r.arguments.end(), is_get);
+}
+
+}  // namespace
+
+// This link is armed, too: its own server has shown the marks that the shared link's shows.
+bool redis_engine::may_share(const wire::request& r, const command_spec& spec, claim_mask required) const {
+  if (gate_.share_writes_from == 0 || private_ || !spec.short_answer || is_set_get(r) || r.inlined ||
+      consumed_ != from_client.size() || r.raw.size() > limits::shared_command_bytes_max)
+    return false;
+  if (phase_ != phase::ready || !link_.armed() || !link_.proves(required) || !link_.quiet() || !link_.batch.empty() ||
+      !replay_.empty() || muted_ || client_watching_ || subscriptions_ > 0)
+    return false;
+  return std::all_of(claims_.items().begin(), claims_.items().end(), [](const bound_claim& one) {
+    return one.status == claim_status::held && one.rules.equal == fence::equal_token::accept;
+  });
+}
+
+bool redis_engine::share(const wire::request& r, const command_spec& spec, const claims::verdict& verdict) {
+  if (own_turns_ > 0) {
+    --own_turns_;
+    return false;
+  }
+  if (server_.empty() || !host_.share(my_likeness(), r.raw, facts_for_batch(r.raw, r, spec, verdict))) return false;
+  count(spec);
+  counted_ = true;
+  phase_ = phase::shared;
+  return true;
+}
+
+// A link opened later may lead to another server, by the same address. Ahead of an arm the question costs no round trip.
+void redis_engine::ask_identity() {
+  if (gate_.share_writes_from == 0 || private_ || !server_.empty()) return;
+  wire::append_command_of(to_backend, std::string_view("INFO"), std::string_view("server"));
+  link_.expect({awaits::identity});
+}
+
+void redis_engine::identity_done(std::string_view info) {
+  server_ = server_in(info);
+  const bool passing = info.starts_with('-') && armed_link::is_native_error(info.substr(1));
+  private_ = private_ || (server_.empty() && !passing);
+}
+
+// Redis 7.0 notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that change
+// them, and WAIT would not see what went over another link. Before 7.0 COMMAND does not tell of subcommands.
+std::string server_in(std::string_view info) {
+  const auto field = [&](std::string_view name) {
+    const auto at = info.find("\n" + std::string(name) + ":");
+    if (at == std::string_view::npos) return std::string_view{};
+    const auto text = info.substr(at + name.size() + 2);
+    return text.substr(0, text.find('\r'));
+  };
+  return field("redis_version").starts_with("7.0.") ? std::string(field("run_id")) : std::string();
+}
+
+// What makes another link like this one. REQUIRES: all claims are held.
+const likeness& redis_engine::my_likeness() {
+  if (like_.claims == claims_.generation() && like_.protocol == protocol_ && like_.database == link_.database &&
+      like_.sign_ins == sign_ins_)
+    return like_.value;
+  like_ = {claims_.generation(), protocol_, link_.database, sign_ins_, {}};
+  auto& like = like_.value;
+  like.server = server_;
+  like.database = link_.database;
+  for (const auto& one : claims_.items()) like.tag.push_back({std::string(one.cell->resource), one.presented});
+  const auto add = [&](const auto&... words) {
+    wire::append_command_of(like.bytes, words...);
+    ++like.commands;
+  };
+  if (!sign_in_.empty()) {
+    like.bytes += sign_in_;
+    ++like.commands;
+  }
+  if (protocol_ != 2) add(std::string_view("HELLO"), std::to_string(protocol_));
+  if (link_.database != 0) add(std::string_view("SELECT"), std::to_string(link_.database));
+  std::string name = "fencegate-shared;fence:";
+  for (const auto& one : claims_.items()) {
+    if (&one != &claims_.items().front()) name += ',';
+    name.append(one.cell->resource).append("=").append(one.digits);
+  }
+  add(std::string_view("CLIENT"), std::string_view("SETNAME"), name);
+  add(std::string_view("INFO"), std::string_view("server"));
+  return like;
+}
+
+void redis_engine::on_shared(std::optional<std::string_view> answer) {
+  if (phase_ != phase::shared) return;
+  phase_ = phase::ready;
+  if (answer && !answer->starts_with('-')) {
+    own_turns_next_ = 1;
+  } else {
+    own_turns_ = own_turns_next_;
+    own_turns_next_ = std::min(2 * own_turns_next_, own_turns_max);
+  }
+  if (answer) {
+    to_client += *answer;
+    figures_.shared_writes_total.add();
+    shared_last_ = true;
+    counted_ = false;
+    command_done();
+  }
+  resume();
+}
+
+}  // namespace fencegate::gate

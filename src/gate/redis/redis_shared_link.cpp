@@ -1,0 +1,147 @@
+#include "gate/redis/redis_shared_link.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <boost/asio/error.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::gate {
+
+redis_shared_link::redis_shared_link(redis_shard& shard, likeness like)
+    : link_owner(shard.context, shard.sockets), redis_host(shard), like_(std::move(like)) {}
+
+std::shared_ptr<redis_shared_link> redis_shared_link::of(redis_shard& shard, const likeness& like) {
+  auto& place = shard.shared_links[like.server + like.bytes];
+  auto found = place.lock();
+  if (found == nullptr) place = found = std::make_shared<redis_shared_link>(shard, like);
+  return found;
+}
+
+void redis_shared_link::join() { ++members_; }
+
+void redis_shared_link::leave() {
+  if (--members_ > 0) return;
+  closed_ = true;
+  shard_.shared_links.erase(like_.server + like_.bytes);
+  hang_up();
+  cancel_timer();
+}
+
+// ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+void redis_shared_link::open() {
+  opening_ = true;
+  opened_ = now();
+  auto on_connected = [this](const result<void>& connected) {
+    opening_ = false;
+    if (!connected) return fail(connected.error().message);
+    auto& state = *shard_.state;
+    shard_.refresh();
+    writes_ = std::make_unique<shared_writes>(*this, state.gate, state.marks, state.figures, like_);
+    in_event([] {});  // says what makes it like its clients'
+  };
+  dial(shard_.picture.endpoints, std::move(on_connected));
+}
+
+// Not from within the engine.
+void redis_shared_link::fail(std::string_view why) {
+  opening_ = false;
+  const bool served = writes_ != nullptr && writes_->answered() > 0;
+  if (served) pause_ = limits::shared_link_pause_min;
+  not_before_ = now() + pause_;
+  pause_ = std::min(2 * pause_, limits::shared_link_pause_max);
+  oldest_unsent_ = {};
+  hang_up();
+  log::write(log::level::warn, "a shared link to the backend closed; its clients use their own",
+             {{"gate", shard_.state->gate.name}, {"detail", why}});
+  const auto last = std::exchange(writes_, nullptr);
+  if (last != nullptr) last->end();
+}
+
+void redis_shared_link::on_tick(time_point at) {
+  const auto self = shared_from_this();
+  const auto& times = shard_.state->gate.limits_time;
+  if ((opening_ || (writes_ != nullptr && !writes_->ready())) && over(opened_, times.connect, at))
+    return fail("it could not be made like its clients' in time");
+  if (backend_.stalled() && over(backend_.stalled_since, times.write, at)) return fail("the backend takes no bytes");
+  if (writes_ == nullptr || moved_ == time_point{} || at - moved_ <= limits::shared_batch_patience) return;
+  writes_->give_back();
+  oldest_unsent_ = {};
+}
+
+// ── writes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+bool redis_shared_link::send(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,
+                             time_point read_at) {
+  if (members_ < shard_.state->gate.share_writes_from || shard_.picture.endpoints.empty()) return false;
+  if (writes_ == nullptr) {
+    if (!opening_ && read_at >= not_before_) open();
+    return false;
+  }
+  if (!writes_->ready() || writes_->broken() || backend_.ended) return false;
+  if (moved_ != time_point{} && read_at - moved_ > limits::shared_batch_patience) return false;
+  if (writes_->waiting_bytes() + command.size() > limits::command_buffered_bytes_max) return false;
+  if (oldest_unsent_ == time_point{}) oldest_unsent_ = read_at;
+  writes_->add(command, as, std::move(from));
+  backend_.socket.again();  // when all that is readable now was read
+  return true;
+}
+
+void redis_shared_link::on_ready() {
+  if (closed_ || writes_ == nullptr) return;
+  const auto self = shared_from_this();
+  in_event([this] {
+    if (backend_.socket.readable()) read();
+  });
+}
+
+void redis_shared_link::read() {
+  boost::system::error_code failed;
+  const auto room = shard_.sockets.scratch();
+  const std::size_t bytes = backend_.socket.receive(room, failed);
+  if (!failed) return writes_->on_backend_bytes({room.data(), bytes});
+  if (failed == boost::asio::error::would_block) return;
+  backend_.ended = true;
+  writes_->on_backend_end();
+}
+
+// The next batch goes out before the last one's answers.
+void redis_shared_link::after_event() {
+  if (closed_ || writes_ == nullptr) return;
+  busy_ = true;
+  do {
+    again_ = false;
+    writes_->feed();
+    send_batch();
+    writes_->hand_out();
+  } while (again_ && !closed_);
+  busy_ = false;
+  if (writes_->waiting_bytes() == 0) oldest_unsent_ = {};
+  if (closed_) return;
+  if (writes_->broken())
+    return fail(backend_.ended ? "the backend has closed it" : "the backend refuses what its clients may");
+  note_progress();
+  if (backend_.socket.readable()) backend_.socket.again();
+}
+
+void redis_shared_link::send_batch() {
+  if (backend_.unsent(writes_->to_backend()) == 0) return;
+  send_to_backend(writes_->to_backend());
+  if (oldest_unsent_ == time_point{} || writes_->waiting_bytes() != 0) return;
+  shard_.state->figures.overhead_seconds.observe(now() - oldest_unsent_);
+  oldest_unsent_ = {};
+}
+
+void redis_shared_link::note_progress() {
+  if (writes_->idle()) {
+    moved_ = {};
+  } else if (moved_ == time_point{} || answered_ != writes_->answered()) {
+    moved_ = now();
+    answered_ = writes_->answered();
+  }
+}
+
+}  // namespace fencegate::gate

@@ -1,0 +1,66 @@
+// What all sessions have in common: a socket of the client and one to the server behind the gate, from which bytes are read
+// as far as they are wanted. What they mean, and what is sent, is for the subclass, one for each protocol.
+//
+// All of it runs on its shard's thread.
+#pragma once
+
+#include "base/metrics.hpp"
+#include "gate/relay/link_owner.hpp"
+#include "gate/relay/unread_bytes.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/system/error_code.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace fencegate::gate {
+
+class relay_session : public session, public link_owner {
+ public:
+  void start() final;
+  void close() final;
+
+ protected:
+  relay_session(boost::asio::io_context& context, poller& sockets, stream::socket client, std::string client_address,
+                session_ended ended, metrics::gate& figures);
+
+  // The client's socket can be used.
+  virtual void on_started() {}
+  virtual void on_client_bytes(std::string_view bytes) = 0;
+  virtual void on_backend_bytes(std::string_view bytes) = 0;
+  // It says nothing more: eof, or why not.
+  virtual void on_end(peer& of, const boost::system::error_code& why) = 0;
+  [[nodiscard]] virtual bool wants_client() const = 0;
+  [[nodiscard]] virtual bool wants_backend() const = 0;
+  // Both sockets are closed, the client's last. Called once.
+  virtual void on_close() {}
+
+  // Sends the engine's bytes for the server. `of_client`: with them goes what the client sent, whose time inside the gate
+  // ends; else they are the gate's own.
+  void send_on(std::string& to_backend, bool of_client = true);
+  // Sends the engine's bytes for the client, and notes those that it does not take. False: nothing more can be sent.
+  [[nodiscard]] bool send_to_client(std::string& bytes);
+  // Of these, few enough wait for the client that more may come from the server.
+  [[nodiscard]] bool has_room(const std::string& to_client) const;
+  // After each event: what is wanted and was not read comes when the others have had their turn.
+  void read_on();
+
+  peer client_;
+  const std::string client_address_;
+  time_point read_at_{};  // the client's last bytes; {}: they were sent on
+
+ private:
+  // poller::owner
+  void on_ready() final;
+  void read(peer& from);
+
+  unread_bytes unread_;
+
+  poller& sockets_;
+  stream::socket accepted_;  // until start()
+  session_ended ended_;
+  metrics::histogram& overhead_;
+};
+
+}  // namespace fencegate::gate

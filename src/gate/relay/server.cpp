@@ -1,0 +1,250 @@
+#include "gate/relay/server.hpp"
+
+#include "base/log.hpp"
+#include "gate/relay/server_shard.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace fencegate::gate {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+constexpr milliseconds tick_interval{500};
+// When accepting fails: pause instead of spinning.
+constexpr milliseconds accept_pause{100};
+constexpr std::string_view no_files = "no file descriptor is left";
+
+std::string text_of(const stream::endpoint& from) {
+  if (from.protocol().family() == AF_UNIX) return "unix";
+  asio::ip::tcp::endpoint tcp;
+  if (from.size() > tcp.capacity()) return "?";
+  std::memcpy(tcp.data(), from.data(), from.size());
+  tcp.resize(from.size());
+  const std::string host = tcp.address().to_string();
+  return (tcp.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(tcp.port());
+}
+
+// Of file descriptors, the process's or the system's.
+bool is_shortage(const boost::system::error_code& failed) {
+  return failed == boost::system::errc::too_many_files_open ||
+         failed == boost::system::errc::too_many_files_open_in_system;
+}
+
+// The kernel gives the lowest number that is free: as many are in use as a new one says. A client wants a second one for
+// its backend, and the process some for itself.
+bool is_among_the_last(int descriptor) {
+  constexpr rlim_t kept_most = 16, kept_part = 8;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return false;
+  return static_cast<rlim_t>(descriptor) + std::min(kept_most, files.rlim_cur / kept_part) >= files.rlim_cur;
+}
+
+}  // namespace
+
+server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& figures,
+               rejection_log& rejections)
+    : workers_(threads),
+      place_(std::move(where)),
+      protocol_(std::move(spoken)),
+      figures_(figures),
+      rejections_(rejections),
+      acceptor_(threads.context(0)),
+      accept_pause_(threads.context(0)),
+      tag_(std::make_shared<fence::claims_list>(place_.tag)),
+      waiting_timer_(threads.context(0)) {
+  if (place_.leased.wanted()) door_.emplace(place_.leased, place_.monitors, calls_of_door());
+  for (std::size_t i = 0; i < threads.size(); ++i)
+    shards_.push_back(std::make_unique<shard>(threads.context(i), protocol_->make_shard(threads.context(i))));
+}
+
+// REQUIRES: the workers have stopped.
+server::~server() {
+  for (auto& s : shards_) {
+    const auto left = s->sessions;
+    for (const auto& one : left) one->close();
+    s->common->stop();
+  }
+}
+
+result<void> server::start() {
+  if (auto listening = listen(); listening.has_error()) return listening;
+  // Until it is known whether the backend answers, clients wait in the kernel's queue. What the workers' queues still
+  // hold is let go after the server's end: when another gate could not start, or the backend never answered.
+  std::shared_ptr<void> unsettled(nullptr, [this, alive = std::weak_ptr(alive_)](void*) {
+    auto begin = [this] {
+      settled_ = true;
+      accept();
+    };
+    if (!alive.expired()) asio::post(workers_.context(0), begin);
+  });
+  for (auto& s : shards_) {
+    asio::post(s->context, [this, unsettled, raw = s.get()]() mutable {
+      raw->common->start(std::move(unsettled));
+      tick(*raw);
+    });
+  }
+  log::write(log::level::info, "listening", {{"gate", place_.name}, {"address", to_string(place_.listen)}});
+  return {};
+}
+
+result<void> server::listen(std::optional<::mode_t> mode) {
+  auto opened = listening_socket::open(place_.listen, mode);
+  if (!opened) return error{"gate " + place_.name + ": " + opened.error().message};
+  listener_.emplace(std::move(*opened));
+  boost::system::error_code failed;
+  acceptor_.assign(stream(listener_->family(), 0), listener_->release(), failed);
+  if (failed) return error{"gate " + place_.name + ": " + failed.message()};
+  return {};
+}
+
+void server::accept() {
+  if (!accepting_) return;
+  auto from = std::make_shared<stream::endpoint>();
+  auto on_accepted = [this, from, number = listener_number_](const boost::system::error_code& failed,
+                                                             stream::socket socket) {
+    // One from the queue of a socket that was given up goes with it.
+    if (failed == asio::error::operation_aborted || number != listener_number_) return;
+    if (failed) {
+      if (is_shortage(failed) && turn_one_away()) return accept();
+      log::write(log::level::warn, "accept failed", {{"gate", place_.name}, {"detail", failed.message()}});
+      accept_pause_.expires_after(accept_pause);
+      auto again = [this, number](const boost::system::error_code& cancelled) {
+        if (!cancelled && number == listener_number_) accept();
+      };
+      accept_pause_.async_wait(again);
+      return;
+    }
+    welcome(std::move(socket), *from);
+    accept();
+  };
+  acceptor_.async_accept(workers_.context(next_ % workers_.size()), *from, std::move(on_accepted));
+}
+
+void server::welcome(stream::socket socket, const stream::endpoint& from) {
+  auto one = admit(std::move(socket), from);
+  if (!one) return;
+  if (!door_) return serve(std::move(*one), tag_);
+  door_->arrive(std::move(*one), std::chrono::steady_clock::now());
+  look_after_waiting();
+}
+
+// nullopt: it was turned away.
+std::optional<server::arrival> server::admit(stream::socket socket, const stream::endpoint& from) {
+  const auto refuse = [&](metrics::connection_rejection counted, const std::string& why) {
+    turn_away(socket.native_handle(), counted, why);
+    return std::nullopt;
+  };
+  if (figures_.connections.value() >= static_cast<std::int64_t>(place_.connections_max))
+    return refuse(metrics::connection_rejection::limit, "connections_max of gate " + place_.name);
+  if (is_among_the_last(socket.native_handle())) {
+    figures_.files_short.note();
+    return refuse(metrics::connection_rejection::files, std::string(no_files));
+  }
+  figures_.connections.add(1);
+  figures_.connections_total.add();
+  return arrival{std::move(socket), text_of(from), next_++ % shards_.size()};
+}
+
+void server::take_over(int socket, bound_tag tag) {
+  asio::post(workers_.context(0), [this, socket, tag = std::move(tag)] {
+    stream::endpoint from;
+    auto bytes = static_cast<::socklen_t>(from.capacity());
+    stream::socket taken(workers_.context(next_ % workers_.size()));
+    boost::system::error_code failed;
+    if (::getpeername(socket, from.data(), &bytes) == 0) from.resize(std::min<std::size_t>(bytes, from.capacity()));
+    taken.assign(stream(from.protocol().family(), 0), socket, failed);
+    if (failed) ::close(socket);
+    if (failed || !settled_ || !accepting_) return;
+    if (auto one = admit(std::move(taken), from)) serve(std::move(*one), tag);
+  });
+}
+
+// Its session begins on its own thread.
+void server::open(arrival one, session_maker make) {
+  shard& target = *shards_[one.shard];
+  auto begin = [this, &target, make = std::move(make), given = std::move(one)]() mutable {
+    auto ended = [this, &target](const std::shared_ptr<session>& gone) {
+      target.sessions.erase(gone);
+      figures_.connections.add(-1);
+    };
+    const auto opened = make(target, std::move(given), ended);
+    target.sessions.insert(opened);
+    opened->start();
+    if (target.draining) opened->drain();
+  };
+  asio::post(target.context, std::move(begin));
+}
+
+void server::serve(arrival one, bound_tag tag) {
+  open(std::move(one), [tag = std::move(tag)](shard& at, arrival given, const session_ended& ended) {
+    return at.common->open(std::move(given.socket), std::move(given.from), ended, tag);
+  });
+}
+
+void server::turn_away(int socket, metrics::connection_rejection counted, const std::string& why) {
+  figures_.rejected(counted).add();
+  const std::string words = protocol_->turned_away(why);
+  static_cast<void>(::send(socket, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+  ::shutdown(socket, SHUT_WR);
+}
+
+// False: there is nobody, or not even the spare descriptor could be had.
+bool server::turn_one_away() {
+  figures_.files_short.note();
+  spare_.give_up();
+  const int socket = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (socket >= 0) {
+    turn_away(socket, metrics::connection_rejection::files, std::string(no_files));
+    ::close(socket);
+  }
+  spare_.take();
+  return socket >= 0;
+}
+
+void server::tick(shard& s) {
+  s.ticker.expires_after(tick_interval);
+  auto on_tick = [this, &s](const boost::system::error_code& cancelled) {
+    if (cancelled) return;
+    const auto now = std::chrono::steady_clock::now();
+    const std::vector<std::shared_ptr<session>> all(s.sessions.begin(), s.sessions.end());
+    for (const auto& one : all) one->on_tick(now);
+    rejections_.write_due(now);
+    tick(s);
+  };
+  s.ticker.async_wait(on_tick);
+}
+
+void server::stop_accepting() {
+  asio::post(workers_.context(0), [this] {
+    accepting_ = false;
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    if (door_) door_->drop_waiting();
+    // Behind what was accepted before.
+    for (auto& s : shards_) asio::post(s->context, [raw = s.get()] { raw->draining = true; });
+    drain();
+  });
+}
+
+void server::drain() {
+  for (auto& s : shards_) {
+    asio::post(s->context, [raw = s.get()] {
+      const auto all = raw->sessions;
+      for (const auto& one : all) one->drain();
+    });
+  }
+}
+
+}  // namespace fencegate::gate

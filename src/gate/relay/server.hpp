@@ -1,0 +1,149 @@
+// A gate's listener, and its sessions spread over the workers: the frame that is the same for every protocol. It
+// accepts, counts, ticks, drains and closes; what a connection says is the business of its session. A gate that holds a lease
+// asks its door first (gate/relay/lease_door.hpp).
+#pragma once
+
+#include "base/listening_socket.hpp"
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "base/settings.hpp"
+#include "base/spare_descriptor.hpp"
+#include "fence/gate_settings.hpp"
+#include "gate/relay/lease_door.hpp"
+#include "gate/relay/rejection_log.hpp"
+#include "gate/relay/session.hpp"
+#include "gate/relay/workers.hpp"
+#include "lease/writer_gate.hpp"
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::gate {
+
+// What the sessions of one gate on one thread share; knows how to make them. start() and open() run on that thread.
+class protocol_shard {
+ public:
+  virtual ~protocol_shard() = default;
+
+  // Clients are accepted when nothing holds `unsettled` any more: keep it until you know whether the backend answers.
+  virtual void start(std::shared_ptr<void> unsettled) = 0;
+  [[nodiscard]] virtual std::shared_ptr<session> open(stream::socket client, std::string client_address,
+                                                      session_ended ended, bound_tag tag) = 0;
+  // The process ends: the workers have stopped, and every session was closed.
+  virtual void stop() = 0;
+};
+
+// What a gate speaks. Lives as long as its server.
+class protocol {
+ public:
+  virtual ~protocol() = default;
+
+  // REQUIRES: before the workers start. `context` lives longer than the shard, and is run by one thread.
+  [[nodiscard]] virtual std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) = 0;
+  // What a client is told for which there is no room, before anything was read from it; short enough for an empty socket
+  // buffer. `why`: what is used up.
+  [[nodiscard]] virtual std::string turned_away(const std::string& why) const = 0;
+  // What a client is told when the gate does not hold its lease. Takes what it has read from `from_client`. True: it is told.
+  [[nodiscard]] virtual bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const = 0;
+};
+
+class server : public lease::writer_gate {
+ public:
+  struct place {
+    std::string name;  // of the gate
+    settings::address listen;
+    std::size_t connections_max;
+    fence::claims_list tag;         // of the listener; empty: it has none
+    settings::gate_lease leased{};  // of its connections
+    bool monitors = false;          // mode: monitor
+  };
+
+  // REQUIRES: `threads`, `figures` and `rejections` live longer than the workers run.
+  server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& figures,
+         rejection_log& rejections);
+  ~server() override;
+
+  // Listens. The error says which address and why. REQUIRES: before the workers start.
+  [[nodiscard]] result<void> start();
+  // Connections end at their next boundary; new ones are still accepted, and stay. Any thread.
+  void drain();
+  // A connection that was accepted elsewhere, by its descriptor, which it takes. It is bound to `tag`; where the gate does not
+  // accept, it is closed. Any thread.
+  void take_over(int socket, bound_tag tag);
+  // Whether what its connections are bound to is settled by its listener, or by a lease of its own.
+  [[nodiscard]] bool binds_by_itself() const { return door_.has_value() || !tag_->empty(); }
+  // No more, and those that came behind drain() end at their next boundary, too. Any thread.
+  void stop_accepting();
+  [[nodiscard]] const std::string& name() const { return place_.name; }
+  // Connections of clients now. Any thread.
+  [[nodiscard]] std::int64_t connections() const { return figures_.connections.value(); }
+
+  // lease::writer_gate
+  void listen_anew(std::function<void(const result<void>&)> done) override;
+  void open_to(std::shared_ptr<const lease::bond> held) override;
+  void shut(lease::writer_phase phase, const std::string& why) override;
+
+ private:
+  using acceptor = boost::asio::basic_socket_acceptor<stream>;
+  struct shard;
+  struct arrival {
+    stream::socket socket;
+    std::string from;
+    std::size_t shard;  // whose context is the socket's
+  };
+  using door = lease_door<arrival>;
+  using session_maker = std::function<std::shared_ptr<session>(shard&, arrival, const session_ended&)>;
+
+  [[nodiscard]] result<void> listen(std::optional<::mode_t> mode = {});
+  void accept();
+  void welcome(stream::socket socket, const stream::endpoint& from);
+  [[nodiscard]] std::optional<arrival> admit(stream::socket socket, const stream::endpoint& from);
+  void open(arrival one, session_maker make);
+  void serve(arrival one, bound_tag tag);
+  void refuse(arrival one, const std::string& why);
+  void let_pass(arrival one, const std::string& why);
+  [[nodiscard]] door::owner calls_of_door();
+  void cut();
+  void look_after_waiting();
+  void turn_away(int socket, metrics::connection_rejection counted, const std::string& why);
+  [[nodiscard]] bool turn_one_away();
+  void tick(shard& s);
+
+  workers& workers_;
+  const place place_;
+  std::unique_ptr<protocol> protocol_;
+  metrics::gate& figures_;
+  rejection_log& rejections_;
+  std::vector<std::unique_ptr<shard>> shards_;
+  std::optional<listening_socket> listener_;  // for its file; the socket is the acceptor's
+  acceptor acceptor_;
+  spare_descriptor spare_;
+  boost::asio::steady_timer accept_pause_;
+  const bound_tag tag_;
+  // All of these: context 0's thread.
+  std::optional<door> door_;  // of a lease gate
+  boost::asio::steady_timer waiting_timer_;
+  bool looks_after_waiting_ = false;
+  bool accepting_ = true;
+  bool settled_ = false;  // it is known whether the backend answers
+  std::size_t listener_number_ = 0;
+  std::size_t next_ = 0;
+  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+template <class Gate>
+[[nodiscard]] server::place place_of(const Gate& gate) {
+  const bool monitors = gate.policy.mode == fence::enforcement::monitor;
+  return {gate.name, gate.listen, gate.connections_max, gate.tag, gate.leased, monitors};
+}
+
+}  // namespace fencegate::gate

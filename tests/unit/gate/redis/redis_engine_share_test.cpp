@@ -1,0 +1,394 @@
+// Which writes a connection gives to a shared link, what it says that the link must be like, and what it makes of answers.
+#include "unit/gate/redis/engine_rig.hpp"
+
+namespace fencegate::gate {
+namespace {
+
+using test::bulks;
+using test::command;
+using test::engine_rig;
+using test::marks;
+using test::mget;
+using test::readable;
+using test::watch;
+using test::with_policy;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+struct sharing_rig : engine_rig {
+  explicit sharing_rig(settings::redis_gate settings = {}) : engine_rig(sharing(std::move(settings))) {}
+
+  static settings::redis_gate sharing(settings::redis_gate settings) {
+    settings.share_writes_from = 4;
+    return settings;
+  }
+
+  // Bound and armed on its own link, which is what sharing needs.
+  void arm_as(const std::string& tag) {
+    bind(tag);
+    found.clear();
+    int values = 1;
+    for (const auto& one : **fence::find_tag("fence:" + tag)) {
+      found += "|" + test::bulk(one.presented.to_string());
+      ++values;
+    }
+    found = "*" + std::to_string(values) + found + "|" + test::bulk("e1");
+    host.shares = true;
+    client("SET first 1");
+    answer_arm(sent());
+    const auto next = sent();
+    if (has(next, "EXEC")) {  // as nothing is shared here
+      backend("+QUEUED", "*1|+OK");
+      answer_arm(next);
+    }
+    engine.on_shared("+OK\r\n");
+    shared();
+    answers();
+  }
+  void write_on_own_link() {
+    host.shares = false;
+    client("SET own 1");
+    settle();
+    host.shares = true;
+    answers();
+  }
+  // Redis' answers to an arm, one own write, and the arm behind it; of a database other than 0 with its SELECTs.
+  void settle() {
+    const auto all = sent();
+    if (has(all, "DISCARD")) backend("+OK");
+    if (!has(all, "EXEC")) answer_arm(all);
+    backend("+QUEUED", "*1|+OK");
+    answer_arm(all);
+  }
+  void answer_arm(const std::vector<std::string>& arm) {
+    if (has(arm, "INFO server")) backend_bytes(test::info_of_server("r1"));
+    if (has(arm, "SELECT 0")) backend("+OK");
+    backend("+OK", found);
+    if (has(arm, "SELECT 0")) backend("+OK");
+    backend("+OK");
+  }
+  static bool has(const std::vector<std::string>& all, std::string_view one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  }
+  std::string found;  // what MGET shows of the marks
+  // What went to the shared link since last asked.
+  std::vector<std::string> shared() {
+    std::vector<std::string> out;
+    for (const auto& one : std::exchange(host.shared, {})) out.push_back(readable(one));
+    return out;
+  }
+  // Whether this goes to the shared link; it is answered then.
+  bool shares(const std::string& words) {
+    answers();
+    client(words);
+    if (shared().empty()) return false;
+    engine.on_shared("+OK\r\n");
+    EXPECT_EQ(answers(), "+OK|");
+    return true;
+  }
+};
+
+TEST(redis_engine_share, a_lone_write_is_shared_and_answered) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.shared(), ElementsAre(readable(command("SET k v"))));
+  EXPECT_EQ(readable(rig.host.like),
+            readable(command("CLIENT SETNAME fencegate-shared;fence:orders=34") + command("INFO server")));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_EQ(rig.answers(), "");
+  rig.engine.on_shared(":7\r\n");
+  EXPECT_EQ(rig.answers(), ":7|");
+  EXPECT_TRUE(rig.engine.at_rest());
+}
+
+TEST(redis_engine_share, nothing_of_the_client_goes_on_before_the_answer) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  rig.client("SET k v");
+  rig.client("GET k", "CLIENT SETNAME fence:orders=35", "SET k w");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_TRUE(rig.engine.write_in_flight());
+  EXPECT_FALSE(rig.engine.at_rest());
+  EXPECT_TRUE(rig.engine.waits_on_purpose());
+  EXPECT_FALSE(rig.engine.may_block());
+  rig.engine.on_shared("+OK\r\n");
+  EXPECT_THAT(rig.sent(), ElementsAre("GET k", "EXEC", watch, mget, "MULTI"));
+  rig.engine.on_shared("+OK\r\n");  // an answer to nothing
+  EXPECT_EQ(rig.answers(), "+OK|");
+}
+
+TEST(redis_engine_share, what_comes_back_goes_on_the_own_link_behind_its_own_proof) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.shared(), SizeIs(1));
+  rig.engine.on_shared(std::nullopt);
+  EXPECT_THAT(rig.shared(), IsEmpty());
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "*-1", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_THAT(rig.answers(), HasSubstr("-FENCED token 34 of orders is below mark 35"));
+  EXPECT_THAT(rig.host.reports, ElementsAre("stale set"));
+}
+
+TEST(redis_engine_share, what_comes_back_again_and_again_is_shared_ever_more_rarely) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  std::vector<int> own;
+  for (int n = 0, since = 0; n < 20; ++n) {
+    rig.client("SET k v");
+    if (!rig.shared().empty()) {
+      own.push_back(since);
+      since = 0;
+      rig.engine.on_shared(std::nullopt);
+    }
+    ++since;
+    rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+    EXPECT_EQ(rig.answers(), "+OK|");
+  }
+  EXPECT_THAT(own, ElementsAre(0, 1, 2, 4, 8));
+}
+
+TEST(redis_engine_share, who_errs_keeps_to_the_own_link_once) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  rig.client("INCR k");
+  rig.engine.on_shared("-WRONGTYPE no\r\n");
+  EXPECT_EQ(rig.answers(), "-WRONGTYPE no|");
+  rig.shared();
+  rig.client("SET k v");
+  EXPECT_THAT(rig.shared(), IsEmpty());
+  rig.settle();
+  EXPECT_TRUE(rig.shares("SET k v"));
+}
+
+TEST(redis_engine_share, only_small_writes_with_small_answers_are_shared) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  EXPECT_TRUE(rig.shares("SET k v EX 10"));
+  EXPECT_TRUE(rig.shares("RPUSH list a b"));
+  for (const auto* words : {"SET k v GET", "SET k v ex 10 get", "GETSET k v", "EVAL x 0", "SPOP k 9", "LPOP k 9",
+                            "RENAME a b", "SORT k STORE l", "BLPOP k 0", "UNKNOWN k"}) {
+    sharing_rig own;
+    own.arm_as("orders=34");
+    EXPECT_FALSE(own.shares(words)) << words;
+  }
+  sharing_rig large;
+  large.arm_as("orders=34");
+  EXPECT_FALSE(large.shares("SET k " + std::string(limits::shared_command_bytes_max, 'x')));
+  sharing_rig inlined;
+  inlined.arm_as("orders=34");
+  inlined.client_bytes("SET k v\r\n");
+  EXPECT_THAT(inlined.shared(), IsEmpty());
+}
+
+TEST(redis_engine_share, pipelines_stay_whole_on_the_own_link) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  rig.client("SET a 1", "SET b 2");
+  EXPECT_THAT(rig.shared(), IsEmpty());
+  EXPECT_THAT(rig.sent(), ElementsAre("SET a 1", "SET b 2", "EXEC", watch, mget, "MULTI"));
+  rig.client("SET c 3");  // behind them
+  EXPECT_THAT(rig.shared(), IsEmpty());
+}
+
+TEST(redis_engine_share, nothing_that_the_link_stands_for_is_shared_away) {
+  // After these, each answered, and a write on the own link.
+  const auto shares_after = [](const std::vector<std::pair<std::string, std::string>>& before) {
+    sharing_rig rig;
+    rig.arm_as("orders=34");
+    rig.client("CLIENT ID");  // leaves MULTI
+    rig.backend("+OK", ":3");
+    for (const auto& [words, answer] : before) {
+      rig.client(words);
+      if (!answer.empty()) rig.backend(answer);
+    }
+    rig.sent();
+    rig.write_on_own_link();
+    return rig.shares("SET k v");
+  };
+  EXPECT_TRUE(shares_after({}));
+  EXPECT_TRUE(shares_after({{"GET k", "$-1"}}));
+  EXPECT_TRUE(shares_after({{"CLIENT LIST", "$1|x"}, {"CLIENT GETNAME", "$1|x"}}));
+  EXPECT_FALSE(shares_after({{"GET k", ""}})) << "its answer is not there yet";
+  EXPECT_FALSE(shares_after({{"WATCH k", "+OK"}}));
+  EXPECT_FALSE(shares_after({{"CLIENT TRACKING ON", "+OK"}}));
+  EXPECT_FALSE(shares_after({{"CLIENT TRACKING ON", "+OK"}, {"CLIENT TRACKING OFF", "+OK"}}));
+  EXPECT_FALSE(shares_after({{"CLIENT NO-EVICT ON", "+OK"}}));
+  EXPECT_FALSE(shares_after({{"WAIT 0 0", ":0"}}));
+  EXPECT_FALSE(shares_after({{"CLIENT REPLY OFF", ""}}));
+  EXPECT_FALSE(shares_after({{"SUBSCRIBE c", "*3|$9|subscribe|$1|c|:1"}}));
+}
+
+TEST(redis_engine_share, a_link_is_armed_itself_and_knows_its_server_first) {
+  sharing_rig rig;
+  rig.host.shares = true;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre("INFO server", watch, mget, "MULTI"));
+  rig.backend_bytes(test::info_of_server("r1"));
+  EXPECT_THAT(rig.shared(), IsEmpty());
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.shared(), SizeIs(1));
+  EXPECT_EQ(rig.host.like_server, "r1");
+}
+
+TEST(redis_engine_share, a_link_that_may_not_be_shared_is_not_asked_where_it_leads) {
+  engine_rig alone;
+  alone.bind("orders=34");
+  alone.client("SET k v");
+  EXPECT_THAT(alone.sent(), ElementsAre(watch, mget, "MULTI"));
+  sharing_rig tracked;
+  tracked.bind("orders=34");
+  tracked.client("CLIENT TRACKING ON");
+  tracked.backend("+OK");
+  tracked.sent();
+  tracked.client("SET k v");
+  EXPECT_THAT(tracked.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+struct asking_rig : sharing_rig {
+  asking_rig() {
+    host.shares = true;
+    bind("orders=34");
+    client("SET k v");
+  }
+  bool shares_with(const std::string& answer) {
+    backend_bytes(answer);
+    backend("+OK", marks("34"), "+OK");
+    return !host.shared.empty();
+  }
+};
+
+TEST(redis_engine_share, servers_that_are_not_asked_in_vain_or_note_too_little_are_not_shared) {
+  EXPECT_TRUE(asking_rig().shares_with(test::info_of_server("r1")));
+  EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", "7.2.4")));
+  EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", "6.2.14")));
+  EXPECT_FALSE(asking_rig().shares_with("$-1\r\n"));
+  EXPECT_FALSE(asking_rig().shares_with("-NOPERM no\r\n"));
+}
+
+// What the server says for a while only is asked again with the next arm; what it will always say is not.
+TEST(redis_engine_share, a_passing_error_is_no_answer_to_where_a_link_leads) {
+  const auto arms_anew_with = [](const std::string& error) {
+    asking_rig rig;
+    rig.backend_bytes(error);
+    rig.backend("-BUSY a script", "-BUSY a script", "-BUSY a script");
+    EXPECT_EQ(rig.answers(), "-BUSY a script|");
+    rig.sent();
+    rig.client("SET k v");
+    return rig.sent().front();
+  };
+  EXPECT_EQ(arms_anew_with("-BUSY a script\r\n"), "INFO server");
+  EXPECT_NE(arms_anew_with("-NOPERM no\r\n"), "INFO server");
+}
+
+// The server notes at each command of a link how far the data are, and WAIT counts the replicas that have that.
+TEST(redis_engine_share, wait_stands_behind_a_command_of_its_own_link) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  EXPECT_TRUE(rig.shares("SET k v"));
+  rig.client("WAIT 1 100");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "WAIT 1 100"));
+  sharing_rig inside;
+  inside.arm_as("orders=34");
+  EXPECT_TRUE(inside.shares("SET k v"));
+  inside.client("MULTI");
+  EXPECT_THAT(inside.sent(), ElementsAre("DISCARD", watch, mget, "MULTI"));
+  inside.backend("+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(inside.answers(), "+OK|");
+}
+
+TEST(redis_engine_share, a_hello_that_fails_may_have_signed_in_all_the_same) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  rig.client("HELLO 3 AUTH bob pw SETNAME a,b");
+  rig.backend("+OK");
+  rig.backend("-ERR bad name");
+  rig.sent();
+  rig.write_on_own_link();
+  EXPECT_FALSE(rig.shares("SET k v"));
+}
+
+TEST(redis_engine_share, a_write_is_counted_once_where_it_goes) {
+  sharing_rig rig;
+  rig.arm_as("orders=34");
+  auto& writes = rig.figures.requests(metrics::request_class::write);
+  const auto before = writes.value();
+  rig.client("SET k v");
+  EXPECT_EQ(writes.value() - before, 1u);
+  rig.engine.on_shared(std::nullopt);
+  rig.settle();
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_EQ(writes.value() - before, 1u);
+  EXPECT_EQ(rig.figures.shared_writes_total.value(), 1u) << "of before";
+  EXPECT_TRUE(rig.shares("SET k v"));
+}
+
+TEST(redis_engine_share, policies_that_look_at_each_use_keep_to_the_own_link) {
+  sharing_rig once(with_policy([](auto& p) { p.equal = fence::equal_token::reject; }));
+  once.arm_as("orders=34");
+  EXPECT_FALSE(once.shares("SET k v"));
+  engine_rig by_default;
+  by_default.host.shares = true;
+  by_default.arm();
+  by_default.client("SET k v");
+  EXPECT_THAT(by_default.host.shared, IsEmpty());
+  sharing_rig monitor(with_policy([](auto& p) { p.mode = fence::enforcement::monitor; }));
+  monitor.arm_as("orders=34");
+  EXPECT_FALSE(monitor.shares("SET k v"));
+  sharing_rig stale;
+  stale.arm_as("orders=34");
+  stale.mark_memory.cell("orders")->saw(fence::token(35));
+  stale.client("SET k v");
+  EXPECT_THAT(stale.shared(), IsEmpty());
+  EXPECT_THAT(stale.answers(), HasSubstr("-FENCED"));
+}
+
+TEST(redis_engine_share, a_link_is_alike_in_user_protocol_database_and_tag) {
+  sharing_rig rig;
+  rig.client("AUTH ann secret");
+  rig.backend("+OK");
+  rig.client("HELLO 3");
+  rig.backend("%1|+proto|:3");
+  rig.client("SELECT 2");
+  rig.backend("+OK");
+  rig.arm_as("orders=34,stock=7");
+  EXPECT_TRUE(rig.shares("SET k v"));
+  EXPECT_EQ(rig.host.like, command("AUTH ann secret") + command("HELLO 3") + command("SELECT 2") +
+                               command("CLIENT SETNAME fencegate-shared;fence:orders=34,stock=7") +
+                               command("INFO server"));
+  const auto change = [&](const std::string& words, const std::string& answer) {
+    rig.client(words);
+    rig.backend("+OK");  // to our DISCARD
+    rig.backend(answer);
+    rig.answers();
+    rig.sent();
+  };
+  change("AUTH bob wrong", "-WRONGPASS no");
+  rig.write_on_own_link();
+  EXPECT_TRUE(rig.shares("SET k v"));
+  EXPECT_THAT(rig.host.like, HasSubstr("secret"));
+  change("HELLO 2 AUTH bob right", "*2|+proto|:2");
+  rig.client("FENCE SET stock 8");
+  rig.backend("+PONG");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  rig.sent();
+  rig.found = bulks("34", "8", "e1");
+  rig.write_on_own_link();
+  EXPECT_TRUE(rig.shares("SET k v"));
+  EXPECT_EQ(rig.host.like, command("AUTH bob right") + command("SELECT 2") +
+                               command("CLIENT SETNAME fencegate-shared;fence:orders=34,stock=8") +
+                               command("INFO server"));
+  change("RESET", "+RESET");
+  rig.arm_as("orders=34");
+  EXPECT_TRUE(rig.shares("SET k v"));
+  EXPECT_EQ(rig.host.like, command("CLIENT SETNAME fencegate-shared;fence:orders=34") + command("INFO server"));
+}
+
+}  // namespace
+}  // namespace fencegate::gate

@@ -18,6 +18,11 @@ class MarksHealing : public MarksTest {
   [[nodiscard]] static bool waits_for_others(const keeper_rig& rig) {
     return rig.keeper.problem().find("waiting until every fencegate") != std::string::npos;
   }
+  void lose_all_and_put_back(keeper_rig& rig) {
+    lose_all();
+    rig.look();
+    ASSERT_TRUE(waits_for_others(rig));
+  }
 };
 
 TEST_F(MarksHealing, ARestartThatLostMarksOpensBehindAllOfThem) {
@@ -87,8 +92,7 @@ TEST_F(MarksHealing, AnOperatorsEpochEndsTheHealing) {
 TEST_F(MarksHealing, WhatOthersHaveOpenedGetsTheRestBeforeItIsTakenOver) {
   auto& gate = served(process, "orders", 34);
   server.keys = {{"fencegate:epoch", "empty-of-others"}};
-  gate.keeper.recheck([] {});
-  gate.answer(2);  // INFO, the epoch
+  gate.look(2);  // INFO, the epoch
   EXPECT_FALSE(gate.ready());
   EXPECT_THAT(gate.asks(), Contains("EVAL"));
   gate.answer();
@@ -106,8 +110,7 @@ TEST_F(MarksHealing, WhoIsAtWorkIsWaitedForAndWhoDiesIsNot) {
     auto& quick = served(one, "orders", 33);
     auto& slow = served(other, "orders", 34);
     lose_all();
-    slow.keeper.recheck([] {});
-    slow.answer(3);  // INFO, the epoch, and that it is at work: nothing is put back yet
+    slow.look(3);  // INFO, the epoch, and that it is at work: nothing is put back yet
     for (milliseconds gone{0}; gone < seconds(30); gone += tick) {
       pass(tick, {&quick});
       slow.keeper.on_tick();  // says that it is at work
@@ -130,10 +133,7 @@ TEST_F(MarksHealing, WhoIsAtWorkIsWaitedForAndWhoDiesIsNot) {
 TEST_F(MarksHealing, WhoStartsMeanwhileWaitsAndThenTakesOver) {
   keeper_process later;
   auto& gate = served(process, "orders", 34);
-  lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer();
-  ASSERT_TRUE(waits_for_others(gate));
+  lose_all_and_put_back(gate);
   auto& started = connection_of(later);
   started.answer();
   EXPECT_THAT(started.keeper.problem(), HasSubstr("another fencegate puts them back"));
@@ -148,8 +148,7 @@ TEST_F(MarksHealing, WhoStartsWaitsForLongerWhileAnotherIsAtWork) {
   keeper_process later;
   auto& slow = served(process, "orders", 34);
   lose_all();
-  slow.keeper.recheck([] {});
-  slow.answer(3);
+  slow.look(3);
   auto& started = connection_of(later);
   must_be_there = {"orders", "34"};
   for (milliseconds gone{0}; gone < seconds(40); gone += tick) {
@@ -163,10 +162,7 @@ TEST_F(MarksHealing, WhoStartsWaitsForLongerWhileAnotherIsAtWork) {
 
 TEST_F(MarksHealing, WhoWasFrozenTakesNoSilenceForGranted) {
   auto& gate = served(process, "orders", 34);
-  lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer();
-  ASSERT_TRUE(waits_for_others(gate));
+  lose_all_and_put_back(gate);
   for (int i = 0; i < 3; ++i) {
     clock += seconds(60);  // nobody could look meanwhile
     pass(tick, {&gate});
@@ -177,8 +173,7 @@ TEST_F(MarksHealing, WhoWasFrozenTakesNoSilenceForGranted) {
 TEST_F(MarksHealing, SilenceIsCountedAnewOnANewConnection) {
   auto& gate = served(process, "orders", 34);
   lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer();
+  gate.look();
   pass(seconds(3), {&gate});
   ASSERT_TRUE(waits_for_others(gate));
   gate.lose();
@@ -192,8 +187,7 @@ TEST_F(MarksHealing, WhoStartedCountsSilenceAnewOnANewConnection) {
   keeper_process later;
   auto& gate = served(process, "orders", 34);
   lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer();
+  gate.look();
   gate.lose();  // for good
   auto& started = connection_of(later);
   started.answer();
@@ -208,10 +202,7 @@ TEST_F(MarksHealing, WhoStartedCountsSilenceAnewOnANewConnection) {
 
 TEST_F(MarksHealing, OnANewConnectionAllIsPutBackAgain) {
   auto& gate = served(process, "orders", 34);
-  lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer();
-  ASSERT_TRUE(waits_for_others(gate));
+  lose_all_and_put_back(gate);
   gate.lose();
   server.keys.erase(mark_key("orders"));
   gate.connect();
@@ -224,8 +215,7 @@ TEST_F(MarksHealing, WhoCameToWorkInTheLastMomentIsWaitedFor) {
   auto& quick = served(process, "orders", 33);
   auto& late = served(other, "orders", 34);
   lose_all();
-  quick.keeper.recheck([] {});
-  quick.answer();
+  quick.look();
   const auto writes = [&] { return quick.asks() == std::vector<std::string>{"EVAL"}; };
   for (int i = 0; i < 100 && !writes(); ++i) {
     clock += tick;
@@ -233,8 +223,7 @@ TEST_F(MarksHealing, WhoCameToWorkInTheLastMomentIsWaitedFor) {
     while (!quick.asks().empty() && !writes()) quick.answer_one();
   }
   ASSERT_TRUE(writes()) << "it is about to write the epoch";
-  late.keeper.recheck([] {});
-  late.answer(3);
+  late.look(3);
   quick.answer();
   EXPECT_EQ(server.epoch(), "");
   EXPECT_TRUE(waits_for_others(quick)) << "it has looked again";
@@ -246,8 +235,7 @@ TEST_F(MarksHealing, AConnectionThatIsLostHalfWayBeginsAnew) {
   auto& gate = served(process, "orders", 34);
   gate.raise("stock", 7);
   lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer(2);  // INFO, the epoch
+  gate.look(2);  // INFO, the epoch
   EXPECT_FALSE(gate.ready());
   EXPECT_FALSE(gate.keeper.proves());
   gate.answer(2);  // that it is at work, a look at one mark
@@ -266,13 +254,11 @@ TEST_F(MarksHealing, WhatALostThreadHadTakenAnotherPutsBack) {
   auto& second = connection_of(process);
   second.answer();
   lose_all();
-  second.keeper.recheck([] {});
-  second.answer();
+  second.look();
   ASSERT_TRUE(waits_for_others(second));
   // A mark is learned, too late for those that were put back; the first takes it, and is lost.
   process.state.marks.saw_since(0, process.state.marks.cell("late"), fence::token(9));
-  first.keeper.recheck([] {});
-  first.answer(3);
+  first.look(3);
   ASSERT_FALSE(process.state.marks.any_late());
   first.lose();
   must_be_there = {"late", "9"};
@@ -282,10 +268,7 @@ TEST_F(MarksHealing, WhatALostThreadHadTakenAnotherPutsBack) {
 
 TEST_F(MarksHealing, ASecondLossTakesAllThatWasPutBackForNothing) {
   auto& gate = served(process, "orders", 34);
-  lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer();
-  ASSERT_TRUE(waits_for_others(gate));
+  lose_all_and_put_back(gate);
   pass(seconds(3), {&gate});
   lose_all();
   must_be_there = {"orders", "34"};
@@ -296,8 +279,7 @@ TEST_F(MarksHealing, ASecondLossBetweenTwoMarks) {
   auto& gate = served(process, "orders", 34);
   gate.raise("stock", 7);
   lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer(6);  // one of the two marks is put back
+  gate.look(6);  // one of the two marks is put back
   ASSERT_EQ(server.mark("orders").empty() + server.mark("stock").empty(), 1);
   lose_all();
   time_until([&] { return gate.ready(); }, {&gate});
@@ -307,10 +289,7 @@ TEST_F(MarksHealing, ASecondLossBetweenTwoMarks) {
 
 TEST_F(MarksHealing, AnotherServerHasNothingOfWhatWasPutBack) {
   auto& gate = served(process, "orders", 34);
-  lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer();
-  ASSERT_TRUE(waits_for_others(gate));
+  lose_all_and_put_back(gate);
   server.run_id = "r2";  // on it is the same text, by replication, but not the mark
   server.keys.erase(mark_key("orders"));
   must_be_there = {"orders", "34"};
@@ -346,8 +325,7 @@ TEST_F(MarksHealing, WhoMayNotPutMarksBackSaysSo) {
 TEST_F(MarksHealing, WhoComesToWorkBehindAnEpochTakesThatOver) {
   auto& gate = served(process, "orders", 34);
   lose_all();
-  gate.keeper.recheck([] {});
-  gate.answer(2);  // INFO, the epoch
+  gate.look(2);  // INFO, the epoch
   server.keys["fencegate:epoch"] = "by-hand";
   gate.answer();
   EXPECT_TRUE(gate.ready());

@@ -230,8 +230,7 @@ TEST_F(MarksKeeper, WhereNothingIsInDoubtALookAsksForSomeOnly) {
   for (int i = 0; i < 1000; ++i) gate.raise("r" + std::to_string(i), 7);
   for (int i = 0; i < 1000; i += 2) server.keys[mark_key("r" + std::to_string(i))] = "8";  // by another process
   const auto before = server.commands;
-  gate.keeper.recheck([] {});
-  gate.answer();
+  gate.look();
   EXPECT_EQ(server.commands - before, 3u) << "INFO, the epoch, some marks";
 }
 
@@ -242,8 +241,7 @@ TEST_F(MarksKeeper, WhereALookFindsALowerMarkAllAreCompared) {
   const auto last = last_of(process);
   server.keys.erase(mark_key(first));
   server.keys.erase(mark_key(last));
-  gate.keeper.recheck([] {});
-  gate.answer();
+  gate.look();
   EXPECT_NE(server.mark(first), "");
   EXPECT_NE(server.mark(last), "");
 }

@@ -20,10 +20,6 @@ class MarksLate : public MarksTest {
     second = &connection_of(process);
     second->answer();
   }
-  void look_with(keeper_rig& rig) {
-    rig.keeper.recheck([] {});
-    rig.answer();
-  }
 
   keeper_rig* first = nullptr;
   keeper_rig* second = nullptr;
@@ -62,8 +58,7 @@ TEST_F(MarksLate, ARaiseThatIsAnsweredBehindALossIsMadeAgain) {
   ASSERT_EQ(server.mark("orders"), "35");
   // All is lost; an operator, or another process, has opened it; the other thread puts back what is known: 34.
   server.keys = {{"fencegate:epoch", "empty-of-others"}};
-  other.keeper.recheck([] {});
-  other.answer();
+  other.look();
   ASSERT_TRUE(gate.ready());
   ASSERT_EQ(server.mark("orders"), "34");
   gate.answer();
@@ -89,8 +84,7 @@ TEST_F(MarksLate, WhereTheEpochMovedARaiseChangesNothingAndTheServerIsLookedAt) 
 
 TEST_F(MarksLate, AnEpochThatMovesWhileMarksAreComparedProvesNothing) {
   auto& gate = served(process, "orders", 34);
-  gate.keeper.recheck([] {});
-  gate.answer(2);  // INFO, the epoch; the comparison is sent
+  gate.look(2);  // INFO, the epoch; the comparison is sent
   server.keys = {{"fencegate:epoch", "empty-of-others"}, {mark_key("orders"), "34"}, {mark_key("stock"), "1"}};
   gate.answer(1);
   gate.answer();
@@ -106,7 +100,7 @@ TEST_F(MarksLate, ARaiseIsMadeAgainWhereABackupWasRestoredMeanwhile) {
   first->begin_raise("orders", 35, outcome);
   first->run_all();
   server.keys = {{"fencegate:epoch", "first-another"}};
-  look_with(*second);
+  second->look();
   server.keys = backup;  // in which nothing is lower than what is known
   pass(tick, {second});
   ASSERT_TRUE(first->ready());
@@ -152,23 +146,22 @@ TEST_F(MarksLate, WhatIsLearnedBehindAComparisonIsPutBack) {
       server.run_id = "r2";
       server.keys[mark_key("orders")] = "34";
       if (flushed) server.keys = {{"fencegate:epoch", "empty-of-others"}};
-      look_with(two);  // puts back, or compares, what is known
+      two.look();  // puts back, or compares, what is known
       ASSERT_EQ(server.mark("orders"), "34");
       ASSERT_FALSE(fresh.state.marks.any_late());
       one.answer(1);
       EXPECT_TRUE(fresh.state.marks.any_late()) << static_cast<int>(by) << flushed;
-      look_with(two);
+      two.look();
       EXPECT_EQ(server.mark("orders"), "36");
     }
 }
 
 TEST_F(MarksLate, AComparisonOfBeforeTheLossDoesNotBringTheOldEpochBack) {
   serve();
-  first->keeper.recheck([] {});
-  first->answer(2);  // INFO, the epoch
+  first->look(2);    // INFO, the epoch
   first->run_all();  // the marks are read
   server.keys["fencegate:epoch"] = "by-hand";
-  look_with(*second);
+  second->look();
   ASSERT_EQ(second->known(), "by-hand");
   first->answer(1);
   EXPECT_EQ(first->known(), "by-hand");
@@ -179,10 +172,9 @@ TEST_F(MarksLate, AComparisonOfBeforeTheLossDoesNotBringTheOldEpochBack) {
 TEST_F(MarksLate, WhoIsLateToPutBackDoesNotCloseWhatAnotherThreadHasSettled) {
   serve();
   lose_all();
-  first->keeper.recheck([] {});
-  first->answer(3);  // INFO, the epoch, that it is at work
+  first->look(3);  // INFO, the epoch, that it is at work
   server.keys = {{"fencegate:epoch", "by-hand"}};
-  look_with(*second);
+  second->look();
   ASSERT_TRUE(second->ready());
   first->answer();
   EXPECT_TRUE(first->ready());
@@ -198,7 +190,7 @@ TEST_F(MarksLate, AHealingThatFailedLeavesADoubt) {
   server.spoil = [](const words& command) {
     return command[0] == "EVAL" ? std::optional<std::string>("-NOREPLICAS no\r\n") : std::nullopt;
   };
-  look_with(*first);
+  first->look();
   EXPECT_FALSE(first->ready());
   server.spoil = nullptr;
   server.keys = backup;
@@ -228,7 +220,7 @@ TEST_F(MarksLate, WhereAllMayBeLateAllArePutBack) {
   const auto last = last_of(process);
   server.keys.erase(mark_key(last));
   process.state.marks.all_came_late();
-  look_with(*first);
+  first->look();
   EXPECT_NE(server.mark(last), "");
 }
 

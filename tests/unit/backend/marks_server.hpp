@@ -169,6 +169,11 @@ class keeper_rig : public backend::control_link {
   void answer(std::size_t most = 100'000) {
     for (; most > 0 && !sent_.empty(); --most) answer_one();
   }
+  // Looks at the server; so many commands are answered.
+  void look(std::size_t most = 100'000) {
+    keeper.recheck([] {});
+    answer(most);
+  }
 
   [[nodiscard]] bool ready() const { return process_.state.look().ready; }
   [[nodiscard]] std::string known() const { return process_.state.look().epoch; }

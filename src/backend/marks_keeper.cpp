@@ -1,6 +1,7 @@
 // Events, and the looks at the server: is it fit to keep marks?
 #include "backend/marks_keeper.hpp"
 
+#include "backend/redis_info.hpp"
 #include "backend/redis_replies.hpp"
 #include "base/log.hpp"
 
@@ -13,19 +14,6 @@ using detail::is_error;
 using detail::words_of;
 
 namespace {
-
-std::string info_field(std::string_view info, std::string_view name) {
-  std::size_t at = 0;
-  while (at < info.size()) {
-    std::size_t end = info.find("\r\n", at);
-    if (end == std::string_view::npos) end = info.size();
-    const std::string_view line = info.substr(at, end - at);
-    if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':')
-      return std::string(line.substr(name.size() + 1));
-    at = end + 2;
-  }
-  return {};
-}
 
 bool is_demoted(const wire::reply_value& info) { return !is_error(&info) && info_field(info.text, "role") != "master"; }
 

@@ -9,7 +9,7 @@ namespace {
 
 using enum hazard_kind;
 
-constexpr std::array<hazard_words, 25> words{{
+constexpr std::array<hazard_words, 25> all_words{{
     {redis_not_persistent, "redis-not-persistent",
      "When Redis starts again, data and marks since its last snapshot are gone, and an older token is good again.",
      "CONFIG SET appendonly yes, and the same in redis.conf."},
@@ -94,17 +94,17 @@ constexpr std::array<hazard_words, 25> words{{
 }};
 
 constexpr bool in_order() {
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (static_cast<std::size_t>(words[i].kind) != i) return false;
+  for (std::size_t i = 0; i < all_words.size(); ++i)
+    if (static_cast<std::size_t>(all_words[i].kind) != i) return false;
   return true;
 }
 static_assert(in_order());
 
 }  // namespace
 
-std::span<const hazard_words> all_hazard_words() { return words; }
+std::span<const hazard_words> all_hazard_words() { return all_words; }
 
-const hazard_words& words_of(hazard_kind kind) { return words.at(static_cast<std::size_t>(kind)); }
+const hazard_words& words_of(hazard_kind kind) { return all_words.at(static_cast<std::size_t>(kind)); }
 
 findings unreached(const std::string& why) { return {{}, {{"anything of it", why}}, true}; }
 

@@ -165,7 +165,8 @@ void pg_facts_question::query(std::string sql, Read read) {
                                  {std::move(sql)}};
   link_->transaction(std::move(both), [weak = weak_from_this(), read](const pg_result& answered) {
     const auto self = weak.lock();
-    if (!self) return;
+    if (!self || !self->done_) return;
+    if (!answered && answered.error().sqlstate.empty()) return self->finish(unreached(answered.error().message));
     read(self->found_, answered);
     if (--self->unanswered_ == 0) self->finish(judge(self->found_));
   });
@@ -199,7 +200,7 @@ void pg_facts_question::ask_all() {
   query(forgers_sql, into(&pg_facts::forgers, read_names));
   query(tables_sql, into(&pg_facts::tables, read_tables));
   query(blockers_sql, into(&pg_facts::blockers, read_names));
-  if (--unanswered_ == 0) finish(judge(found_));
+  if (--unanswered_ == 0 && done_) finish(judge(found_));
 }
 
 void pg_facts_question::finish(const findings& all) {

@@ -142,8 +142,9 @@ void redis_facts_question::ask_of_users(const words& users) {
   gate_->ask(commands, [weak = weak_from_this(), users, each = ways.size()](const redis_dialogue::outcome& came) {
     const auto self = weak.lock();
     if (!self) return;
+    if (!came.problem.empty()) return std::exchange(self->done_, nullptr)(unreached(came.problem));
     words forgers;
-    error failed{came.problem};
+    error failed;
     for (std::size_t i = 0; i < came.replies.size(); ++i) {
       const auto& one = came.replies[i];
       if (one.is_error) failed = why_refused(one.text, "+acl|dryrun");

@@ -3,7 +3,9 @@
 #include "base/json_text.hpp"
 #include "cli/commands.hpp"
 
+#include <initializer_list>
 #include <ostream>
+#include <string_view>
 #include <utility>
 
 namespace fencegate::cli {
@@ -13,18 +15,12 @@ std::string count(std::size_t n, const std::string& thing) {
   return n == 0 ? "no " + thing + "s" : std::to_string(n) + " " + thing + (n == 1 ? "" : "s");
 }
 
-// Appends `"name":[…]`; `each` appends one element, or none, and says whether it did.
-template <class All, class Each>
-void add_array(std::string& out, json_object& to, std::string_view name, const All& all, const Each& each) {
-  to.name(name);
-  out += '[';
-  bool first = true;
-  for (const auto& one : all) each(one, first);
-  out += ']';
-}
-
-void begin_element(std::string& out, bool& first) {
-  if (!std::exchange(first, false)) out += ',';
+// One object of an array: what it says in texts, by their names.
+void add_element(std::string& out, std::initializer_list<std::pair<std::string_view, std::string_view>> texts) {
+  if (out.back() != '[') out += ',';
+  json_object element(out);
+  for (const auto& [name, text] : texts) element.add(name, text);
+  element.end();
 }
 
 }  // namespace
@@ -45,31 +41,25 @@ void print_hazards(const hazard_report& report, std::ostream& out) {
 std::string json_of(const hazard_report& report) {
   std::string out;
   json_object whole(out);
-  add_array(out, whole, "hazards", report.all, [&](const examined& one, bool& first) {
+  whole.name("hazards");
+  out += '[';
+  for (const auto& one : report.all)
     for (const auto& hazard : one.found.hazards) {
       const auto& words = backend::words_of(hazard.kind);
-      begin_element(out, first);
-      json_object element(out);
-      element.add("id", words.id);
-      element.add("where", one.where);
-      element.add("address", one.at);
-      element.add("what", hazard.what);
-      element.add("why", words.why);
-      element.add("mend", words.mend);
-      element.end();
+      add_element(out, {{"id", words.id},
+                        {"where", one.where},
+                        {"address", one.at},
+                        {"what", hazard.what},
+                        {"why", words.why},
+                        {"mend", words.mend}});
     }
-  });
-  add_array(out, whole, "unknown", report.all, [&](const examined& one, bool& first) {
-    for (const auto& fact : one.found.unknown) {
-      begin_element(out, first);
-      json_object element(out);
-      element.add("where", one.where);
-      element.add("address", one.at);
-      element.add("what", fact.what);
-      element.add("why", fact.why);
-      element.end();
-    }
-  });
+  out += ']';
+  whole.name("unknown");
+  out += '[';
+  for (const auto& one : report.all)
+    for (const auto& fact : one.found.unknown)
+      add_element(out, {{"where", one.where}, {"address", one.at}, {"what", fact.what}, {"why", fact.why}});
+  out += ']';
   whole.end();
   return out;
 }

@@ -177,6 +177,12 @@ class Postgres(DoctorTest):
         hazards, unknown = self.look_at(server, port=proxy.port, timeouts={"connect": "300ms"})
         self.assertEqual((hazards, len(unknown)), ({}, 1))
         self.assertIn("anything of it: ", unknown[0])
+        with contextlib.closing(server.connect()) as holder:
+            holder.autocommit = False
+            run_sql(holder, "LOCK TABLE pg_trigger IN ACCESS EXCLUSIVE MODE")  # in the middle of what is asked
+            hazards, unknown = self.look_at(server, timeouts={"connect": "300ms"})
+            self.assertEqual((hazards, len(unknown)), ({}, 1))
+            self.assertIn("anything of it: ", unknown[0])
         _, unknown = self.look_at(server, user="nobody")
         self.assertIn('role "nobody" does not exist', unknown[0])
 

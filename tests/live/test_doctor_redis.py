@@ -59,6 +59,10 @@ class Redis(DoctorTest):
         self.assertEqual(hazards, {"redis-eviction": ["maxmemory-policy allkeys-lru can evict marks"]})
         self.assertEqual(self.look_at(self.server(maxmemory_policy="volatile-lru")), ({}, []))
 
+    def test_cluster_mode(self):
+        hazards, _ = self.look_at(self.server(cluster_enabled="yes", cluster_port=free_port()))
+        self.assertEqual(hazards, {"redis-cluster": ["cluster mode is on"]})
+
     def test_replicas(self):
         redis = self.server()
         replica = self.start(RedisServer(**SAFE, replicaof=f"127.0.0.1 {redis.port}", masteruser="fencegate",

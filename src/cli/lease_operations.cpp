@@ -20,8 +20,6 @@ using lease::operation_outcome;
 using lease::operation_result;
 using std::chrono::milliseconds;
 
-const error no_answer{"there was no answer"};
-
 // Of reasons: with what stands in front, no more than the name of a holder may have.
 constexpr std::size_t reason_bytes_max = 180;
 

@@ -23,9 +23,7 @@ using lease::listed_mark;
 using verb = marks_question::verb;
 using places = std::vector<std::shared_ptr<lease::seal_place>>;
 
-const error no_answer{"there was no answer"};
-
-int fail(std::ostream& err, const std::string& why, int code = exit_failed) {
+int complain(std::ostream& err, const std::string& why, int code = exit_failed) {
   err << "fencegate marks: " << why << '\n';
   return code;
 }
@@ -141,7 +139,7 @@ int show(operation_run& run, const settings::process& config, const places& wher
   int status = exit_ok;
   for (const auto& place : where) {
     const auto found = asked.what == verb::list ? list_of(run, *place) : look_at(run, *place, asked.resources.front());
-    if (!found) status = fail(err, place->name() + ": " + found.error().message);
+    if (!found) status = complain(err, place->name() + ": " + found.error().message);
     if (found)
       for (const auto& one : *found)
         shown.push_back({place->name(), one.resource, one.mark, one.raised_at, one.issuer, {}, {}});
@@ -172,10 +170,10 @@ bool raise(operation_run& run, lease::seal_place& at, const std::string& resourc
     out << about << "the mark is " << why.mark->to_string() << ", which is above " << to.to_string() << '\n';
     return true;
   }
-  fail(err, about + fence::describe(why) +
-                (why.why == fence::reason::jump && why.detail == fence::raised_by_leases_only
-                     ? "; fencegate lease break " + resource + " raises it"
-                     : ""));
+  complain(err, about + fence::describe(why) +
+                    (why.why == fence::reason::jump && why.detail == fence::raised_by_leases_only
+                         ? "; fencegate lease break " + resource + " raises it"
+                         : ""));
   return false;
 }
 
@@ -185,18 +183,19 @@ int bump(operation_run& run, lease::seal_place& at, const marks_question& asked,
   bool all = true;
   if (asked.all) {
     const auto found = list_of(run, at);
-    if (!found) return fail(err, at.name() + ": " + found.error().message);
+    if (!found) return complain(err, at.name() + ": " + found.error().message);
     marks = *found;
   }
   for (const auto& resource : asked.resources) {
     const auto found = look_at(run, at, resource);
-    if (!found) return fail(err, at.name() + ": " + found.error().message);
-    if (found->empty()) all = (fail(err, at.name() + ": " + resource + ": there is no mark"), false);
+    if (!found) return complain(err, at.name() + ": " + found.error().message);
+    if (found->empty()) all = (complain(err, at.name() + ": " + resource + ": there is no mark"), false);
     marks.insert(marks.end(), found->begin(), found->end());
   }
   for (const auto& one : marks) {
     if (one.mark.value() > std::numeric_limits<std::int64_t>::max() - by) {
-      all = (fail(err, at.name() + ": " + one.resource + ": no token is so far above " + one.mark.to_string()), false);
+      all = (complain(err, at.name() + ": " + one.resource + ": no token is so far above " + one.mark.to_string()),
+             false);
       continue;
     }
     all = raise(run, at, one.resource, fence::token(one.mark.value() + by), out, err) && all;
@@ -229,14 +228,14 @@ int run_marks_word(const marks_question& asked, const environment& from, std::os
     return exit_bad_configuration;
   }
   const auto checked = check(asked);
-  if (!checked) return fail(err, checked.error().message, exit_bad_configuration);
+  if (!checked) return complain(err, checked.error().message, exit_bad_configuration);
   const auto number = changes(asked.what) ? number_of(asked) : result<std::int64_t>(0);
-  if (!number) return fail(err, number.error().message, exit_bad_configuration);
+  if (!number) return complain(err, number.error().message, exit_bad_configuration);
   lease_plan plan;
   auto found = places_asked(*config, asked);
-  if (!found) return fail(err, found.error().message, exit_bad_configuration);
+  if (!found) return complain(err, found.error().message, exit_bad_configuration);
   if (changes(asked.what) && found->size() != 1)
-    return fail(err, "marks are in several places: name one with --gate or --store", exit_bad_configuration);
+    return complain(err, "marks are in several places: name one with --gate or --store", exit_bad_configuration);
   plan.places = std::move(*found);
   operation_run run;
   const auto where = make_places(run.io, *config, plan);

@@ -1,6 +1,8 @@
 // One operation on leases at a time: what it asks of servers, one thing after the other, on a thread that has nothing else to do.
 #pragma once
 
+#include "base/result.hpp"
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
@@ -10,6 +12,9 @@
 #include <utility>
 
 namespace fencegate::cli {
+
+// For asked(), where there was none.
+inline const error no_answer{"there was no answer"};
 
 class operation_run {
  public:

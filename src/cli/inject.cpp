@@ -174,8 +174,9 @@ class injection {
   result<void> into(const YAML::Node& object, const std::vector<std::string_view>& path) {
     auto at = std::optional<yaml_entry>{{object, object}};
     for (const auto name : path) {
-      at = entry_of(at->value, name);
-      if (!at) return error{"it has no " + std::string(name)};
+      const auto below = entry_of(at->value, name);
+      if (!below) return error{"it has no " + std::string(name)};
+      at.emplace(*below);
     }
     const auto spec = entry_of(at->value, "spec");
     if (!spec || !spec->value.IsMap()) return error{"its pod has no spec"};

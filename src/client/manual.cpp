@@ -33,6 +33,7 @@ std::string italic(std::string_view text) { return "\\fI" + escaped(text) + "\\f
 // "--wait": for another option, where one excludes the other.
 std::string list_of(const std::set<CLI::Option*>& options) {
   std::vector<std::string> names;
+  names.reserve(options.size());
   for (const auto* one : options)
     names.push_back(bold(names_of(*one).empty() ? one->get_name(true) : names_of(*one).back()));
   std::sort(names.begin(), names.end());

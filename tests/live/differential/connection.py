@@ -102,9 +102,14 @@ class Connection:
         return name in BLOCKING
 
     @staticmethod
-    def for_ever(words):
-        """Whether a waiting command has no time limit of its own."""
-        name, upper = words[0].lower(), [word.upper() for word in words]
+    def for_long(words):
+        """Whether a command that may wait waits until others do something: for ever, or for seconds."""
+        upper = [word.upper() for word in words]
         if "BLOCK" in upper:
-            return upper[upper.index("BLOCK") + 1 : upper.index("BLOCK") + 2] == ["0"]
-        return (upper[1] if name in ("blmpop", "bzmpop") else upper[-1]) == "0" if len(upper) > 1 else False
+            limit, unit = upper[upper.index("BLOCK") + 1 :][:1], 1000
+        else:
+            limit, unit = (words[1:2] if words[0].lower() in ("blmpop", "bzmpop") else words[-1:]), 1
+        try:
+            return float(limit[0]) == 0 or float(limit[0]) / unit >= 5
+        except (IndexError, ValueError):
+            return False

@@ -22,6 +22,14 @@ def is_large(words):
     return sum(map(len, words)) > 1 << 18
 
 
+def expires_soon(words):
+    """Whether a key that it sets may be gone on one side, and not yet on the other."""
+    upper = [word.upper() for word in words]
+    times = words[2:3] if upper[0] in ("EXPIRE", "PEXPIRE", "SETEX", "PSETEX") else []
+    times += [word for before, word in zip(upper, words[1:]) if before in ("EX", "PX")]
+    return any(time.isdigit() and 0 < int(time) < 100_000 for time in times)
+
+
 class Connection:
     """The state of one connection, as the server knows it."""
 
@@ -43,6 +51,8 @@ class Connection:
             return False
         if self.waits(words) and (self.replies != "on" or name == "xread" and self.reads == "fence"):
             return False  # the latter is refused
+        if expires_soon(words):
+            return False
         if self.replies != "on" and (name in ("multi", "quit") or name in SUBSCRIBING or name in UNSUBSCRIBING):
             return False  # nothing would tell when all is done
         if name.endswith("scan") and ("1000" not in words or words[1:3][name != "scan":][:1] != ["0"]):
@@ -51,7 +61,7 @@ class Connection:
             return False  # a name without a tag, or one that Redis refuses: what follows is rejected
         if name == "reset" and (len(words) > 1 or self.replies != "on"):
             return False
-        return name != ""
+        return True
 
     def send(self, words):
         """How many replies that are no pushes it gets. REQUIRES: may(words)"""

@@ -14,7 +14,8 @@
    refuted. Without any, nothing may be.
 
    Not modelled: time (all gates put marks back before a new epoch is written: docs/redis.md says for how long they wait),
-   gates that end, a server that forgets a tail of its log, several threads of a gate. */
+   gates that end, data that outlive their marks, a server that forgets a tail of its log, several threads of a gate, tokens
+   that are good for one use, transactions and watches of the clients' own. */
 
 #ifndef WRITES
 #define WRITES 2  /* of A; B has one more where there is a shared link */

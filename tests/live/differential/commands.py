@@ -1,5 +1,7 @@
 """Random commands with sensible arguments, made after the server's own description of its commands (COMMAND DOCS)."""
 
+import re
+
 TAG = "fence:orders=34"
 CHANNELS = ("ch1", "ch2")
 
@@ -75,6 +77,16 @@ def described(flat):
     return {name.decode(): value for name, value in zip(flat[::2], flat[1::2])}
 
 
+PLAIN = re.compile(r"[\w:.*+()\[$>|-]+", re.ASCII)
+
+
+class Inline(list):
+    """A command that is sent as one line, without lengths."""
+
+    def __repr__(self):
+        return f"Inline({list(self)})"
+
+
 class Generator:
     """`cli`: a connection to the server whose commands these are."""
 
@@ -110,7 +122,8 @@ class Generator:
             words = words if {spoilt[0].lower(), "|".join(spoilt[:2]).lower()} & _NEVER else spoilt
         if chance.random() < 0.1:
             words[0] = chance.choice((words[0].lower(), words[0].capitalize()))
-        return list(map(str, words))
+        words = list(map(str, words))
+        return Inline(words) if chance.random() < 0.04 and all(map(PLAIN.fullmatch, words)) else words
 
     def described(self, chance, name):
         words, group, arguments = self.shapes[name]

@@ -5,7 +5,7 @@ import random
 import select
 import socket
 
-from differential.commands import TAG
+from differential.commands import TAG, Inline
 from differential.connection import Connection
 from support import Push, Resp, eventually
 
@@ -244,6 +244,8 @@ class NoAnswer(Exception):
 
 
 def encoded(words):
+    if isinstance(words, Inline):
+        return " ".join(words).encode() + b"\r\n"
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         word = str(word).encode()

@@ -187,7 +187,7 @@ class Generator:
         wl, other = chance.sample(WAITED["list"], 2)
         block = ("BLOCK", "0" if late == "0" else "10")
         return list(chance.choice((
-            ("BLPOP", wl, late), ("BRPOP", wl, late), ("BLPOP", "l1", wl, late), ("BLMOVE", wl, other, left, right, late),
+            ("BLPOP", wl, late), ("BRPOP", wl, late), ("BLPOP", other, wl, late), ("BLMOVE", wl, other, left, right, late),
             ("BRPOPLPUSH", wl, other, late), ("BLMPOP", late, "1", wl, left), ("BLMPOP", late, "1", wl, left, "COUNT", "2"),
             ("BZPOPMIN", "wz1", late), ("BZPOPMAX", "wz1", late), ("BZMPOP", late, "1", "wz1", "MIN"),
             ("XREAD", *block, "STREAMS", "wx1", chance.choice(("$", "0", "9-9"))), ("XREAD", "COUNT", "1", "STREAMS", "x1", "0"),

@@ -1,7 +1,6 @@
 /* The fence of a Redis gate, as a model that spin walks through whole: links that stand armed inside MULTI, a link that is
-   shared, raises, marks that are lost and put back. What it says is what src/gate/redis_engine_arm.cpp,
-   redis_engine_batch.cpp, shared_writes.cpp and src/backend/redis_control_epoch.cpp do; "MULTI-ahead" in src/README.md is
-   the short form.
+   shared, raises, marks that are lost and put back. What it says is what src/gate/armed_link*.cpp and shared_writes.cpp,
+   src/backend/marks_keeper*.cpp and redis_scripts.hpp do; "MULTI-ahead" in src/README.md is the short form.
 
    Two gates and one Redis. Older writers, with token 1, are connected through gate 0: A by a link of its own (link 0), A and B
    by a shared one (link 1). A newer holder, with token 2, arrives through either gate. Redis runs one command at a time;
@@ -206,7 +205,7 @@ end:
   od
 }
 
-/* ── links: redis_engine ────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── links: armed_link ─────────────────────────────────────────────────────────────────────────────────────────── */
 
 #define waiting (link == OWN_LINK -> for_own : for_shared)
 #define in_flight (link == OWN_LINK -> in_flight_own : in_flight_shared)
@@ -274,7 +273,7 @@ proctype link_of_gate(byte link) {
   mtype what = 0; byte first, second, i, arm_epoch, sent;
   bool watches, watch_ok, marks_ok, multi_ok, went_wrong;
 
-fresh:  /* phase::open */
+fresh:  /* state::open */
   if
   :: atomic { closed[link] -> goto over }
   :: atomic { !closed[link] && seen[0] > OLD -> give_up(); goto stale }
@@ -335,7 +334,7 @@ tail:  /* the replies of an arm, and of an UNWATCH before it */
      }
   fi;
 
-  /* leave_armed */
+  /* leave */
   if
   :: multi_ok ->
      atomic {
@@ -357,7 +356,7 @@ tail:  /* the replies of an arm, and of an UNWATCH before it */
   fi;
   atomic {
     if
-    :: !watch_ok || !multi_ok -> give_up()  /* arm_error_: their answer */
+    :: !watch_ok || !multi_ok -> give_up()  /* an error of the arm is their answer */
     :: else
     fi;
     goto fresh
@@ -409,7 +408,12 @@ armed:
 #ifdef NIL_IS_DONE
        :: what == NIL -> answer(in_flight, done)
 #else
-       :: what == NIL -> answer(in_flight, waiting)  /* nothing was applied: rewind_batch */
+       :: what == NIL ->  /* nothing was applied: it is judged anew */
+          answer(in_flight, waiting);
+          if
+          :: link == SHARED_LINK -> give_up()
+          :: else
+          fi
 #endif
        :: else -> goto hang_up
        fi;
@@ -485,7 +489,7 @@ active proctype client_b() {
 }
 #endif
 
-/* ── the gates' own connections: redis_control ──────────────────────────────────────────────────────────────────── */
+/* ── the gates' own connections: marks_keeper ───────────────────────────────────────────────────────────────────── */
 
 proctype control(byte gate) {
   byte found, i;

@@ -12,7 +12,6 @@ namespace fencegate::backend {
 namespace {
 
 using words = std::vector<std::string>;
-using reply = redis_dialogue::reply;
 using stranger = redis_facts::stranger;
 
 // Of a resource that nobody has; nothing is written to it.
@@ -40,14 +39,14 @@ std::vector<words> ways_to_change(const std::string& key) {
 // Users are asked about so many at most.
 constexpr std::size_t users_most = 200;
 
-result<std::string> setting_of(const reply& said, std::string_view name) {
+result<std::string> setting_of(const redis_dialogue::reply& said, std::string_view name) {
   if (said.is_error) return why_refused(said.text, "+config|get");
   if (said.list.size() != 2 || said.list[0].text != name) return error{"Redis does not tell"};
   return {boost::system::in_place_value, said.list[1].text};
 }
 
 // Those who may sign in, but `own`. A line of ACL LIST: "user orders on …".
-words users_of(const reply& listed, std::string_view own) {
+words users_of(const redis_dialogue::reply& listed, std::string_view own) {
   words out;
   constexpr std::string_view front = "user ";
   for (const auto& one : listed.list) {
@@ -67,7 +66,7 @@ result<stranger> stranger_of(const redis_dialogue::outcome& came) {
   if (all[0].is_error && !all[0].text.starts_with("NOPERM")) return error{all[0].text};
   if (!came.problem.empty()) return error{came.problem};
   if (all[1].is_error) return error{"the default user needs no password, and may not MULTI: " + all[1].text};
-  const auto may = [](const reply& one) {
+  const auto may = [](const redis_dialogue::reply& one) {
     return !one.is_error || one.text.find(" key") != std::string::npos;  // one that he may write elsewhere
   };
   const auto writes = std::any_of(all.begin() + 2, all.end() - 1, may);  // the last one is DISCARD's

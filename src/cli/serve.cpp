@@ -35,6 +35,8 @@
 namespace fencegate::cli {
 namespace {
 
+constexpr std::chrono::seconds hazards_asked_after{3};
+
 namespace asio = boost::asio;
 using clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -213,8 +215,13 @@ int serve(const settings::process& config) {
 
   if (const auto started = leases.start(gates); started.has_error()) return fail(started.error().message);
 
+  // Behind the gates' own connections: a server may have room for no more than these.
   const auto hazards = std::make_shared<examination>(io, config);
-  if (!config.strict) hazards->start(log_hazards);
+  asio::steady_timer when_settled(io, hazards_asked_after);
+  auto ask = [&](const boost::system::error_code& cancelled) {
+    if (!cancelled && !config.strict) hazards->start(log_hazards);
+  };
+  when_settled.async_wait(std::move(ask));
 
   asio::signal_set signals(io, SIGTERM, SIGINT);
   std::function<void()> wait_signal = [&] {

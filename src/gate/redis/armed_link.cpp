@@ -140,6 +140,7 @@ bool armed_link::start_value(const wire::reply_head& head, std::string_view view
     const auto what = user_.on_push(head, view.substr(head.bytes));
     if (what == link_user::push::need_more) return false;
     if (what == link_user::push::begun) return true;
+    if (head.type == '>') return unexpected("a push to nobody"), false;
   }
   if (elements_left_ > 0) {
     start_element(head);
@@ -313,6 +314,7 @@ void armed_link::unexpected(std::string_view what) {
 
 void armed_link::invariants([[maybe_unused]] bool streaming, [[maybe_unused]] bool over) const {
 #if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
+  if (closed_) return;
   demand((at_ != state::arming && at_ != state::batch && at_ != state::tailed) || !expectations_.empty(),
          "what was sent is answered");
   if (armed()) {

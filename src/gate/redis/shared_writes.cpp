@@ -8,15 +8,18 @@
 namespace fencegate::gate {
 namespace {
 
-// How long the whole reply at the front is; 0: there is none yet.
+// How long the whole reply at the front is, with the attribute in front of it; 0: there is none yet.
 std::size_t whole_reply(std::string_view view) {
   wire::reply_head head;
   if (wire::read_head(view, head) != wire::head_status::complete) return 0;
   wire::value_scanner scanner;
   scanner.begin(head);
-  if (scanner.done()) return head.bytes;
-  const auto step = scanner.advance(view.substr(head.bytes));
-  return scanner.done() ? head.bytes + step.consumed : 0;
+  const auto step = scanner.done() ? wire::value_scanner::step{} : scanner.advance(view.substr(head.bytes));
+  if (!scanner.done()) return 0;
+  const std::size_t bytes = head.bytes + step.consumed;
+  if (head.type != '|') return bytes;
+  const std::size_t behind = whole_reply(view.substr(bytes));
+  return behind == 0 ? 0 : bytes + behind;
 }
 
 }  // namespace

@@ -211,6 +211,39 @@ TEST_F(SharedWrites, AnsweredIsWhatWasAnsweredWholeBeforeTheLinkEnded) {
   EXPECT_THAT(writers[2]->told, ElementsAre("lost"));
 }
 
+TEST_F(SharedWrites, AnAttributeBelongsToTheAnswerBehindIt) {
+  open();
+  add(0, "INCR a");
+  add(1, "INCR b");
+  link.feed();
+  sent();
+  link.on_backend_bytes("+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n|1\r\n+k\r\n+v\r\n:2\r\n");
+  backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(writers[0]->told, ElementsAre(":1|"));
+  EXPECT_THAT(writers[1]->told, ElementsAre("|1|+k|+v|:2|"));
+  EXPECT_FALSE(link.broken());
+}
+
+TEST_F(SharedWrites, WhatRedisDoesNotSayEndsTheLinkAndNothingElse) {
+  for (const auto* odd : {"*1|>1|:1", "*2|:1|:2", "*1|?", "+OK", "*1|*2|:1|:2|:3"}) {
+    shared_writes other(host, gate, memory, figures, like);
+    const auto one = std::make_shared<writer>();
+    other.on_backend_bytes(test::reply("+OK") + test::info_of_server("r1"));
+    const auto bytes = command("INCR a");
+    const batched as{bytes.size(), true, false, false};
+    other.add(bytes, as, one);
+    other.feed();
+    other.on_backend_bytes(test::reply("+OK") + test::reply(marks("34")) + test::reply("+OK"));
+    other.feed();
+    other.on_backend_bytes(test::reply("+QUEUED") + test::reply(odd) + test::reply("+OK") + test::reply(marks("34")) +
+                           test::reply("+OK"));
+    other.hand_out();
+    EXPECT_TRUE(other.broken()) << odd;
+    other.end();
+    EXPECT_EQ(one->told.size(), 1U) << odd;
+  }
+}
+
 TEST_F(SharedWrites, WhoHasGoneWritesNothingAnyMore) {
   open();
   add(0, "INCR a");

@@ -122,7 +122,8 @@ void redis_shared_link::after_event() {
   if (writes_->waiting_bytes() == 0) oldest_unsent_ = {};
   if (closed_) return;
   if (writes_->broken())
-    return fail(backend_.ended ? "the backend has closed it" : "the backend refuses what its clients may, or their tag was overtaken");
+    return fail(backend_.ended ? "the backend has closed it"
+                               : "the backend refuses what its clients may, or their tag was overtaken");
   note_progress();
   if (backend_.socket.readable()) backend_.socket.again();
 }

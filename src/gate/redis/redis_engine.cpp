@@ -174,8 +174,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
   if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe && spec.role != quit &&
       spec.role != reset && !ends_watches && !wire::iequals(r.name(), "PING")) {
     lose_binding(r, spec);
-    reply_local("-ERR Can't execute '" + (spec.name.empty() ? std::string(r.name().substr(0, 64)) : spec.name) +
-                "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n");
+    reply_local(refusal_while_subscribed(name_of(r, spec)));
     return progress::taken;
   }
   switch (spec.role) {
@@ -206,6 +205,12 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     case fence: return step_fence(r);
     default: return step_connection(r, spec);
   }
+}
+
+// As Redis says it.
+std::string redis_engine::refusal_while_subscribed(std::string_view name) {
+  return "-ERR Can't execute '" + std::string(name) +
+         "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n";
 }
 
 std::string redis_engine::refusal_text(const command_spec& spec) const {

@@ -76,6 +76,8 @@ class redis_engine final : private redis_engine_parts, private link_user {
   [[nodiscard]] bool input_over() const { return input_over_; }
   // At a boundary: nothing is in flight or half-said; the connection may be closed without loss.
   [[nodiscard]] bool at_rest() const;
+  // Its client has gone: all that it has said is done and answered, but for what it has not said whole.
+  [[nodiscard]] bool has_finished() const;
   // The connection may be closed without loss: it is at rest, or waits for others and has asked for nothing else.
   [[nodiscard]] bool may_end() const;
   // The client waits for something of its own making (a blocking command, a subscription): not idle.
@@ -106,6 +108,7 @@ class redis_engine final : private redis_engine_parts, private link_user {
   progress step_plain(const wire::request& r, const backend::command_spec& spec);
   std::optional<progress> check_keys(const wire::request& r, const backend::command_spec& spec);
   [[nodiscard]] std::string refusal_text(const backend::command_spec& spec) const;
+  [[nodiscard]] static std::string refusal_while_subscribed(std::string_view name);
   [[nodiscard]] static std::string_view name_of(const wire::request& r, const backend::command_spec& spec);
   void forward_raw(const wire::request& r, awaits what = awaits::relay);
   void add_to_batch(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);

@@ -41,7 +41,7 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
         return *p;
       }
       if (const auto p = step_bare(r, spec); p == progress::blocked) return p;
-      client_watching_ = true;
+      client_watching_ = client_watching_ || r.arguments.size() > 1;  // without a key, every server refuses it
       return progress::taken;
     case subscribe:
     case unsubscribe: return step_subscribe(r, spec);

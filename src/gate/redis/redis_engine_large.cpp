@@ -113,6 +113,11 @@ bool redis_engine::decide_large() {
     }
     lose_large_binding();
   }
+  if (subscribing_ > 0) {
+    blocked_ = true;
+    return false;
+  }
+  if (subscriptions_ > 0 && protocol_ == 2) return swallow_large(refusal_while_subscribed(l.name), false);
   if (phase_ == phase::transaction) {
     const bool queued = l.spec->role == read || l.spec->role == write || l.spec->role == other;
     if (!queued) return swallow_large("-ERR this command is too large for a transaction\r\n", true);

@@ -10,6 +10,13 @@ bool redis_engine::at_rest() const {
          !client_watching_ && phase_ == phase::ready && !link_.busy();
 }
 
+// (A transaction that was not executed, and watches, end with their connection.)
+bool redis_engine::has_finished() const {
+  const bool idle = phase_ == phase::ready || phase_ == phase::transaction;
+  return idle && !blocked_ && !link_.busy() && link_.quiet() && link_.batch.empty() && large_ == nullptr &&
+         to_client.empty();
+}
+
 bool redis_engine::may_end() const {
   if (at_rest()) return true;
   const bool watches = phase_ == phase::monitor && from_client.empty() && monitor_replies_ == 0;

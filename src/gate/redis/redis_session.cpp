@@ -111,7 +111,7 @@ void redis_session::on_client_bytes(std::string_view bytes) {
 
 void redis_session::on_end(peer& of, const boost::system::error_code& why) {
   if (&of == &backend_) return end_with_server();
-  if (why != asio::error::eof || engine_.at_rest() || !connected_) return close();
+  if (why != asio::error::eof || engine_.has_finished() || !connected_) return close();
   if (engine_.may_block() && !engine_.may_block_in_server()) return close();
   client_ended_ = std::chrono::steady_clock::now();
   // What waits on a shared link could come behind what the client writes on another connection.
@@ -138,7 +138,7 @@ void redis_session::after_event() {
   if (engine_.closing() && engine_.to_client.empty()) return close();
   if (engine_.turned_away() && engine_.has_said_all()) return close();
   if (waits_for_keys_ && !engine_.waits_for_keys()) stop_waiting();
-  if (client_.ended && (engine_.at_rest() || engine_.polling())) return close();
+  if (client_.ended && (engine_.has_finished() || engine_.polling())) return close();
   if (draining_ && engine_.may_end()) return close();
   engine_.from_client.release();
   read_on();

@@ -47,7 +47,7 @@ class Connection:
             return False
         if self.watches and not self.multi and (self.waits(words) or name in NOT_WATCHING or is_large(words) or {*words} & WIDE):
             return False
-        if self.subscribed() and (is_large(words) or name in NOT_SUBSCRIBED):
+        if self.subscribed() and name in NOT_SUBSCRIBED:
             return False
         if self.waits(words) and (self.replies != "on" or name == "xread" and self.reads == "fence"):
             return False  # the latter is refused

@@ -336,6 +336,42 @@ TEST(EngineConnection, InResp2ASubscribedClientMayNotWrite) {
   EXPECT_THAT(rig.answers(), StartsWith("-ERR Can't execute 'set'"));
 }
 
+TEST(EngineConnection, AWatchWithoutAKeyWatchesNothing) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("WATCH");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "WATCH"));
+  rig.backend("+OK", "-ERR arity");
+  EXPECT_EQ(rig.answers(), "-ERR arity|");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI")) << "it is armed, not wrapped";
+}
+
+TEST(EngineConnection, WhoHasGoneLeavesNothingToFinishInATransactionOrBehindAWatch) {
+  engine_rig rig;
+  rig.arm();
+  rig.client("INCR a");
+  EXPECT_FALSE(rig.engine.has_finished()) << "its write is in flight";
+  rig.backend("+QUEUED", "*1|:1", "+OK", marks("34"), "+OK");
+  EXPECT_FALSE(rig.engine.has_finished()) << "its answer was not sent";
+  rig.answers();
+  EXPECT_TRUE(rig.engine.has_finished());
+  rig.client("MULTI", "SET k v");
+  rig.backend("+QUEUED");
+  rig.answers();
+  EXPECT_TRUE(rig.engine.has_finished());
+  EXPECT_FALSE(rig.engine.at_rest());
+  rig.client("EXEC");
+  EXPECT_FALSE(rig.engine.has_finished());
+  rig.backend("*1|+OK", "+OK", marks("34"), "+OK");
+  rig.answers();
+  rig.client("WATCH k");
+  rig.backend("+OK", "+OK");
+  rig.answers();
+  EXPECT_TRUE(rig.engine.has_finished());
+  EXPECT_FALSE(rig.engine.at_rest());
+}
+
 TEST(EngineConnection, UnsubscribeWithoutChannelsAnswersOncePerChannel) {
   engine_rig rig;
   rig.client("SUBSCRIBE a b");

@@ -345,6 +345,20 @@ TEST(EngineLarge, WhatIsDroppedIsNamed) {
   EXPECT_THAT(rig.host.reports, ElementsAre("stale append", "stale MOD.WRITE"));
 }
 
+TEST(EngineLarge, InResp2ASubscribedClientIsToldAsWithASmallOne) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SUBSCRIBE a");
+  rig.sent();
+  rig.client_bytes(large_of("SET k"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_EQ(rig.answers(), "");
+  rig.backend_bytes("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+  EXPECT_THAT(rig.answers(), HasSubstr(":1|-ERR Can't execute 'set'"));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.host.reports, IsEmpty());
+}
+
 TEST(EngineLarge, AScriptBehindClientCachingIsRefused) {
   engine_rig rig;
   rig.arm();

@@ -140,7 +140,10 @@ bool armed_link::start_value(const wire::reply_head& head, std::string_view view
     const auto what = user_.on_push(head, view.substr(head.bytes));
     if (what == link_user::push::need_more) return false;
     if (what == link_user::push::begun) return true;
-    if (head.type == '>') return unexpected("a push to nobody"), false;
+    if (head.type == '>') {
+      unexpected("a push to nobody");
+      return true;
+    }
   }
   if (elements_left_ > 0) {
     start_element(head);

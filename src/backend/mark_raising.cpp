@@ -3,6 +3,7 @@
 #include "backend/redis_replies.hpp"
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
+#include "fence/compare.hpp"
 #include "fence/rejection.hpp"
 
 #include <algorithm>
@@ -49,7 +50,8 @@ struct mark_raising::attempt {
 void mark_raising::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step,
                          raise_callback done) {
   const auto seen = cell->seen();
-  if (seen && *seen > wanted) return done({raise_outcome::kind::stale, false, seen, {}});
+  if (fence::compare(wanted, seen) == fence::comparison::stale)
+    return done({raise_outcome::kind::stale, false, seen, {}});
   if (!cell->kept) return done(unavailable_raise(std::string(too_many_resources)));
   const auto backend = state_.look();
   if (!backend.ready) return done(unavailable_raise(backend.problem));
@@ -154,9 +156,12 @@ void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::s
       state_.marks.saw_since(a->listings, a->cell, *mark);
     else
       a->cell->saw(*mark);
-    if (*mark > a->wanted) return a->done({raise_outcome::kind::stale, false, *mark, {}});
+    if (fence::compare(a->wanted, *mark) == fence::comparison::stale)
+      return a->done({raise_outcome::kind::stale, false, *mark, {}});
   }
-  if (a->max_step > 0 && a->wanted > base && a->wanted.value() - base.value() > a->max_step)
+  fence::policy rules;
+  rules.max_step = a->max_step;
+  if (fence::compare(a->wanted, base, rules) == fence::comparison::jump)
     return a->done({raise_outcome::kind::jump, false, base, {}});
   a->expect(*mark);
   try_raise(a);

@@ -5,6 +5,7 @@
 #include "backend/pg_store_parts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "fence/compare.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -60,7 +61,7 @@ std::optional<wire::pg_error> stale_of(const pg_control::claims& wanted, const p
   for (const auto& claim : wanted)
     for (const auto& row : rows) {
       const auto mark = row.size() > 1 && row[0] == claim.resource ? token_of(row[1]) : std::nullopt;
-      if (mark && claim.presented < *mark) return stale_error(claim, *mark);
+      if (fence::compare(claim.presented, mark) == fence::comparison::stale) return stale_error(claim, *mark);
     }
   return std::nullopt;
 }

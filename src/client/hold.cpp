@@ -65,11 +65,19 @@ class run {
                    [this](bool still) { stood_still(still); });
     keeper_->start();
     io_.run();
+    leave_unanswered();
     return {ending_, told_to_end_};
   }
 
  private:
   void say(const std::string& what) { client::say(err_, what); }
+
+  // What an issuer has not answered in time keeps it and the keeper: the process ends, and nothing of that is taken apart.
+  void leave_unanswered() {
+    static const std::shared_ptr<lease::keeper>* left = nullptr;
+    if (keeper_.use_count() > 1) left = new std::shared_ptr<lease::keeper>(std::move(keeper_));
+    static_cast<void>(left);
+  }
 
   // ── the lease ──
 

@@ -29,7 +29,6 @@ class subscription_counts {
   std::int64_t confirmed(std::string_view confirmation);
   // Confirmations that an unsubscribe command without arguments will have.
   [[nodiscard]] std::uint32_t unsubscribe_all(char family) const;
-  void clear() { channels_ = patterns_ = shards_ = 0; }
 
  private:
   std::int64_t channels_ = 0, patterns_ = 0, shards_ = 0;

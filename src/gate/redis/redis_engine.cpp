@@ -134,9 +134,9 @@ const command_spec& redis_engine::wrapped_spec(const wire::request& r, const com
 
 redis_engine::progress redis_engine::step(const wire::request& r) {
   const auto& spec = find_spec(r);
-  muted_ = reply_off_ || skip_next_;
+  muted_ = connection_.reply_off || connection_.skip_next;
   if (!replay_.empty()) muted_ = replay_.front().muted;
-  const bool skipping = skip_next_;
+  const bool skipping = connection_.skip_next;
   const bool counted = !replay_.empty();
   progress p = progress::blocked;
   if (phase_ == phase::monitor) {
@@ -149,10 +149,10 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
     p = step_plain(r, spec);
   }
   if (p == progress::blocked) return p;
-  if (spec.role != command_role::client_caching && spec.role != command_role::client_reply) caching_ = false;
+  if (spec.role != command_role::client_caching && spec.role != command_role::client_reply) connection_.caching = false;
   if (!counted && !std::exchange(counted_, false)) count(wrapped_spec(r, spec));
   private_ = private_ || spec.stays_with_connection;
-  if (skipping && spec.role != command_role::client_reply) skip_next_ = false;
+  if (skipping && spec.role != command_role::client_reply) connection_.skip_next = false;
   if (!replay_.empty()) replay_.pop_front();
   command_done();
   return p;
@@ -169,10 +169,11 @@ void redis_engine::command_done() {
 redis_engine::progress redis_engine::step_plain(const wire::request& r, const command_spec& spec) {
   using enum command_role;
   if (spec.name.empty()) lose_binding(r, spec);
-  if (subscribing_ > 0 && spec.role != subscribe && spec.role != unsubscribe) return block();
-  const bool ends_watches = client_watching_ && spec.role == exec;  // as one that is refused
-  if (subscriptions_ > 0 && protocol_ == 2 && spec.role != subscribe && spec.role != unsubscribe && spec.role != quit &&
-      spec.role != reset && !ends_watches && !wire::iequals(r.name(), "PING")) {
+  if (connection_.subscribing > 0 && spec.role != subscribe && spec.role != unsubscribe) return block();
+  const bool ends_watches = connection_.watching && spec.role == exec;  // as one that is refused
+  if (connection_.subscriptions > 0 && connection_.protocol == 2 && spec.role != subscribe &&
+      spec.role != unsubscribe && spec.role != quit && spec.role != reset && !ends_watches &&
+      !wire::iequals(r.name(), "PING")) {
     lose_binding(r, spec);
     reply_local(refusal_while_subscribed(name_of(r, spec)));
     return progress::taken;
@@ -195,7 +196,7 @@ redis_engine::progress redis_engine::step_plain(const wire::request& r, const co
     case discard:
       // A server that refuses an EXEC ends the client's watches by it, and only the server knows what it refuses. It gets
       // to see one outside MULTI alone: nothing of ours may ever be ended by a client's stray EXEC or DISCARD.
-      if (client_watching_) return step_barrier(r, spec);
+      if (connection_.watching) return step_barrier(r, spec);
       if (!link_.batch.empty()) return block();
       if (r.arguments.size() == 1)
         reply_local(spec.role == exec ? "-ERR EXEC without MULTI\r\n" : "-ERR DISCARD without MULTI\r\n");
@@ -253,7 +254,7 @@ std::optional<redis_engine::progress> redis_engine::check_keys(const wire::reque
   if (!reserved) return std::nullopt;
   // SCAN shows them, and who scans reads what it finds.
   if (spec.role == command_role::read || spec.role == command_role::blocking_read) {
-    reads_reserved_ = true;
+    connection_.reads_reserved = true;
     return std::nullopt;
   }
   if (phase_ == phase::transaction) {
@@ -340,7 +341,7 @@ bool redis_engine::quiet() {
 }
 
 void redis_engine::on_left() {
-  watch_lost_ = client_watching_;
+  connection_.watch_lost = connection_.watching;
   shared_last_ = false;
   reads_in_a_row_ = 0;
 }

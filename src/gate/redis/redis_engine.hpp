@@ -83,7 +83,9 @@ class redis_engine final : private redis_engine_parts, private link_user {
   // The client waits for something of its own making (a blocking command, a subscription): not idle.
   [[nodiscard]] bool waits_on_purpose() const;
   // It waits for other clients, and nothing was sent: there is nothing to finish for a client that has gone.
-  [[nodiscard]] bool may_block() const { return polling() || phase_ == phase::monitor || subscriptions_ > 0; }
+  [[nodiscard]] bool may_block() const {
+    return polling() || phase_ == phase::monitor || connection_.subscriptions > 0;
+  }
   // A bare command may be waiting in the server, whatever was sent behind it.
   [[nodiscard]] bool may_block_in_server() const;
   // A blocking write found nothing, and is to be tried again.
@@ -289,18 +291,7 @@ class redis_engine final : private redis_engine_parts, private link_user {
   bool input_over_ = false;   // nothing of the client is read any more
   phase phase_before_wait_ = phase::ready;
 
-  // The connection as the server sees it.
-  int protocol_ = 2;
-  bool client_watching_ = false;
-  bool watch_lost_ = false;  // we have ended a watch of the client's, or refused it: its EXEC answers nil
-  bool authenticated_ = false;
-  bool caching_ = false;
-  bool reads_reserved_ = false;      // the client has read keys of the fence, and is told when they change
-  std::size_t monitor_replies_ = 0;  // PING and RESET behind MONITOR that were not answered yet
-  bool monitor_ends_ = false;        // RESET is the last of them
-  std::int64_t subscriptions_ = 0;
-  int subscribing_ = 0;  // (un)subscriptions that were not confirmed yet
-  pubsub::subscription_counts channels_;
+  connection_state connection_;
 
   // Sharing.
   const fence::claims_list* tag_of_listener_ = nullptr;  // nullptr: it has none
@@ -310,12 +301,10 @@ class redis_engine final : private redis_engine_parts, private link_user {
   std::string server_;        // to which the link leads; "" = not asked yet
   int own_turns_ = 0;         // so many writes go on this link before the next may be shared
   int own_turns_next_ = 1;    // that many when the next one fails
-  std::string sign_in_;       // AUTH, as the client has signed in; "" = as nobody
-  int sign_ins_ = 0;
+  int sign_ins_ = 0;          // connection_.sign_in has changed so often
   known_likeness like_;
 
-  // CLIENT REPLY, emulated.
-  bool reply_off_ = false, skip_next_ = false, muted_ = false;
+  bool muted_ = false;  // the command at hand: its answer is not for the client (CLIENT REPLY)
 
   // Answers of the gate's own, that wait for their turn.
   std::deque<std::string> locals_;

@@ -32,16 +32,16 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
     case client_caching:
       // Stays next to its read: the link is outside MULTI from here on, and nothing is put between.
       if (const auto p = step_bare(r, spec); p == progress::blocked) return p;
-      caching_ = true;
+      connection_.caching = true;
       return progress::taken;
     case watch:
       if (const auto p = check_keys(r, spec)) {
         // Redis would have taken it: a transaction that relies on it must not run.
-        if (*p == progress::taken) client_watching_ = watch_lost_ = true;
+        if (*p == progress::taken) connection_.watching = connection_.watch_lost = true;
         return *p;
       }
       if (const auto p = step_bare(r, spec); p == progress::blocked) return p;
-      client_watching_ = client_watching_ || r.arguments.size() > 1;  // without a key, every server refuses it
+      connection_.watching = connection_.watching || r.arguments.size() > 1;  // without a key, every server refuses it
       return progress::taken;
     case subscribe:
     case unsubscribe: return step_subscribe(r, spec);
@@ -54,7 +54,7 @@ redis_engine::progress redis_engine::step_barrier(const wire::request& r, const 
   change_ = change{};
   change_.role = spec.role;
   change_.muted = muted_;
-  change_.protocol = protocol_;
+  change_.protocol = connection_.protocol;
   const auto& arguments = r.arguments;
   if (spec.role == command_role::auth) wire::append_command(change_.sign_in, arguments);
   if (spec.role == command_role::select && arguments.size() == 2 && !to_int(arguments[1], change_.database)) {
@@ -76,7 +76,7 @@ redis_engine::progress redis_engine::step_barrier(const wire::request& r, const 
 // Into change_. False: Redis compares its options up to a NUL, and would find others in it.
 bool redis_engine::read_hello(const std::vector<std::string_view>& arguments) {
   const auto at_end = arguments.size();
-  if (at_end > 1 && !to_int(arguments[1], change_.protocol)) change_.protocol = protocol_;
+  if (at_end > 1 && !to_int(arguments[1], change_.protocol)) change_.protocol = connection_.protocol;
   for (std::size_t i = 1; i < at_end; ++i) {
     if (i > 1 && wire::iequals(arguments[i], "AUTH") && i + 2 < at_end) {
       change_.authenticates = true;
@@ -103,18 +103,18 @@ void redis_engine::on_state_reply() {
     if (change_.role == unwatch) watching_ends();
     if (change_.role == discard) leave_transaction();
     if (change_.role == select) link_.database = change_.database;
-    if (change_.role == auth) authenticated_ = false;  // a new user: ask anew before raising
+    if (change_.role == auth) connection_.authenticated = false;  // a new user: ask anew before raising
     link_.signed_in = link_.signed_in || change_.role == auth || change_.authenticates;
     if (!change_.sign_in.empty()) {
-      sign_in_ = std::move(change_.sign_in);
+      connection_.sign_in = std::move(change_.sign_in);
       ++sign_ins_;
     }
     if (change_.role == hello) {
-      change_.protocol_before = std::exchange(protocol_, change_.protocol);
-      if (change_.authenticates) authenticated_ = false;
+      change_.protocol_before = std::exchange(connection_.protocol, change_.protocol);
+      if (change_.authenticates) connection_.authenticated = false;
     }
     if (change_.role == reset) {
-      change_.muted = change_.muted && !reply_off_;  // it turns replies on again, its own among them
+      change_.muted = change_.muted && !connection_.reply_off;  // it turns replies on again, its own among them
       reset_state();
     }
     if (change_.role == monitor) phase_ = phase::monitor;
@@ -169,9 +169,9 @@ void redis_engine::answer_binding(const std::vector<fence::claim>& asked) {
     if (!change_.muted) to_client += held_reply_;
   } else {
     // The client takes an error of HELLO for "nothing has changed".
-    if (change_.role == command_role::hello && change_.protocol_before != protocol_) {
-      protocol_ = change_.protocol_before;
-      wire::append_command_of(to_backend, std::string_view("HELLO"), std::to_string(protocol_));
+    if (change_.role == command_role::hello && change_.protocol_before != connection_.protocol) {
+      connection_.protocol = change_.protocol_before;
+      wire::append_command_of(to_backend, std::string_view("HELLO"), std::to_string(connection_.protocol));
       link_.expect({awaits::relay, true});
     }
     if (!change_.muted) to_client += fence::redis_error(*why);
@@ -180,20 +180,10 @@ void redis_engine::answer_binding(const std::vector<fence::claim>& asked) {
 }
 
 void redis_engine::reset_state() {
-  protocol_ = 2;
-  watching_ends();
-  authenticated_ = false;
+  connection_.reset();
+  ++sign_ins_;
   tx_ = transaction{};
   shared_last_ = false;
-  sign_in_.clear();
-  ++sign_ins_;
-  caching_ = false;
-  monitor_replies_ = 0;
-  monitor_ends_ = false;
-  subscriptions_ = 0;
-  subscribing_ = 0;
-  channels_.clear();
-  reply_off_ = skip_next_ = false;
   unbind();
   replay_.clear();
   link_.reset();
@@ -204,13 +194,13 @@ void redis_engine::reset_state() {
 redis_engine::progress redis_engine::step_client_reply(const wire::request& r) {
   if (!link_.batch.empty()) return block();
   if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "ON")) {
-    reply_off_ = skip_next_ = false;
+    connection_.reply_off = connection_.skip_next = false;
     muted_ = false;
     reply_local("+OK\r\n");
   } else if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "OFF")) {
-    reply_off_ = true;
+    connection_.reply_off = true;
   } else if (r.arguments.size() == 3 && wire::iequals(r.arguments[2], "SKIP")) {
-    if (!reply_off_) skip_next_ = true;
+    if (!connection_.reply_off) connection_.skip_next = true;
   } else if (r.arguments.size() == 3) {
     reply_local("-ERR syntax error\r\n");
   } else {
@@ -231,27 +221,28 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
     return progress::taken;
   }
   forward_raw(r, awaits::subscription);
-  ++subscribing_;
-  link_.back().n = all ? channels_.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
+  ++connection_.subscribing;
+  link_.back().n =
+      all ? connection_.channels.unsubscribe_all(family) : static_cast<std::uint32_t>(r.arguments.size() - 1);
   return progress::taken;
 }
 
 redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, const command_spec& spec) {
   // What RESET makes of the connection is known when it is answered.
-  if (monitor_ends_) return block();
+  if (connection_.monitor_ends) return block();
   if (r.name().size() == 4 && wire::iequals(r.name(), "PING")) {
     wire::append_command(to_backend, r.arguments);
-    ++monitor_replies_;
+    ++connection_.monitor_replies;
     return progress::taken;
   }
-  if (monitor_replies_ > 0) return block();
+  if (connection_.monitor_replies > 0) return block();
   if (spec.role == command_role::quit) {
     reply_local("+OK\r\n");
     link_.close();
   } else if (spec.role == command_role::reset && r.arguments.size() == 1) {
     to_backend += "*1\r\n$5\r\nRESET\r\n";
-    ++monitor_replies_;
-    monitor_ends_ = true;
+    ++connection_.monitor_replies;
+    connection_.monitor_ends = true;
   } else {
     reply_local("-ERR only PING, RESET and QUIT are allowed while MONITOR runs\r\n");
   }

@@ -48,7 +48,7 @@ redis_engine::progress redis_engine::step_fence(const wire::request& r) {
 
 // Only who may speak to this Redis at all may raise its marks. A PING on the client's own link tells.
 bool redis_engine::authenticated() {
-  if (authenticated_) return true;
+  if (connection_.authenticated) return true;
   phase_ = phase::barrier;
   to_backend += "*1\r\n$4\r\nPING\r\n";
   link_.expect({awaits::probe});
@@ -60,7 +60,7 @@ void redis_engine::probe_done(std::string_view answer) {
   if (answer.starts_with('-'))
     probe_error_ = answer;
   else
-    authenticated_ = link_.signed_in = true;
+    connection_.authenticated = link_.signed_in = true;
 }
 
 // FENCE SET binds, or leaves the connection with what could not be bound: its writes must not pass as untagged.
@@ -147,7 +147,7 @@ redis_engine::progress redis_engine::fence_get(const wire::request& r) {
       append_bulk(out, one.digits);
     }
   } else {
-    out = protocol_ == 3 ? "_\r\n" : "$-1\r\n";
+    out = connection_.protocol == 3 ? "_\r\n" : "$-1\r\n";
     for (const auto& one : claims_.items())
       if (r.arguments.size() == 3 && one.cell->resource == r.arguments[2]) {
         out.clear();
@@ -173,7 +173,7 @@ redis_engine::progress redis_engine::fence_mark(const wire::request& r) {
   host_.read_mark(cell, [this, cell, muted = muted_](const backend::mark_reading& reading) {
     phase_ = phase::ready;
     muted_ = muted;
-    std::string out = protocol_ == 3 ? "_\r\n" : "$-1\r\n";
+    std::string out = connection_.protocol == 3 ? "_\r\n" : "$-1\r\n";
     if (!reading.detail.empty()) {
       out = fence::redis_error({reason::unavailable, std::string(cell->resource), {}, {}, reading.detail});
     } else if (reading.mark) {

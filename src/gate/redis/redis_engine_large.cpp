@@ -37,7 +37,7 @@ bool redis_engine::key_is_known() const {
 
 void redis_engine::start_large() {
   large_ = std::make_unique<large>(decoder_);
-  large_->muted = reply_off_ || skip_next_;
+  large_->muted = connection_.reply_off || connection_.skip_next;
 }
 
 // False: waits for bytes, or for the link.
@@ -113,11 +113,12 @@ bool redis_engine::decide_large() {
     }
     lose_large_binding();
   }
-  if (subscribing_ > 0) {
+  if (connection_.subscribing > 0) {
     blocked_ = true;
     return false;
   }
-  if (subscriptions_ > 0 && protocol_ == 2) return swallow_large(refusal_while_subscribed(l.name), false);
+  if (connection_.subscriptions > 0 && connection_.protocol == 2)
+    return swallow_large(refusal_while_subscribed(l.name), false);
   if (phase_ == phase::transaction) {
     const bool queued = l.spec->role == read || l.spec->role == write || l.spec->role == other;
     if (!queued) return swallow_large("-ERR this command is too large for a transaction\r\n", true);
@@ -244,7 +245,7 @@ bool redis_engine::late_check() {
   }
   const bool writes = l.spec->role == command_role::write;
   const bool reads = l.spec->role == command_role::read || l.spec->role == command_role::blocking_read;
-  reads_reserved_ = reads_reserved_ || (reads && reserved);
+  connection_.reads_reserved = connection_.reads_reserved || (reads && reserved);
   if (reserved && !reads)
     why = rejection{reason::refused, {}, {}, {}, "keys that begin with fencegate: belong to the fence"};
   const bool fenced = writes || (reads && claims_.reads_may_be_fenced() && any_read_enforced(gate_));
@@ -280,7 +281,7 @@ void redis_engine::finish_large() {
   const std::unique_ptr<large> done = std::move(large_);
   decoder_.reset_progress();
   muted_ = done->muted;
-  skip_next_ = caching_ = false;
+  connection_.skip_next = connection_.caching = false;
   tries_ = 0;
   raise_tried_ = false;
   switch (done->how) {
@@ -296,7 +297,7 @@ void redis_engine::finish_large() {
     case large::route::bare:
       link_.expect({awaits::relay, muted_});
       link_.back().may_block = backend::may_block(done->spec->role);
-      if (done->spec->role == command_role::watch) client_watching_ = true;
+      if (done->spec->role == command_role::watch) connection_.watching = true;
       note_bare(done->verdict, false, done->name);
       break;
     case large::route::transaction:

@@ -7,6 +7,7 @@
 #include "fence/rejection.hpp"
 #include "gate/redis/armed_link_parts.hpp"
 #include "gate/redis/claims.hpp"
+#include "gate/redis/pubsub.hpp"
 #include "gate/redis/redis_engine_host.hpp"
 #include "wire/resp_request.hpp"
 
@@ -34,6 +35,26 @@ struct redis_engine_parts {
     barrier,      // a command that changes the connection was sent
     monitor,      // MONITOR: everything passes
   };
+  // The connection as the server sees it, but for where its link stands (armed_link).
+  struct connection_state {
+    int protocol = 2;
+    bool watching = false;    // keys of the client's
+    bool watch_lost = false;  // we have ended a watch of the client's, or refused it: its EXEC answers nil
+    bool authenticated = false;
+    bool caching = false;
+    bool reads_reserved = false;      // the client has read keys of the fence, and is told when they change
+    std::size_t monitor_replies = 0;  // PING and RESET behind MONITOR that were not answered yet
+    bool monitor_ends = false;        // RESET is the last of them
+    std::int64_t subscriptions = 0;
+    int subscribing = 0;  // (un)subscriptions that were not confirmed yet
+    pubsub::subscription_counts channels;
+    bool reply_off = false, skip_next = false;  // CLIENT REPLY, emulated
+    std::string sign_in;                        // AUTH, as the client has signed in; "" = as nobody
+
+    // As RESET does.
+    void reset() { *this = {}; }
+  };
+
   // What Redis answers to EXEC with arguments, by which it ends a transaction.
   static constexpr std::string_view exec_with_arguments =
       "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";

@@ -14,8 +14,8 @@ void redis_engine::on_backend_bytes() {
 }
 
 link_user::push redis_engine::on_push(const wire::reply_head& head, std::string_view rest) {
-  const bool subscribed = subscriptions_ > 0 || link_.next_is(awaits::subscription);
-  if (head.type != '>' && (protocol_ != 2 || !subscribed)) return push::no;
+  const bool subscribed = connection_.subscriptions > 0 || link_.next_is(awaits::subscription);
+  if (head.type != '>' && (connection_.protocol != 2 || !subscribed)) return push::no;
   const auto kind = pubsub::kind_of(rest, head.count);
   if (kind == pubsub::message_kind::need_more) return push::need_more;
   if (head.type != '>' && kind == pubsub::message_kind::other) return push::no;
@@ -29,8 +29,8 @@ link_user::push redis_engine::on_push(const wire::reply_head& head, std::string_
 bool redis_engine::on_unasked(const wire::reply_head& head) {
   if (phase_ != phase::monitor) return false;
   const bool line = head.type == '+' && !head.line.empty() && head.line[0] >= '0' && head.line[0] <= '9';
-  if (!line && monitor_replies_ > 0) --monitor_replies_;
-  const bool ends = !line && monitor_replies_ == 0 && std::exchange(monitor_ends_, false);
+  if (!line && connection_.monitor_replies > 0) --connection_.monitor_replies;
+  const bool ends = !line && connection_.monitor_replies == 0 && std::exchange(connection_.monitor_ends, false);
   if (ends && head.type == '+' && head.line == "RESET") reset_state();
   link_.begin(head, sink::answers);
   return true;
@@ -61,7 +61,7 @@ void redis_engine::on_reply(const expectation& front, const wire::reply_head& he
 
 void redis_engine::on_reply_end(awaits what, std::string text) {
   switch (what) {
-    case awaits::subscription: --subscribing_; return;
+    case awaits::subscription: --connection_.subscribing; return;
     case awaits::tx_exec:
       if (!tx_.tailed) finish_transaction();
       return;
@@ -130,17 +130,17 @@ void redis_engine::on_turn() {
 // RESP3 pushes, and RESP2's messages of a subscribed connection.
 void redis_engine::on_push_end(const std::string& text) {
   if (push_kind_ == pubsub::message_kind::invalidation) {
-    to_client += reads_reserved_ ? text : pubsub::without_reserved_keys(text);
+    to_client += connection_.reads_reserved ? text : pubsub::without_reserved_keys(text);
     return;
   }
   if (push_kind_ != pubsub::message_kind::confirmation) return;
   to_client += text;
-  subscriptions_ = channels_.confirmed(text);
+  connection_.subscriptions = connection_.channels.confirmed(text);
   if (!link_.next_is(awaits::subscription) || --link_.front().n != 0) return;
-  --subscribing_;
+  --connection_.subscribing;
   link_.pop_expectation();
 }
 
-std::string redis_engine::nil_text() const { return protocol_ == 3 ? "_\r\n" : "*-1\r\n"; }
+std::string redis_engine::nil_text() const { return connection_.protocol == 3 ? "_\r\n" : "*-1\r\n"; }
 
 }  // namespace fencegate::gate

@@ -7,7 +7,7 @@ namespace fencegate::gate {
 
 bool redis_engine::at_rest() const {
   return from_client.empty() && to_client.empty() && link_.quiet() && link_.batch.empty() && large_ == nullptr &&
-         !client_watching_ && phase_ == phase::ready && !link_.busy();
+         !connection_.watching && phase_ == phase::ready && !link_.busy();
 }
 
 // (A transaction that was not executed, and watches, end with their connection.)
@@ -19,12 +19,12 @@ bool redis_engine::has_finished() const {
 
 bool redis_engine::may_end() const {
   if (at_rest()) return true;
-  const bool watches = phase_ == phase::monitor && from_client.empty() && monitor_replies_ == 0;
+  const bool watches = phase_ == phase::monitor && from_client.empty() && connection_.monitor_replies == 0;
   return to_client.empty() && link_.quiet() && (polling() || watches);
 }
 
 bool redis_engine::waits_on_purpose() const {
-  return !link_.quiet() || subscriptions_ > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
+  return !link_.quiet() || connection_.subscriptions > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
          phase_ == phase::shared || link_.busy();
 }
 

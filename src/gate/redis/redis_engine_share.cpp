@@ -29,7 +29,7 @@ bool redis_engine::may_share(const wire::request& r, const command_spec& spec, c
       consumed_ != from_client.size() || r.raw.size() > limits::shared_command_bytes_max)
     return false;
   if (phase_ != phase::ready || !link_.armed() || !link_.proves(required) || !link_.quiet() || !link_.batch.empty() ||
-      !replay_.empty() || muted_ || client_watching_ || subscriptions_ > 0)
+      !replay_.empty() || muted_ || connection_.watching || connection_.subscriptions > 0)
     return false;
   return std::all_of(claims_.items().begin(), claims_.items().end(), [](const bound_claim& one) {
     return one.status == claim_status::held && one.rules.equal == fence::equal_token::accept;
@@ -75,10 +75,10 @@ std::string server_in(std::string_view info) {
 
 // What makes another link like this one. REQUIRES: all claims are held.
 const likeness& redis_engine::my_likeness() {
-  if (like_.claims == claims_.generation() && like_.protocol == protocol_ && like_.database == link_.database &&
-      like_.sign_ins == sign_ins_)
+  if (like_.claims == claims_.generation() && like_.protocol == connection_.protocol &&
+      like_.database == link_.database && like_.sign_ins == sign_ins_)
     return like_.value;
-  like_ = {claims_.generation(), protocol_, link_.database, sign_ins_, {}};
+  like_ = {claims_.generation(), connection_.protocol, link_.database, sign_ins_, {}};
   auto& like = like_.value;
   like.server = server_;
   like.database = link_.database;
@@ -87,11 +87,11 @@ const likeness& redis_engine::my_likeness() {
     wire::append_command_of(like.bytes, words...);
     ++like.commands;
   };
-  if (!sign_in_.empty()) {
-    like.bytes += sign_in_;
+  if (!connection_.sign_in.empty()) {
+    like.bytes += connection_.sign_in;
     ++like.commands;
   }
-  if (protocol_ != 2) add(std::string_view("HELLO"), std::to_string(protocol_));
+  if (connection_.protocol != 2) add(std::string_view("HELLO"), std::to_string(connection_.protocol));
   if (link_.database != 0) add(std::string_view("SELECT"), std::to_string(link_.database));
   std::string name = "fencegate-shared;fence:";
   for (const auto& one : claims_.items()) {

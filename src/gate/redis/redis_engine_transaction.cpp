@@ -18,9 +18,10 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   if (r.arguments.size() != 1) return step_bare(r, *spec_of(r));
   claims_.learn_from_memory();
   if (raise_pending(~claim_mask{0})) return block();
-  std::string why_not = caching_ ? "CLIENT CACHING stands in front of MULTI; put it behind" : host_.picture().problem;
+  std::string why_not =
+      connection_.caching ? "CLIENT CACHING stands in front of MULTI; put it behind" : host_.picture().problem;
   bool link_refused = false;
-  if (host_.picture().ready && claims_.enforced() != 0 && !caching_) {
+  if (host_.picture().ready && claims_.enforced() != 0 && !connection_.caching) {
     const claim_mask held = claims_.armable();
     why_not = link_.take_arm_error();
     if (tries_ == 0) why_not.clear();  // of an earlier arm: try again
@@ -47,7 +48,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   // Its commands run at once if Redis refuses the MULTI: nothing follows before its answer was read.
   if (link_.armed()) link_.leave();
   // Inside there is no place for it; but CLIENT CACHING is meant for the whole transaction.
-  if (claims_.monitored() != 0 && !caching_) link_.look();
+  if (claims_.monitored() != 0 && !connection_.caching) link_.look();
   change_ = change{};
   change_.role = command_role::multi;
   change_.muted = muted_;
@@ -188,7 +189,7 @@ void redis_engine::leave_server_transaction() {
 // The server holds no watch any more, neither the client's nor ours.
 void redis_engine::watching_ends() {
   link_.watches_ended();
-  client_watching_ = watch_lost_ = false;
+  connection_.watching = connection_.watch_lost = false;
 }
 
 // A command that must not run, as Redis does with one that it refuses to queue: EXEC answers EXECABORT.
@@ -216,7 +217,7 @@ void redis_engine::leave_transaction() {
 
 redis_engine::progress redis_engine::step_exec(const wire::request& r) {
   tx_.muted = muted_;
-  tx_.client_watched = client_watching_;
+  tx_.client_watched = connection_.watching;
   claims_.learn_from_memory();
   if (!tx_.rejected) tx_.rejected = claims_.refusal(tx_.written);
   if (!tx_.rejected) tx_.rejected = claims_.refusal_to_read(tx_.required);
@@ -230,7 +231,7 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
     end_transaction(tx_.link_said_why ? link_error(tx_.why_not, *tx_.rejected) : fence::redis_error(*tx_.rejected));
     return progress::taken;
   }
-  if (tx_.left || watch_lost_) {
+  if (tx_.left || connection_.watch_lost) {
     end_transaction(tx_.left ? "-EXECABORT Transaction discarded because of previous errors.\r\n" : nil_text());
     return progress::taken;
   }
@@ -241,7 +242,7 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
     for (std::size_t i = 0; i < tx_.suffixed; ++i) link_.expect({awaits::relay, true});
   }
   forward_raw(r, awaits::tx_exec);
-  client_watching_ = false;
+  connection_.watching = false;
   link_.disprove();
   tx_.armed = link_.armed_for();
   tx_.tailed = tx_.adopted && tx_.selects.empty();

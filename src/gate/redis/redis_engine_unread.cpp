@@ -18,10 +18,10 @@ const fence::rejection& too_many_unread() {
 std::string redis_engine::turned_away_text() { return fence::redis_error(too_many_unread()); }
 
 void redis_engine::turn_away(const wire::request& r) {
-  muted_ = reply_off_ || skip_next_;
+  muted_ = connection_.reply_off || connection_.skip_next;
   if (!replay_.empty()) muted_ = replay_.front().muted;
   if (!replay_.empty()) replay_.pop_front();
-  skip_next_ = false;
+  connection_.skip_next = false;
   host_.report(too_many_unread(), r.name().substr(0, 64), false);
   // Its text stands for as many as follow each other.
   const bool same_again =

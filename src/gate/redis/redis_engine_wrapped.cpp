@@ -74,7 +74,7 @@ std::optional<std::string_view> redis_engine::refusal_in_script(const std::vecto
   if (!backend::writes(spec.role)) return std::nullopt;
   if (!taken_by(spec.name).empty()) return std::nullopt;
   if (command.size() > wrapped_arguments_max) return "too many arguments for a script; put the command behind MULTI";
-  if (protocol_ == 3 && spec.in_script == unknown)
+  if (connection_.protocol == 3 && spec.in_script == unknown)
     return "RESP3's answer of this command does not survive a script; put it behind MULTI, or use RESP2";
   if (spec.name == "bitfield" && std::any_of(command.begin(), command.end(), is_wide_integer))
     return "integers this wide do not survive a script; put the command behind MULTI";
@@ -107,7 +107,7 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, const 
       return progress::taken;
     }
   }
-  if (verdict.monitored != 0 && !caching_) link_.look();  // (CLIENT CACHING is meant for the command itself)
+  if (verdict.monitored != 0 && !connection_.caching) link_.look();  // (CLIENT CACHING is meant for the command itself)
   wrap(r.arguments, spec, under, r);
   if (verdict.watched()) note(single_.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
   return progress::taken;
@@ -131,12 +131,12 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   if (!replay_.empty()) single_.how = replay_.front().how;
   phase_ = phase::single;
   if (!backend::writes(spec.role)) return look_behind(command);
-  single_.null_array = protocol_ == 2 && answers_null_array(spec, command.size());
+  single_.null_array = connection_.protocol == 2 && answers_null_array(spec, command.size());
   single_.polled = still_polling();
   const std::string keys = std::to_string(under.size() + 1);
   const std::string database = std::to_string(link_.database);
-  std::vector<std::string_view> eval{"EVAL", backend::checked_command, "0", how_to_answer(protocol_, spec), database,
-                                     keys};
+  std::vector<std::string_view> eval{
+      "EVAL", backend::checked_command, "0", how_to_answer(connection_.protocol, spec), database, keys};
   for (const auto& one : single_.cells) eval.push_back(one->key);
   eval.push_back(backend::epoch_key);
   eval.insert(eval.end(), single_.tokens.begin(), single_.tokens.end());

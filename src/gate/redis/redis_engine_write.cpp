@@ -132,8 +132,8 @@ route_facts redis_engine::facts_of(const std::vector<std::string_view>& argument
   if (stands) f.proven = link_.proves(verdict.required) ? route_facts::proof::whole : route_facts::proof::other;
   f.table_known = host_.picture().commands != backend::command_table::empty();
   f.ready = host_.picture().ready;
-  f.watching = client_watching_;
-  f.caching = caching_;
+  f.watching = connection_.watching;
+  f.caching = connection_.caching;
   f.unsettled = tries_ > limits::batch_attempts_max;
   f.arm_failed = !link_.arm_error().empty();
   f.filling = !link_.batch.empty();
@@ -167,7 +167,7 @@ rejection redis_engine::rejection_of(refusal why, const command_spec& spec, cons
 void redis_engine::arm() {
   ++tries_;
   ask_identity();
-  link_.arm(client_watching_);
+  link_.arm(connection_.watching);
 }
 
 // An answer of the gate's own, behind the batch under way.
@@ -184,7 +184,7 @@ redis_engine::progress redis_engine::step_bare(const wire::request& r, const com
   if (!link_.batch.empty() || (looks && looked_at_.size() >= noted_max)) return block();
   if (link_.armed()) link_.leave();
   // In front, it would take the place of what CLIENT CACHING is meant for.
-  if (looks && !caching_) link_.look();
+  if (looks && !connection_.caching) link_.look();
   forward_raw(r);
   link_.back().may_block = backend::may_block(spec.role);
   note_bare(verdict, !backend::writes(spec.role), name_of(r, spec));

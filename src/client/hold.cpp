@@ -74,9 +74,8 @@ class run {
 
   // What an issuer has not answered in time keeps it and the keeper: the process ends, and nothing of that is taken apart.
   void leave_unanswered() {
-    static const std::shared_ptr<lease::keeper>* left = nullptr;
+    [[gnu::used]] static std::shared_ptr<lease::keeper>* left = nullptr;
     if (keeper_.use_count() > 1) left = new std::shared_ptr<lease::keeper>(std::move(keeper_));
-    static_cast<void>(left);
   }
 
   // ── the lease ──

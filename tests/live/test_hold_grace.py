@@ -71,12 +71,12 @@ class Processes(test_hold_guard.HoldTest):
             eventually(goes_on)
 
     def test_it_is_ended_behind_the_grace(self):
-        held = self.working(still=500)
+        held = self.working(still=3_000)
         self.assert_overdue(held)
         self.assertIsNotNone(held.said("still"))
 
     def test_no_sigterm_is_sent_at_the_deadline(self):
-        held = self.working("trap 'touch $F/told' TERM; while :; do :; done", count=1, still=500)
+        held = self.working("trap 'touch $F/told' TERM; while :; do :; done", count=1, still=3_000)
         self.assert_overdue(held)
         self.assertFalse(held.has("told"))
 
@@ -119,7 +119,7 @@ class Processes(test_hold_guard.HoldTest):
 
     def test_a_frozen_keeper(self):
         """The guard stops the job, and ends it."""
-        held = self.working(still=1_000)
+        held = self.working(still=4_000)
         held.freeze(held.keeper)
         eventually(lambda: self.still(held))
         eventually(lambda: not held.job())
@@ -156,7 +156,7 @@ class Processes(test_hold_guard.HoldTest):
         self.assertTrue(held.gone())
 
     def test_a_guard_that_does_not_end_the_job(self):
-        held = self.working(still=1_000)
+        held = self.working(still=4_000)
         eventually(lambda: held.said("still") is not None)
         held.freeze(held.guard)
         self.assert_overdue(held)
@@ -177,7 +177,7 @@ class Processes(test_hold_guard.HoldTest):
         eventually(lambda: held.said("goes-on") is not None)
 
     def test_both_frozen_beyond_the_grace(self):
-        held = self.working(still=1_000)
+        held = self.working(still=4_000)
         for pid in (held.guard, held.keeper):
             held.freeze(pid)
         began = time.monotonic()

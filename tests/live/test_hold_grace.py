@@ -177,7 +177,7 @@ class Processes(test_hold_guard.HoldTest):
         eventually(lambda: held.said("goes-on") is not None)
 
     def test_both_frozen_beyond_the_grace(self):
-        held = self.working(still=4_000)
+        held = self.working(still=1_000)
         for pid in (held.guard, held.keeper):
             held.freeze(pid)
         began = time.monotonic()

@@ -248,7 +248,6 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   facts.what = backend::writes(spec.role) ? route_facts::kind::write : route_facts::kind::read;
   facts.rejected = verdict.rejected.has_value();
   facts.required = !monitored;
-  facts.watched = monitored;
   facts.unraised = under.status == claim_status::unraised && !raise_tried_ && !once;
   facts.refused = why.has_value();
   facts.ready = host_.picture().ready;

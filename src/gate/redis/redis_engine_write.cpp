@@ -1,4 +1,4 @@
-// Writes: what must be proven before one leaves.
+// Reads and writes: what must be proven before one leaves.
 #include "base/demand.hpp"
 #include "base/limits.hpp"
 #include "gate/redis/blocking.hpp"
@@ -125,7 +125,6 @@ route_facts redis_engine::facts_of(const std::vector<std::string_view>& argument
   f.shows_data = shows_data(spec);
   f.rejected = verdict.rejected.has_value();
   f.required = verdict.required != 0;
-  f.watched = verdict.watched();
   f.unraised = !raise_tried_ && claims_.are_unraised(claims_to_raise(verdict));
   f.refused = f.required && refusal_by_claim(spec, verdict.required).has_value();
   const bool stands = link_.armed() || (phase_ == phase::transaction && tx_.adopted);

@@ -50,7 +50,6 @@ struct route_facts {
   // What the rules say of it.
   bool rejected = false;  // it may not be sent
   bool required = false;  // marks must be proven for it
-  bool watched = false;   // some rule in monitor mode would have its marks proven, or reject it
   // Its claims.
   bool unraised = false;  // one was not raised yet, and that was not tried for this command
   bool refused = false;   // one may not be used

@@ -19,11 +19,11 @@ constexpr std::array stands{stand::plain,     stand::again,    stand::queued,
                             stand::streaming, stand::streamed, stand::called};
 constexpr std::array kinds{kind::read, kind::blocking_read, kind::write, kind::blocking_write};
 constexpr std::array proofs{proof::none, proof::other, proof::whole};
-constexpr std::array flags{
-    &route_facts::waits,       &route_facts::scriptable, &route_facts::shows_data, &route_facts::rejected,
-    &route_facts::required,    &route_facts::watched,    &route_facts::unraised,   &route_facts::refused,
-    &route_facts::table_known, &route_facts::ready,      &route_facts::watching,   &route_facts::caching,
-    &route_facts::unsettled,   &route_facts::arm_failed, &route_facts::filling,    &route_facts::reads_inside};
+constexpr std::array flags{&route_facts::waits,      &route_facts::scriptable,  &route_facts::shows_data,
+                           &route_facts::rejected,   &route_facts::required,    &route_facts::unraised,
+                           &route_facts::refused,    &route_facts::table_known, &route_facts::ready,
+                           &route_facts::watching,   &route_facts::caching,     &route_facts::unsettled,
+                           &route_facts::arm_failed, &route_facts::filling,     &route_facts::reads_inside};
 
 std::string shown(const route_facts& f) {
   std::string out = "stand " + std::to_string(static_cast<int>(f.where)) + ", kind " +

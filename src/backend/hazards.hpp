@@ -4,6 +4,7 @@
 // All of it is pure: who asks servers is redis_facts.hpp and pg_facts.hpp.
 #pragma once
 
+#include "backend/redis_info.hpp"
 #include "base/result.hpp"
 
 #include <cstdint>
@@ -74,15 +75,6 @@ struct findings {
 [[nodiscard]] findings unreached(const std::string& why);
 
 // ── Redis ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-struct redis_info {
-  bool primary = false, append_only = false, cluster = false;
-  std::string eviction;       // maxmemory-policy
-  std::size_t replicas = 0;   // connected now
-  bool min_replicas = false;  // a write needs replicas (min-replicas-to-write and min-replicas-max-lag)
-};
-// Of INFO's answer.
-[[nodiscard]] redis_info read_redis_info(std::string_view info);
 
 struct redis_facts {
   // What a connection may do that has not signed in.

@@ -1,9 +1,7 @@
 // What is hazardous in a Redis.
 #include "backend/hazards.hpp"
-#include "backend/redis_info.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 namespace fencegate::backend {
 namespace {
@@ -14,7 +12,7 @@ void judge_info(const redis_info& info, findings& out) {
   if (!info.primary) out.hazards.push_back({redis_replica, "it is a replica"});
   if (info.cluster) out.hazards.push_back({redis_cluster, "cluster mode is on"});
   if (!info.append_only) out.hazards.push_back({redis_not_persistent, "appendonly is no"});
-  if (info.eviction.starts_with("allkeys-"))
+  if (info.may_evict_marks())
     out.hazards.push_back({redis_eviction, "maxmemory-policy " + info.eviction + " can evict marks"});
   if (info.replicas > 0 && !info.min_replicas)
     out.hazards.push_back({redis_min_replicas, std::to_string(info.replicas) +
@@ -35,18 +33,6 @@ void judge_fsync(const redis_facts& found, findings& out) {
 }
 
 }  // namespace
-
-redis_info read_redis_info(std::string_view info) {
-  redis_info out;
-  out.primary = info_field(info, "role") == "master";
-  out.append_only = info_field(info, "aof_enabled") == "1";
-  out.cluster = info_field(info, "cluster_enabled") == "1";
-  out.eviction = info_field(info, "maxmemory_policy");
-  const auto replicas = info_field(info, "connected_slaves");
-  std::from_chars(replicas.data(), replicas.data() + replicas.size(), out.replicas);
-  out.min_replicas = !info_field(info, "min_slaves_good_slaves").empty();  // there only where it is asked for
-  return out;
-}
 
 findings judge(const redis_facts& found) {
   findings out;

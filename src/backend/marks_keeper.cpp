@@ -15,7 +15,7 @@ using detail::words_of;
 
 namespace {
 
-bool is_demoted(const wire::reply_value& info) { return !is_error(&info) && info_field(info.text, "role") != "master"; }
+bool is_demoted(const wire::reply_value& info) { return !is_error(&info) && !read_redis_info(info.text).primary; }
 
 }  // namespace
 
@@ -102,12 +102,11 @@ void marks_keeper::on_info(const wire::reply_value& info) {
 // Why a server must not keep marks; "" = it may.
 std::string marks_keeper::unfitness(const wire::reply_value& info) const {
   if (is_error(&info)) return "INFO failed: " + words_of(&info);
-  if (is_demoted(info)) return "the upstream is a replica; point the gate at the primary";
-  const auto policy = info_field(info.text, "maxmemory_policy");
-  if (policy.starts_with("allkeys-"))
-    return "maxmemory-policy " + policy + " can evict marks; set noeviction or a volatile-* policy";
-  if (info_field(info.text, "cluster_enabled") == "1")
-    return "Redis Cluster is not supported: marks and data of one batch must be in one slot";
+  const auto said = read_redis_info(info.text);
+  if (!said.primary) return "the upstream is a replica; point the gate at the primary";
+  if (said.may_evict_marks())
+    return "maxmemory-policy " + said.eviction + " can evict marks; set noeviction or a volatile-* policy";
+  if (said.cluster) return "Redis Cluster is not supported: marks and data of one batch must be in one slot";
   if (shared_.look().commands == command_table::empty()) return "the server's COMMAND table could not be read";
   return {};
 }

@@ -8,17 +8,16 @@
 namespace fencegate::backend {
 
 // "" where it has none.
-[[nodiscard]] inline std::string info_field(std::string_view info, std::string_view name) {
-  std::size_t at = 0;
-  while (at < info.size()) {
-    std::size_t end = info.find("\r\n", at);
-    if (end == std::string_view::npos) end = info.size();
-    const std::string_view line = info.substr(at, end - at);
-    if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':')
-      return std::string(line.substr(name.size() + 1));
-    at = end + 2;
-  }
-  return {};
-}
+[[nodiscard]] std::string info_field(std::string_view info, std::string_view name);
+
+struct redis_info {
+  bool primary = false, append_only = false, cluster = false;
+  std::string eviction;       // maxmemory-policy
+  std::size_t replicas = 0;   // connected now
+  bool min_replicas = false;  // a write needs replicas (min-replicas-to-write and min-replicas-max-lag)
+
+  [[nodiscard]] bool may_evict_marks() const { return eviction.starts_with("allkeys-"); }
+};
+[[nodiscard]] redis_info read_redis_info(std::string_view info);
 
 }  // namespace fencegate::backend

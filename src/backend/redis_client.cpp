@@ -63,7 +63,7 @@ void redis_client::on_open(std::vector<endpoint> endpoints) {
   told(endpoints);
 }
 
-void redis_client::lose(const std::string& why) {
+void redis_client::end(const std::string& why, bool by_server) {
   ++connection_;
   state_ = state::closed;
   writing_ = false;
@@ -75,7 +75,7 @@ void redis_client::lose(const std::string& why) {
   out_sent_ = 0;
   auto orphans = std::exchange(pending_, {});
   const auto tell = std::exchange(tell_, {});
-  if (tell.lost) tell.lost(why);
+  if (tell.lost) tell.lost(why, by_server);
   for (auto& one : orphans)
     if (one.done) one.done(nullptr);
 }
@@ -143,7 +143,7 @@ void redis_client::flush() {
 void redis_client::wait_readable() {
   auto on_readable = [self = shared_from_this(), mine = connection_](const boost::system::error_code& failed) {
     if (mine != self->connection_) return;
-    if (failed) return self->lose(failed.message());
+    if (failed) return self->end(failed.message(), true);
     self->read_some();
   };
   socket_.async_wait(stream::socket::wait_read, std::move(on_readable));
@@ -155,7 +155,7 @@ void redis_client::read_some() {
   boost::system::error_code failed;
   char* room = in.prepare(read_bytes);
   const std::size_t n = socket_.read_some(asio::buffer(room, in.writable()), failed);
-  if (failed && failed != asio::error::would_block) return lose(failed.message());
+  if (failed && failed != asio::error::would_block) return end(failed.message(), true);
   in.commit(n);
   while (take_reply()) {
   }

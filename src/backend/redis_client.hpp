@@ -33,8 +33,8 @@ class redis_client : public std::enable_shared_from_this<redis_client> {
   struct events {
     // All addresses of the server; the one that answered goes first.
     std::function<void(const std::vector<endpoint>&)> connected;
-    // It is closed. Those who wait for replies learn it behind this.
-    std::function<void(const std::string& why)> lost;
+    // It is closed; `by_server`: the other side did that. Those who wait for replies learn it behind this.
+    std::function<void(const std::string& why, bool by_server)> lost;
   };
   // `patience`: for a connection, and for each reply. `malformed` counts what was no reply. REQUIRES: the figure and the
   // address live longer.
@@ -57,7 +57,7 @@ class redis_client : public std::enable_shared_from_this<redis_client> {
             time_point answer_by = time_point::max());
 
   // Closes it, connected or not: `lost`, then nullptr to all who wait, then this returns.
-  void lose(const std::string& why);
+  void lose(const std::string& why) { end(why, false); }
 
   // To be called several times a second: what is late is noticed here.
   void on_tick(time_point now);
@@ -71,6 +71,7 @@ class redis_client : public std::enable_shared_from_this<redis_client> {
     time_point deadline;   // until then the connection is taken to be alive
   };
 
+  void end(const std::string& why, bool by_server);
   void connect_to(std::vector<endpoint> endpoints);
   void on_open(std::vector<endpoint> endpoints);
   void flush();

@@ -48,7 +48,7 @@ void redis_control::connect() {
   auto on_up = [weak](const std::vector<stream::endpoint>& endpoints) {
     if (const auto self = weak.lock()) self->on_connected(endpoints);
   };
-  auto on_down = [weak](const std::string& why) {
+  auto on_down = [weak](const std::string& why, bool /*by_server*/) {
     if (const auto self = weak.lock()) self->on_lost(why);
   };
   client_->connect({std::move(on_up), std::move(on_down)});

@@ -4,17 +4,16 @@
 // All of it runs on its context's thread.
 #pragma once
 
+#include "backend/redis_client.hpp"
+#include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "base/settings.hpp"
 #include "fence/gate_settings.hpp"
 
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,8 +22,8 @@
 
 namespace fencegate::backend {
 
-// How the gate's user signs in; one without a password only says PING.
-[[nodiscard]] std::vector<std::string> sign_in(const settings::credentials& user);
+// What comes first: the user signs in; one without a password only says PING.
+[[nodiscard]] std::vector<std::string> first_words(const settings::credentials& user);
 // Why the gate's user was not answered, where he may lack `right`: "+config|get".
 [[nodiscard]] error why_refused(const std::string& said, std::string_view right);
 
@@ -44,30 +43,30 @@ class redis_dialogue : public std::enable_shared_from_this<redis_dialogue> {
 
   // `patience`: for connecting, and for the answers.
   redis_dialogue(boost::asio::io_context& context, settings::address where, std::chrono::milliseconds patience);
+  redis_dialogue(const redis_dialogue&) = delete;
+  redis_dialogue& operator=(const redis_dialogue&) = delete;
+  ~redis_dialogue() { close(); }
 
-  // Connects where it has not. `done` once; what it holds is kept until then. REQUIRES: what was asked before was answered.
-  void ask(const std::vector<words>& commands, answer done);
+  // Connects where it has not. `done` once, unless it is closed or dropped before. REQUIRES: what was asked before was
+  // answered.
+  void ask(std::vector<words> commands, answer done);
   void close();
 
  private:
-  using stream = boost::asio::generic::stream_protocol;
-
   void connect();
-  void connect_to(const std::vector<stream::endpoint>& endpoints);
   void send();
-  void read_more();
-  [[nodiscard]] bool take_replies();
+  void on_reply(const wire::reply_value& reply);
   void end(const std::string& problem);
   void restart_deadline();
 
   const settings::address where_;
   const std::chrono::milliseconds patience_;
-  stream::socket socket_;
-  boost::asio::ip::tcp::resolver resolver_;
+  metrics::counter malformed_;  // nobody asks for it
+  const std::shared_ptr<redis_client> client_;
   boost::asio::steady_timer deadline_;
-  bool connected_ = false;
-  std::string out_, in_;
-  std::size_t wanted_ = 0;  // replies
+  bool connected_ = false;       // once, or still
+  std::string lost_;             // why it is so no more
+  std::vector<words> commands_;  // that were asked last
   outcome came_;
   answer done_;
 };

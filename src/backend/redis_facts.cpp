@@ -100,11 +100,11 @@ void redis_facts_question::ask_as_stranger() {
 
 void redis_facts_question::ask_as_gate() {
   gate_ = std::make_shared<redis_dialogue>(context_, where_, patience_);
-  std::vector<words> commands{sign_in(login_)};
+  std::vector<words> commands{first_words(login_)};
   const words questions[] = {
       {"INFO"}, {"CONFIG", "GET", "appendfsync"}, {"CONFIG", "GET", "no-appendfsync-on-rewrite"}, {"ACL", "LIST"}};
   commands.insert(commands.end(), std::begin(questions), std::end(questions));
-  gate_->ask(commands, [weak = weak_from_this()](const redis_dialogue::outcome& came) {
+  gate_->ask(std::move(commands), [weak = weak_from_this()](const redis_dialogue::outcome& came) {
     const auto self = weak.lock();
     if (!self) return;
     const auto& all = came.replies;
@@ -138,24 +138,25 @@ void redis_facts_question::ask_of_users(const words& users) {
     found_.forgers = words{};
     return finish();
   }
-  gate_->ask(commands, [weak = weak_from_this(), users, each = ways.size()](const redis_dialogue::outcome& came) {
-    const auto self = weak.lock();
-    if (!self) return;
-    if (!came.problem.empty()) return std::exchange(self->done_, nullptr)(unreached(came.problem));
-    words forgers;
-    error failed;
-    for (std::size_t i = 0; i < came.replies.size(); ++i) {
-      const auto& one = came.replies[i];
-      if (one.is_error) failed = why_refused(one.text, "+acl|dryrun");
-      const auto& user = users[i / each];
-      if (one.text == "OK" && (forgers.empty() || forgers.back() != user)) forgers.push_back(user);
-    }
-    if (failed.message.empty())
-      self->found_.forgers = std::move(forgers);
-    else
-      self->found_.forgers = failed;
-    self->finish();
-  });
+  gate_->ask(std::move(commands),
+             [weak = weak_from_this(), users, each = ways.size()](const redis_dialogue::outcome& came) {
+               const auto self = weak.lock();
+               if (!self) return;
+               if (!came.problem.empty()) return std::exchange(self->done_, nullptr)(unreached(came.problem));
+               words forgers;
+               error failed;
+               for (std::size_t i = 0; i < came.replies.size(); ++i) {
+                 const auto& one = came.replies[i];
+                 if (one.is_error) failed = why_refused(one.text, "+acl|dryrun");
+                 const auto& user = users[i / each];
+                 if (one.text == "OK" && (forgers.empty() || forgers.back() != user)) forgers.push_back(user);
+               }
+               if (failed.message.empty())
+                 self->found_.forgers = std::move(forgers);
+               else
+                 self->found_.forgers = failed;
+               self->finish();
+             });
 }
 
 void redis_facts_question::finish() {

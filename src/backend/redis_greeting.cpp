@@ -34,11 +34,9 @@ void ask_as_a_stranger(redis_state& state, control_link& link) {
 }
 
 void sign_in(const settings::credentials& own, control_link& link) {
-  if (own.password.empty()) return;
-  std::vector<std::string_view> auth{"AUTH"};
-  if (!own.user.empty()) auth.emplace_back(own.user);
-  auth.emplace_back(own.password);
-  link.send(auth, [&link](const wire::reply_value* reply) {
+  const auto auth = sign_in_of(own);
+  if (auth.empty()) return;
+  link.send({auth.begin(), auth.end()}, [&link](const wire::reply_value* reply) {
     if (reply != nullptr && is_error(reply)) link.drop("Redis refused the gate's own user: " + words_of(reply));
   });
 }
@@ -66,6 +64,12 @@ void read_commands(redis_state& state, control_link& link) {
 }
 
 }  // namespace
+
+std::vector<std::string> sign_in_of(const settings::credentials& user) {
+  if (user.password.empty()) return {};
+  if (user.user.empty()) return {"AUTH", user.password};
+  return {"AUTH", user.user, user.password};
+}
 
 void greet(redis_state& state, control_link& link) {
   ask_as_a_stranger(state, link);

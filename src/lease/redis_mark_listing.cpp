@@ -38,11 +38,11 @@ redis_mark_listing::redis_mark_listing(boost::asio::io_context& context, const s
 
 void redis_mark_listing::start(std::function<void(const result<std::vector<listed_mark>>&)> done) {
   done_ = std::move(done);
-  scan({backend::sign_in(login_), scan_from("0")});
+  scan({backend::first_words(login_), scan_from("0")});
 }
 
 void redis_mark_listing::scan(std::vector<words> commands) {
-  dialogue_->ask(commands, [weak = weak_from_this()](const outcome& came) {
+  dialogue_->ask(std::move(commands), [weak = weak_from_this()](const outcome& came) {
     if (const auto self = weak.lock()) self->scanned(came);
   });
 }

@@ -37,7 +37,10 @@ class RedisClient : public ::testing::Test {
 
   void begin() {
     client->connect({[this](const auto& endpoints) { seen.push_back("connected " + std::to_string(endpoints.size())); },
-                     [this](const std::string& why) { seen.push_back("lost: " + why); }});
+                     [this](const std::string& why, bool by_server) {
+                       seen.push_back("lost: " + why);
+                       closed_by_server = by_server;
+                     }});
   }
   void connect() {
     begin();
@@ -80,6 +83,7 @@ class RedisClient : public ::testing::Test {
   asio::local::stream_protocol::acceptor acceptor{io};
   asio::local::stream_protocol::socket server{io};
   std::vector<std::string> seen;
+  bool closed_by_server = false;
 };
 
 TEST_F(RedisClient, EachCommandGetsItsReplyInOrder) {
@@ -108,6 +112,7 @@ TEST_F(RedisClient, ALostConnectionIsToldFirstAndThenToAllWhoWait) {
   server.close();
   until([&] { return seen.size() == 3; });
   EXPECT_THAT(seen, ElementsAre(testing::StartsWith("lost: "), "a=nothing", "b=nothing"));
+  EXPECT_TRUE(closed_by_server);
   send("c");
   EXPECT_EQ(seen.back(), "c=nothing");
   seen.clear();
@@ -121,6 +126,7 @@ TEST_F(RedisClient, WhatWasNotAskedForEndsIt) {
   answer("+OK\r\n");
   until([&] { return !seen.empty(); });
   EXPECT_THAT(seen, ElementsAre("lost: Redis sent what is not an answer"));
+  EXPECT_FALSE(closed_by_server);
   EXPECT_EQ(malformed.value(), 1u);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/command_table.hpp"
+#include "backend/lowered_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -34,6 +35,7 @@ struct redis_state {
   const std::string store;  // of an HTTP gate; else ""
   metrics::gate& figures;
   mark_memory marks;
+  lowered_marks lowered;
 
   // A consistent picture for a session, taken when `version` has moved.
   struct picture {

@@ -164,7 +164,7 @@ class Command(LiveTest):
         self.assert_failed(self.run_install(), "cannot connect")
 
 
-NEWEST = 7
+NEWEST = 8
 RAISED = "TABLE (resource text, mark bigint, raised boolean, cut integer)"
 STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 

@@ -166,6 +166,58 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     fencegate.take(ARRAY[$1], ARRAY[$2], $3, 0, false, $4, o.issuer) a
 $$;
 
+-- For an operator: takes back a mark that nobody should have raised, as by a token of the largest number. Every session that
+-- is armed for the resource ends first, whatever its token, and so do those that hold it. Gates forget what they had seen of
+-- the mark before (fencegate.lowered). `expected`: what the operator has seen the mark to be.
+--
+-- Without `force` it goes no further than the mark was before its last rise, nor below a seal: with a lower one, the token of
+-- a holder that was superseded would be good again.
+CREATE OR REPLACE FUNCTION fencegate.lower(name text, expected bigint, target bigint, operator text, why text, force boolean,
+                                           cut_ms integer DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE started timestamptz; deadline timestamptz; m bigint; floor bigint; n bigint;
+BEGIN
+  PERFORM fencegate.check_claims(ARRAY[$1], ARRAY[$3]);
+  PERFORM fencegate.check_transaction();
+  started := fencegate.check_session(false);
+  IF EXISTS (SELECT FROM fencegate.sessions s
+              WHERE s.resource = $1 AND s.pid = pg_backend_pid() AND s.backend_start = started) THEN
+    PERFORM fencegate.malformed($1, $3, 'this session is armed for it'); END IF;
+  PERFORM fencegate.clear_way(coalesce($7, 5000));
+  SELECT clock_timestamp() + least(greatest(coalesce($7, s.cut_ms), 1), s.cut_ms) * interval '1 ms' INTO STRICT deadline
+    FROM fencegate.settings s;
+  IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+    PERFORM set_config('synchronous_commit', 'on', true); END IF;
+  PERFORM fencegate.lock_exclusive($1, NULL, fencegate.lock_key($1), clock_timestamp(), deadline);
+  SELECT x.mark, CASE WHEN x.issuer IS NULL THEN x.was ELSE x.mark END INTO m, floor FROM fencegate.marks x
+   WHERE x.resource = $1;
+  IF m IS DISTINCT FROM $2 THEN
+    PERFORM fencegate.unavailable($1, NULL, m, 'it is no longer ' || $2, 'Look at it again.'); END IF;
+  IF $3 >= m THEN RETURN m; END IF;
+  IF force IS NOT TRUE AND (floor <= $3) IS NOT TRUE THEN
+    PERFORM fencegate.reject('ZF007', format('mark %s of %s was %s before it rose last: below that, the token of an older '
+      'holder would be good again', m, $1, coalesce(floor::text, 'not known')), $1, NULL, m,
+      'Make sure that no holder with such a token is at work, then force it.'); END IF;
+  PERFORM fencegate.cut(ARRAY[$1], ARRAY[NULL::bigint], ARRAY[true], deadline);
+  PERFORM fencegate.check_prepared($1, NULL);
+  n := greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+                1 + (SELECT max(x.lowering) FROM fencegate.marks x WHERE x.lowering IS NOT NULL));
+  -- Whoever has heard of no lowering yet may have seen what the mark was before an earlier one.
+  UPDATE fencegate.marks x SET mark = $3, was = $3, lowering = n, lowered_from = greatest(m, x.lowered_from), lowered_to = $3,
+                               lowered_by = $4, lowered_why = $5 WHERE x.resource = $1 AND x.mark = m;
+  IF NOT FOUND OR (SELECT x.mark FROM fencegate.marks x WHERE x.resource = $1) IS DISTINCT FROM $3 THEN
+    PERFORM fencegate.unavailable($1, NULL, m, 'it cannot be lowered', 'Is there a trigger or rule on fencegate.marks?');
+  END IF;
+  RETURN $3;
+END $$;
+
+-- For gates: the last time that each of these marks was lowered, where that was behind the lowering `since`.
+CREATE OR REPLACE FUNCTION fencegate.lowered(since bigint)
+RETURNS TABLE (lowering bigint, resource text, lowered_from bigint, lowered_to bigint)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT x.lowering, x.resource, x.lowered_from, x.lowered_to FROM fencegate.marks x WHERE x.lowering > $1 ORDER BY 1
+$$;
+
 -- equal_token: reject. The same as raise_all, and every token must be above its mark: of all who bring the same token, one gets through.
 -- What follows in the transaction is one unit with it: the lock of a raise is kept until the end, and fencegate.take finds
 -- out under that lock who was first. ZF004, for any of them: none was raised, nothing is applied. Triggers of protected

@@ -18,6 +18,12 @@ namespace {
 
 constexpr std::string_view no_number = "the mark in Redis is not a canonical integer";
 
+fence::policy step_of(std::int64_t max_step) {
+  fence::policy rules;
+  rules.max_step = max_step;
+  return rules;
+}
+
 raise_outcome unavailable_raise(std::string why) {
   return {raise_outcome::kind::unavailable, false, {}, std::move(why)};
 }
@@ -57,8 +63,9 @@ void mark_raising::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, s
   const auto backend = state_.look();
   if (!backend.ready) return done(unavailable_raise(backend.problem));
   const auto a = std::make_shared<attempt>(attempt{std::move(cell), wanted, max_step, std::move(done), link_.now()});
-  // With what was seen as the guess, one round trip usually does. A step is judged only against what the backend says.
-  if (seen && max_step == 0) a->expect(*seen);
+  // With what was seen as the guess, one round trip usually does. A step that is too large for it is judged only against what
+  // the backend says.
+  if (seen && fence::compare(wanted, seen, step_of(max_step)) != fence::comparison::jump) a->expect(*seen);
   try_raise(a);
 }
 
@@ -167,9 +174,7 @@ void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::s
     if (fence::compare(a->wanted, *mark) == fence::comparison::stale)
       return a->done({raise_outcome::kind::stale, false, *mark, {}});
   }
-  fence::policy rules;
-  rules.max_step = a->max_step;
-  if (fence::compare(a->wanted, base, rules) == fence::comparison::jump)
+  if (fence::compare(a->wanted, base, step_of(a->max_step)) == fence::comparison::jump)
     return a->done({raise_outcome::kind::jump, false, base, {}});
   a->expect(*mark);
   try_raise(a);

@@ -62,7 +62,7 @@ struct redis_gate {
   gate_lease leased;
   address upstream;
   credentials control;  // from the upstream URL
-  fence::policy policy;
+  fence::policy policy = fence::policy_of_gates;
   std::vector<fence::key_rule> resources;
   fence::unmatched unmatched = fence::unmatched::tag;
   // So many connections of one thread with the same tag, user and database send their small writes over one link;
@@ -95,7 +95,7 @@ struct postgres_gate {
   tls secured;                   // from the upstream URL: to the server, for clients' links and the gate's own
   credentials control;           // from the upstream URL: for the gate's own connections
   std::string control_database;  // where the gate's own connection looks after the server; marks live in each database
-  fence::policy policy;          // equal is always `accept`, read always `pass`
+  fence::policy policy = fence::policy_of_gates;  // equal is always `accept`, read always `pass`
   guard kept_by = guard::session;
   bool pooled = true;  // guard: transaction: a pooler may be in between
   comment_tags tags_in_sql = comment_tags::off;
@@ -132,7 +132,7 @@ struct http_route {
   std::string statement;                               // sql: its text, with $1 and so on
   std::vector<std::string> parameters;                 // sql: a template for each
   std::string store;                                   // the name of its store; never empty
-  fence::policy policy;
+  fence::policy policy = fence::policy_of_gates;
 };
 
 // A database that keeps marks for HTTP gates.

@@ -36,4 +36,7 @@ struct policy {
   friend bool operator==(const policy&, const policy&) = default;
 };
 
+// Of a gate, where nothing else is configured. A czxid jumps by 2^32 at an election; a typing error goes further.
+inline constexpr policy policy_of_gates{.max_step = std::int64_t{1} << 40};
+
 }  // namespace fencegate::fence

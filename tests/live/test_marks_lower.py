@@ -98,7 +98,7 @@ class Redis(RedisTest):
         eventually(lambda: self.assertEqual(client.call("SET", "k", value), b"OK"))
 
     def test_those_that_were_shut_out_write_again_on_their_connections(self):
-        gates = [self.start(Gate(self.redis)) for _ in range(2)]
+        gates = [self.start(Gate(self.redis, policy={"max_step": 0})) for _ in range(2)]
         older, newer, _ = self.poisoned(gates[0])
         elsewhere = self.client(gates[1], 42)
         self.assert_error(elsewhere.call("SET", "k", "x"), "FENCED")
@@ -112,7 +112,7 @@ class Redis(RedisTest):
             self.assert_follows(gate)
 
     def test_what_was_seen_before_is_not_put_back(self):
-        gate = self.start(Gate(self.redis))
+        gate = self.start(Gate(self.redis, policy={"max_step": 0}))
         self.poisoned(gate)
         self.lower(41, "--force")
         self.assert_follows(gate)
@@ -122,7 +122,7 @@ class Redis(RedisTest):
             eventually(lambda: self.assertEqual(self.mark(), b"41"))
 
     def test_what_was_seen_behind_it_is(self):
-        gate = self.start(Gate(self.redis))
+        gate = self.start(Gate(self.redis, policy={"max_step": 0}))
         _, newer, _ = self.poisoned(gate)
         self.lower(41, "--force")
         self.written(newer, "42")
@@ -152,7 +152,7 @@ class Redis(RedisTest):
                 self.lower(0, "--force")
 
     def test_a_gate_that_stood_still_meanwhile(self):
-        gate, frozen = self.start(Gate(self.redis)), self.start(Gate(self.redis))
+        gate, frozen = self.start(Gate(self.redis, policy={"max_step": 0})), self.start(Gate(self.redis, policy={"max_step": 0}))
         _, newer, _ = self.poisoned(gate)
         late = self.client(frozen, 42)
         self.assert_error(late.call("SET", "k", "x"), "FENCED")
@@ -166,17 +166,17 @@ class Redis(RedisTest):
 
     def test_a_gate_that_starts_behind_it_puts_back_as_any(self):
         self.redis.cli.call("SET", "fencegate:mark:{orders}", str(MOST))
-        first = self.start(Gate(self.redis))
+        first = self.start(Gate(self.redis, policy={"max_step": 0}))
         self.lower(41, "--force")
         self.assertEqual(self.client(first, 60).call("SET", "k", "60"), b"OK")
-        fresh = self.start(Gate(self.redis))
+        fresh = self.start(Gate(self.redis, policy={"max_step": 0}))
         self.assertEqual(self.client(fresh, 60).call("SET", "k", "60 again"), b"OK")
         first.kill()
         self.redis.cli.call("SET", "fencegate:mark:{orders}", "50")
         eventually(lambda: self.assertEqual(self.mark(), b"60"))
 
     def test_twice_and_many(self):
-        gate = self.start(Gate(self.redis))
+        gate = self.start(Gate(self.redis, policy={"max_step": 0}))
         for _ in range(2):
             _, newer, _ = self.poisoned(gate)
             self.lower(41, "--force")
@@ -221,7 +221,8 @@ class Redis(RedisTest):
     def test_a_store_of_an_http_gate(self):
         upstream = self.start(Upstream())
         gate = self.start(HttpGate(upstream, {"cache": f"redis://{LOOPBACK}:{self.redis.port}"},
-                                   [{"match": "PUT /{id}", "resource": "orders", "guarantee": "checked"}]))
+                                   [{"match": "PUT /{id}", "resource": "orders", "guarantee": "checked",
+                                     "policy": {"max_step": 0}}]))
         self.assertEqual(gate.request("PUT", "/1", b"x", token=MOST)[0], 200)
         self.assertEqual(gate.request("PUT", "/1", b"x", token=42)[0], 412)
         self.lower(41, "--force")
@@ -269,7 +270,7 @@ class Postgres(LowerTest):
         eventually(writes)
 
     def test_back_to_what_it_was_needs_no_force(self):
-        gate = self.start(PgGate(self.server, user="gate"))
+        gate = self.start(PgGate(self.server, policy={"max_step": 0}, user="gate"))
         self.poisoned(gate)
         self.assertEqual(self.lower(41), (0, f"gate:db: orders: the mark was {MOST} and is 41; running gates follow within "
                                              "seconds\n", ""))
@@ -283,7 +284,7 @@ class Postgres(LowerTest):
         self.assertIn(" on ", self.server.value("SELECT lowered_by FROM fencegate.marks"))
 
     def test_below_that_it_does(self):
-        gate = self.start(PgGate(self.server, user="gate"))
+        gate = self.start(PgGate(self.server, policy={"max_step": 0}, user="gate"))
         self.poisoned(gate)
         status, printed, said = self.lower(40)
         self.assertEqual((status, printed), (1, ""))
@@ -305,7 +306,7 @@ class Postgres(LowerTest):
         self.assertEqual(self.mark(), 0)
 
     def test_every_armed_session_ends_first_and_its_transaction_with_it(self):
-        gate = self.start(PgGate(self.server, user="gate"))
+        gate = self.start(PgGate(self.server, policy={"max_step": 0}, user="gate"))
         self.poisoned(gate)
         block = self.client(gate, MOST, autocommit=False)
         run_sql(block, "INSERT INTO writes VALUES ('late poison')")
@@ -315,7 +316,7 @@ class Postgres(LowerTest):
         self.assertEqual(self.server.value("SELECT count(*) FROM writes WHERE who = 'late poison'"), 0)
 
     def test_a_guarded_transaction_ends_first(self):
-        gate = self.start(PgGate(self.server, user="gate", guard="transaction"))
+        gate = self.start(PgGate(self.server, policy={"max_step": 0}, user="gate", guard="transaction"))
         self.poisoned(gate)
         block = self.client(gate, MOST, autocommit=False)
         run_sql(block, "INSERT INTO writes VALUES ('late poison')")
@@ -326,7 +327,7 @@ class Postgres(LowerTest):
         self.assertEqual(self.mark(), 41)
 
     def test_what_was_seen_before_is_not_put_back_and_what_behind_it_is(self):
-        gate = self.start(PgGate(self.server, user="gate"))
+        gate = self.start(PgGate(self.server, policy={"max_step": 0}, user="gate"))
         self.poisoned(gate)
         self.lower(41)
         self.assert_follows(gate)
@@ -335,7 +336,7 @@ class Postgres(LowerTest):
         eventually(lambda: self.assertEqual(self.mark(), 42))
 
     def test_a_gate_that_stood_still_meanwhile(self):
-        gate = self.start(PgGate(self.server, user="gate"))
+        gate = self.start(PgGate(self.server, policy={"max_step": 0}, user="gate"))
         self.poisoned(gate)
         gate.stop_process()
         self.assertEqual(self.lower(41)[0], 0)
@@ -344,7 +345,7 @@ class Postgres(LowerTest):
         self.eventually_writes(gate, 42)
 
     def test_a_gate_that_stood_still_while_it_was_lowered_twice(self):
-        gate = self.start(PgGate(self.server, user="gate"))
+        gate = self.start(PgGate(self.server, policy={"max_step": 0}, user="gate"))
         self.poisoned(gate)
         gate.stop_process()
         self.assertEqual(self.lower(41)[0], 0)
@@ -377,7 +378,7 @@ class Postgres(LowerTest):
     def test_a_store_of_an_http_gate(self):
         upstream = self.start(Upstream())
         gate = self.start(HttpGate(upstream, {"ledger": self.server.url("gate")},
-                                   [{"match": "PUT /{id}", "resource": "orders"}]))
+                                   [{"match": "PUT /{id}", "resource": "orders", "policy": {"max_step": 0}}]))
         self.assertEqual(gate.request("PUT", "/1", b"x", token=41)[0], 200)
         self.assertEqual(gate.request("PUT", "/1", b"x", token=MOST)[0], 200)
         self.assertEqual(gate.request("PUT", "/1", b"x", token=42)[0], 412)

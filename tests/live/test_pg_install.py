@@ -51,7 +51,7 @@ class Command(LiveTest):
         before = self.server.sql(state)
         self.assert_installed(self.run_install())
         self.assertEqual(self.server.sql(state), before)
-        self.assertEqual(self.server.sql("SELECT max_step, cut_ms FROM fencegate.settings"), [(0, 5000)])
+        self.assertEqual(self.server.sql("SELECT max_step, cut_ms FROM fencegate.settings"), [(2**40, 5000)])
         self.assertEqual(run_sql(alice, "SELECT fencegate.arm('orders', 34)"), [(34,)])
         alice.close()
 

@@ -1,219 +1,60 @@
-"""The cluster under test, the images on it, and the servers beside it, on the node: once for all tests of this folder.
+"""The servers beside the cluster under test, on this machine, and kubectl: once for all tests of this folder.
 
     cluster.rig.kubectl("get", "pods")
 """
 
-import concurrent.futures
 import contextlib
 import functools
 import json
 import os
 import re
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
+import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/live"))
 
-import pg_versions  # noqa: E402
 from documents import command, gates_user  # noqa: E402
 from http_gate import Upstream  # noqa: E402
+from node import process_of  # noqa: E402
 from postgres import PostgresServer, run_sql  # noqa: E402
 from support import LOOPBACK, RedisServer, clean_up_on_sigterm, eventually  # noqa: E402, F401
+from tools import timed  # noqa: E402
 
 WAIT = 150  # seconds that pods may take to change on a busy machine
 TTL = "10s"  # of leases
 PAGE = "docs/operations.md"
-NODE = "10.244.0.1"  # the node, as pods see it
-PODS = "10.244.0.0/24"
-NAMES = ("redis", "postgres", "catalog", "locks")
-REGISTRY = "docker.io/library/"  # where a name without a registry belongs
-FENCEGATE, WRITER = REGISTRY + "fencegate:0.1.0", REGISTRY + "orders-writer:1"
-LOCAL, NEXT = "localhost/fencegate:0.1.0", REGISTRY + "fencegate:0.1.0-next"  # the same image
-BASE = [REGISTRY + "debian:12", REGISTRY + "debian:12-slim"]
-# As Debian's own slim images have it: no manuals, no syncing to disk.
-SLIM = ["--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"',
-        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info"))]
 PASSWORDS = {"redis": "redis-secret", "postgres": "postgres-secret"}
 
 
-class Unavailable(Exception):
-    """This machine cannot have the cluster or its images: no failure of what is tested."""
+class PodsRedis(RedisServer):
+    """On loopback and on the address that pods reach."""
 
-
-def run(*command, **more):
-    """What it wrote; its errors, too, in the CalledProcessError when it fails."""
-    return subprocess.run(command, check=True, text=True, stdin=more.pop("stdin", subprocess.DEVNULL), stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, **more).stdout
-
-
-@contextlib.contextmanager
-def needed(what):
-    try:
-        yield
-    except (subprocess.CalledProcessError, OSError) as error:
-        raise Unavailable(f"{what}: {(getattr(error, 'stderr', None) or str(error)).strip()[-1500:]}") from error
-
-
-@contextlib.contextmanager
-def timed(what):
-    started = time.monotonic()
-    yield
-    print(f"kubernetes: {what} in {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
-
-
-class Cluster:
-    """The one that the script in FENCEGATE_CLUSTER starts (`up DIR NAME…`, `load`, `freeze`, `thaw`, `down`)."""
-
-    def __init__(self, script):
-        self.script = os.path.abspath(script)
-        self.folder = ROOT / "build/kubernetes/cluster"
-
-    def __enter__(self):
-        if (self.folder / "pid").exists():
-            self.call("down")  # a run before was killed
-        try:
-            with needed("the cluster does not start"), timed("cluster up"):
-                self.start()
-                self.keep_bridge_address()
-        except BaseException:
-            self.__exit__()
-            raise
-        os.environ["KUBECONFIG"] = str(self.folder / "kubeconfig")
-        return self
-
-    def __exit__(self, *_):
-        with contextlib.suppress(subprocess.CalledProcessError):
-            self.call("down")
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self):
-        """A busy machine may need a second try."""
-        try:
-            self.call("up", *NAMES)
-        except subprocess.CalledProcessError:
-            self.call("down")
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.call("up", *NAMES)
-
-    @staticmethod
-    def keep_bridge_address():
-        """Else the bridge of the pods takes another one with each pod that comes or goes, and all connections stand still for
-        seconds: until the others ask for it again."""
-        (device,) = {one["ifname"] for one in json.loads(run("ip", "-json", "address", "show", "to", NODE))}
-        run("ip", "link", "set", "dev", device, "address", Path(f"/sys/class/net/{device}/address").read_text().strip())
-
-    def call(self, verb, *arguments):
-        log = self.folder.parent / "cluster.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "w+") as said:  # a pipe would be held open by what it leaves running
-            # Debian's python3 before any other: each start of a container runs it some times.
-            done = subprocess.run([self.script, verb, str(self.folder), *arguments], stdin=subprocess.DEVNULL, stdout=said,
-                                  stderr=said, env=os.environ | {"PATH": "/usr/sbin:/usr/bin:" + os.environ["PATH"]})
-            if done.returncode != 0:
-                said.seek(0)
-                raise subprocess.CalledProcessError(done.returncode, f"cluster {verb}", stderr=said.read())
-
-    def load(self, *images):
-        self.call("load", *images)
-
-    def freeze(self, pod, container):
-        self.call("freeze", pod, container)
-
-    def thaw(self, pod, container):
-        self.call("thaw", pod, container)
-
-
-class Images:
-    """The program's and the writers', gone afterwards. Debian's is made of its packages: no registry is asked."""
-
-    def __enter__(self):
-        engine, *self.arguments = os.environ["FENCEGATE_ENGINE"].split()
-        self.engine, self.made = engine, []
-        try:
-            self._make_base()
-            with timed("images"):
-                self._make_all()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        if self.made:
-            subprocess.run([self.engine, "rmi", "-f", *reversed(self.made)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def _has(self, image):
-        return subprocess.run([self.engine, "image", "inspect", image], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL).returncode == 0
-
-    def _tag(self, old, new):
-        run(self.engine, "tag", old, new)
-        self.made.append(new)
-
-    def _make_base(self):
-        if self._has(BASE[-1]):
-            return
-        archive = Path(pg_versions.kept("debian-12.tar"))
-        with timed("Debian's image"), needed("no Debian image"):
-            if not archive.exists():
-                archive.parent.mkdir(parents=True, exist_ok=True)
-                part = f"{archive}.{os.getpid()}"
-                run("mmdebstrap", "--quiet", "--variant=minbase", "--format=tar", *SLIM, "bookworm", part)
-                os.rename(part, archive)
-            run(self.engine, "import", "-q", str(archive), BASE[0])
-            self.made.append(BASE[0])
-            self._tag(*BASE)
-
-    def _make_all(self):
-        with concurrent.futures.ThreadPoolExecutor() as two:
-            for made in [two.submit(self._make_writer), two.submit(self._make_fencegate)]:
-                made.result()
-
-    def _make_writer(self):
-        with needed("the writers' image does not build"):  # with packages of Debian alone, as the program's
-            folder = ROOT / "tests/kubernetes/writer"
-            run(self.engine, *self.arguments, "build", "--format", "docker", "--network", "host", "-t", WRITER, "-f",
-                str(folder / "Dockerfile"), str(folder))
-        self.made.append(WRITER)
-
-    def _make_fencegate(self):
-        try:
-            run(str(ROOT / "dev"), "image", "--programs", os.path.dirname(os.environ["FENCEGATE"]))
-        except subprocess.CalledProcessError as error:
-            raise AssertionError(f"./dev image: {error.stderr[-3000:]}") from error
-        self.made.append(LOCAL)
-        self._tag(LOCAL, FENCEGATE)
-        self._tag(LOCAL, NEXT)
-
-
-class NodeRedis(RedisServer):
-    """On loopback and on the node's address."""
-
-    def __init__(self):
+    def __init__(self, host):
         super().__init__(protected_mode="no", appendfsync="always")
+        self.pods_address = host
 
     def prepare(self):
         super().prepare()
         with open(os.path.join(self.folder, "redis.conf"), "a") as file:
-            file.write(f"bind {LOOPBACK} {NODE}\n")
+            file.write(f"bind {LOOPBACK} {self.pods_address}\n")
 
 
-class NodePostgres(PostgresServer):
-    """On loopback, where everybody is trusted, and on the node's address, where the gate needs its password."""
+class PodsPostgres(PostgresServer):
+    """On loopback, where everybody is trusted, and on the address that pods reach, where the gate needs its password."""
 
-    def __init__(self):
-        super().__init__(hba=[f"host all fencegate {PODS} scram-sha-256", f"host all all {PODS} trust"])
+    def __init__(self, host):
+        super().__init__(hba=["host all fencegate samenet scram-sha-256", "host all all samenet trust"])
+        self.pods_address = host
 
     def prepare(self):
         super().prepare()
         with open(os.path.join(self.data, "postgresql.auto.conf"), "a") as file:
-            file.write(f"listen_addresses = '{LOOPBACK},{NODE}'\n")
+            file.write(f"listen_addresses = '{LOOPBACK},{self.pods_address}'\n")
 
 
 class Blocked:
@@ -276,8 +117,9 @@ class Rig:
         return [pod for pod in self.get("pods", "-l", f"app={app}") if "deletionTimestamp" not in pod["metadata"]]
 
     def start_servers(self, stack):
-        self.redis, self.postgres = stack.enter_context(NodeRedis()), stack.enter_context(NodePostgres())
-        self.catalog = stack.enter_context(Upstream(NODE))
+        host = self.cluster.host
+        self.redis, self.postgres = stack.enter_context(PodsRedis(host)), stack.enter_context(PodsPostgres(host))
+        self.catalog = stack.enter_context(Upstream(host))
         self.set_passwords(PASSWORDS)
         self.postgres.sql("CREATE ROLE orders LOGIN")
         self.postgres.sql("CREATE DATABASE app")
@@ -285,11 +127,27 @@ class Rig:
                  "GRANT ALL ON ALL TABLES IN SCHEMA public TO orders, fencegate;"
                  "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO orders, fencegate")
 
+    def need_freezing(self):
+        """Skips the test where no container can be frozen."""
+        if self.cluster.why_no_freeze:
+            raise unittest.SkipTest(self.cluster.why_no_freeze)
+
     def freeze(self, test, pod, container):
         """It goes on when the test has ended, at the latest."""
+        def thaw_again():
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.cluster.thaw(pod, container)
         self.cluster.freeze(pod, container)
-        test.addCleanup(subprocess.run, [self.cluster.script, "thaw", str(self.cluster.folder), pod, container],
-                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        test.addCleanup(thaw_again)
+
+    def kill_sidecar(self, pod):
+        """Skips the test where the processes of the pods are none of this machine's."""
+        try:
+            os.kill(process_of(pod), signal.SIGKILL)
+        except LookupError as error:
+            if not self.cluster.why_no_freeze:
+                raise
+            raise unittest.SkipTest(str(error)) from error
 
     def set_passwords(self, passwords):
         gates_user(self.redis, "resetpass", f">{passwords['redis']}")
@@ -328,7 +186,7 @@ class Rig:
     @functools.cached_property
     def configured(self):
         """Secret and ConfigMap, in a namespace that takes restricted pods only."""
-        self.kubectl("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
+        self.kubectl("label", "namespace", self.cluster.namespace, "pod-security.kubernetes.io/enforce=restricted")
         self.shell(command(PAGE, "kubectl create secret generic fencegate --from"))
         self.run_page(command(PAGE, "kubectl apply -f docker/k8s/configmap.yaml"))
         return True

@@ -12,4 +12,4 @@ def process_of(pod):
                 return int(path.name)
         except (OSError, IndexError):
             continue  # it has ended
-    raise AssertionError(f"no fencegate in {pod}")
+    raise LookupError(f"no process of this machine is the fencegate of {pod}")

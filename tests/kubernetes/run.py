@@ -1,5 +1,6 @@
-"""`./dev test --kubernetes`: docker/k8s as shipped, on a real cluster. Needs FENCEGATE_CLUSTER, and FENCEGATE_ENGINE: podman,
-with what goes in front of `build`. Status 77: this machine cannot, and why is said. Arguments: names of tests.
+"""`./dev test --kubernetes`: docker/k8s as shipped, on a real cluster. Needs FENCEGATE_CLUSTER, a script that starts one, or
+KUBECONFIG, and FENCEGATE_ENGINE: podman or docker, with what goes in front of `build`. Status 77: this machine cannot, and why is
+said. Arguments: names of tests.
 """
 
 import concurrent.futures
@@ -10,7 +11,10 @@ import time
 import unittest
 
 import cluster
+from clusters import Given, Started
+from images import FENCEGATE, NEXT, WRITER, Images
 from locks import Locks
+from tools import Unavailable, timed
 
 
 class Timed(unittest.TextTestResult):
@@ -41,6 +45,10 @@ class Timed(unittest.TextTestResult):
         if cluster.rig:
             self.stream.writeln(cluster.rig.described())
 
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.stream.writeln(f"    {time.monotonic() - self.started:.1f} s")
+
     def addSuccess(self, test):
         super().addSuccess(test)
         self.stream.writeln(f"    {time.monotonic() - self.started:.1f} s")
@@ -48,14 +56,17 @@ class Timed(unittest.TextTestResult):
 
 def run_tests(names):
     with contextlib.ExitStack() as stack:
-        nodes = cluster.Cluster(os.environ["FENCEGATE_CLUSTER"])
+        images = Images(os.environ["FENCEGATE_ENGINE"])
+        script = os.environ.get("FENCEGATE_CLUSTER")
+        nodes = Started(script) if script else Given(images.engine, os.environ.get("FENCEGATE_IMAGE_LOADER", ""))
         with contextlib.ExitStack() as started, concurrent.futures.ThreadPoolExecutor() as two:
-            for one in [two.submit(started.enter_context, each) for each in (nodes, cluster.Images())]:
+            for one in [two.submit(started.enter_context, each) for each in (nodes, images)]:
                 one.result()
             stack.push(started.pop_all())
-        with cluster.timed("images loaded"):
-            nodes.load(cluster.FENCEGATE, cluster.NEXT, cluster.WRITER)
-        cluster.rig = cluster.Rig(nodes, stack.enter_context(Locks(cluster.NODE, 8500)))
+        with timed("images loaded"):
+            nodes.load(FENCEGATE, NEXT, WRITER)
+        cluster.rig = cluster.Rig(nodes, stack.enter_context(Locks(nodes.host, 8500)))
+        nodes.await_reachable(WRITER)
         cluster.rig.start_servers(stack)
         # Those of leases last, since the others' writers must have ended.
         tests = unittest.defaultTestLoader.loadTestsFromNames(
@@ -67,9 +78,9 @@ def run_tests(names):
 def main():
     cluster.clean_up_on_sigterm()
     try:
-        with cluster.timed("all"):
+        with timed("all"):
             sys.exit(run_tests(sys.argv[1:]))
-    except cluster.Unavailable as error:
+    except Unavailable as error:
         print(f"kubernetes: SKIPPED: {error}", file=sys.stderr)
         sys.exit(77)
 

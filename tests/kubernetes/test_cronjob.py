@@ -78,6 +78,7 @@ class CronJobs(unittest.TestCase):
         self.assertTrue(self.has_expired(), "it was released")
 
     def test_a_second_one_fails_and_a_frozen_one_is_refused_behind_its_lease(self):
+        self.rig.need_freezing()
         self.invoices(MANY)
         self.run_now("first")
         token = self.await_booking()

@@ -48,6 +48,9 @@ class Pods(WriterTest):
 class StandingStill(WriterTest):
     """One is frozen, as on a node that was paused, while the other takes over; then it goes on where it was."""
 
+    def setUp(self):
+        self.rig.need_freezing()
+
     def thawed_late(self, pod, *containers):
         for container in containers:
             self.rig.freeze(self, pod, container)

@@ -1,13 +1,10 @@
 """The sidecar of docker/k8s/deployment.yaml alone in trouble: killed, out of memory, its passwords changed."""
 
 import json
-import os
-import signal
 import subprocess
 
 import cluster
 from cluster import WAIT, command, eventually
-from node import process_of
 from writers import GATES, WriterTest
 
 PAGE = "docs/operations.md"
@@ -48,7 +45,7 @@ class Trouble(WriterTest):
     def test_one_that_is_killed_comes_back_alone_and_the_fence_holds(self):
         pod, _ = self.await_holder()
         before = self.restarts(pod)
-        os.kill(process_of(pod), signal.SIGKILL)
+        self.rig.kill_sidecar(pod)
         self.await_restart(pod, before, "Error")
         self.assert_writes_go_on()
 

@@ -3,14 +3,11 @@
 import collections
 import itertools
 import json
-import os
-import signal
 import subprocess
 import unittest
 
 import cluster
 from cluster import WAIT, command, eventually
-from node import process_of
 
 PAGE = "docs/leases.md"
 PROBE = ("/run/fencegate/bin/fencegate-hold", "lease", "writer", "app")
@@ -96,6 +93,7 @@ class LeaseGates(unittest.TestCase):
                 self.assertEqual(len(turns), len(set(turns)), turns)
 
     def test_a_frozen_pod_is_refused_and_started_anew_and_stands_by(self):
+        self.rig.need_freezing()
         pod, _ = self.await_worker()
         other = self.other(pod)
         self.assertIn("standby", self.probe(other))
@@ -144,7 +142,7 @@ class LeaseGates(unittest.TestCase):
     def test_a_sidecar_that_is_killed_goes_on_with_its_term(self):
         pod, started = self.await_worker()
         token, before = self.token(), self.restarts(pod)
-        os.kill(process_of(pod), signal.SIGKILL)
+        self.rig.kill_sidecar(pod)
         eventually(lambda: self.restarts(pod)[1] > before[1], WAIT, every=0.2)
         self.await_more(pod)
         self.assertEqual((self.token(), self.restarts(pod)[0], self.last()), (token, before[0], (pod, started)))

@@ -25,8 +25,10 @@ LOADED_LATER = r'shared_library::load\("([^"]+)"'
 ESSENTIAL = {"libc6", "libgcc-s1", "libstdc++6"}
 
 
-def run(*arguments, folder=ROOT):
-    environment = {name: value for name, value in os.environ.items() if name != "FENCEGATE_CLUSTER"}
+def run(*arguments, folder=ROOT, **more):
+    """As on a machine that has no cluster."""
+    clusters = {"FENCEGATE_CLUSTER", "FENCEGATE_IMAGE_LOADER", "KUBECONFIG"}
+    environment = {name: value for name, value in os.environ.items() if name not in clusters} | more
     done = subprocess.run([DEV, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
     return done.returncode, done.stdout, done.stderr
 
@@ -61,7 +63,19 @@ class Dev(unittest.TestCase):
     def test_says_why_it_skips_what_needs_a_cluster(self):
         status, _, errors = run("test", "--kubernetes")
         self.assertEqual(status, 77)
-        self.assertIn("SKIPPED (kubernetes): FENCEGATE_CLUSTER names no script that starts a cluster", errors)
+        self.assertIn("SKIPPED (kubernetes): KUBECONFIG names no cluster, and FENCEGATE_CLUSTER no script that starts one", errors)
+
+    @unittest.skipUnless(shutil.which("kubectl"), "there is no kubectl")
+    def test_leaves_alone_a_cluster_that_is_not_for_tests(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            context = {"name": "production", "context": {"cluster": "c", "user": "u"}}
+            json.dump({"apiVersion": "v1", "kind": "Config", "contexts": [context], "current-context": "production"}, file)
+            file.flush()
+            for kubeconfig, why in ((file.name, "production, the context of KUBECONFIG, is none of kind's, and FENCEGATE_IMAGE_LOADER "),
+                                    (file.name + ".gone", "KUBECONFIG: error: current-context is not set")):
+                status, _, errors = run("test", "--kubernetes", KUBECONFIG=kubeconfig)
+                self.assertEqual(status, 77)
+                self.assertIn(f"SKIPPED (kubernetes): {why}", errors)
 
     def test_each_manifest_is_applied_by_a_command_of_the_documents(self):
         """And each of these is run on a cluster: see test_documents.py."""

@@ -206,9 +206,21 @@ class Rig:
     def installed(self):
         """The schema is there, and the writers of the Deployment that brought it have ended: theirs are other tests."""
         assert self.deployed
-        self.kubectl("delete", "deployment", "orders-writer", "--wait=false")
-        eventually(lambda: not self.get("pods", "-l", "app=orders-writer"), WAIT, every=0.2)
+        self.remove("orders-writer")
         return True
+
+    @functools.cached_property
+    def billing(self):
+        """The table of the application that lease-gates.yaml is for, and its role."""
+        assert self.installed
+        self.sql("CREATE ROLE billing LOGIN; CREATE TABLE billed(id bigserial, doc jsonb);"
+                 "GRANT ALL ON billed TO billing; GRANT ALL ON SEQUENCE billed_id_seq TO billing")
+        return True
+
+    def remove(self, name):
+        """A Deployment, until its pods have ended."""
+        self.kubectl("delete", "deployment", name, "--wait=false")
+        eventually(lambda: not self.get("pods", "-l", f"app={name}"), WAIT, every=0.2)
 
     def roll_out(self, name="orders-writer"):
         """Until it is done, and the old pods have ended."""

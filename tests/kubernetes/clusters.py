@@ -84,7 +84,7 @@ class Started:
 
 
 class Given:
-    """By KUBECONFIG, with a namespace of the tests' own. Images come to its nodes by `loader`, a command to which the image's name is
+    """By KUBECONFIG, with a namespace of the tests' own. Images come to its nodes by `loader`, a command to which the name of one is
     added, or else by kind. What takes the runtime of a node is not to be had."""
 
     namespace = "fencegate-test"

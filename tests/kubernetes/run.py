@@ -70,7 +70,7 @@ def run_tests(names):
         cluster.rig.start_servers(stack)
         # Those of leases last, since the others' writers must have ended.
         tests = unittest.defaultTestLoader.loadTestsFromNames(
-            names or ("test_deployment", "test_sidecar", "test_manifests", "test_cronjob", "test_standby"))
+            names or ("test_deployment", "test_sidecar", "test_manifests", "test_cronjob", "test_standby", "test_two_containers"))
         runner = unittest.TextTestRunner(verbosity=2, resultclass=Timed)
         return 0 if runner.run(tests).wasSuccessful() else 1
 

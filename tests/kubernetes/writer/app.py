@@ -1,5 +1,6 @@
 """An application that knows nothing of leases: it goes on writing to its PostgreSQL and its Redis, over connections that it makes
-again when they end, and logs what became of each write. `started` tells its runs apart."""
+again when they end, and logs what became of each write. `started` tells its runs apart. It is healthy, and says how much it has
+tried."""
 
 import http.server
 import itertools
@@ -15,8 +16,9 @@ import psycopg2
 
 DATABASE = os.environ["DATABASE_URL"]
 REDIS = urllib.parse.urlsplit(os.environ["REDIS_URL"])
-RUN = {"pod": socket.gethostname(), "started": time.time_ns()}
+RUN = {"pod": socket.gethostname(), "container": os.environ.get("CONTAINER", "app"), "started": time.time_ns()}
 PATIENCE = 30
+tried = 0
 
 
 class Postgres:
@@ -49,6 +51,7 @@ class Redis:
 
 
 def work():
+    global tried
     servers = {"postgres": Postgres, "redis": Redis}
     for n in itertools.count():
         for name, server in servers.items():
@@ -64,14 +67,17 @@ def work():
                     server.close()
                     servers[name] = type(server)
             print(json.dumps(what | {"server": name, "said": said}), flush=True)
+            tried += 1
         time.sleep(0.1)
 
 
 class Health(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        text = json.dumps(RUN | {"tried": tried}).encode()
         self.send_response(200 if self.path == "/healthz" else 404)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
+        self.wfile.write(text)
 
     def log_message(self, *_):
         pass
@@ -79,4 +85,4 @@ class Health(http.server.BaseHTTPRequestHandler):
 
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 threading.Thread(target=work, daemon=True).start()
-http.server.ThreadingHTTPServer(("127.0.0.1", 8080), Health).serve_forever()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "8080"))), Health).serve_forever()

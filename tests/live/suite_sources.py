@@ -1,6 +1,6 @@
 """Test suites of others, by which test_suites.py compares a gate with the server behind it: from the source packages of the
-Debian release at hand, built where there is something to build, and kept for the next run. apt reads them with a state of its
-own: what the system has configured stays as it is."""
+Debian release at hand, or of another one, built where there is something to build, and kept for the next run. apt reads them with a
+state of its own: what the system has configured stays as it is."""
 
 import fcntl
 import glob
@@ -32,25 +32,40 @@ def _run(command, folder):
     return done.stdout
 
 
-def _fetch(package, folder):
-    """Unpacks the package's source, which apt has verified, as folder/source."""
+def _download(package, folder, of, *how):
+    """The files of the package's source, of that release, into the folder: apt verifies them."""
     state = os.path.join(folder, "apt")
     os.makedirs(os.path.join(state, "lists/partial"))
     lines = _run(["apt-get", "indextargets", "--format", f"deb-src [signed-by={_KEYRING}] $(REPO_URI) $(RELEASE) $(COMPONENT)",
                   "Created-By: Packages"], folder)
+    if of != release():
+        lines = "".join(line.replace(f" {release()} ", f" {of} ") for line in lines.splitlines(True) if f" {release()} " in line)
     with open(os.path.join(state, "sources.list"), "w") as file:
         file.write(lines)
     options = {"Dir::Etc::sourcelist": f"{state}/sources.list", "Dir::Etc::sourceparts": "/dev/null",
                "Dir::State::lists": f"{state}/lists", "Dir::Cache": state, "APT::Sandbox::User": "root"}
     apt = ["apt-get", "-q", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
     _run([*apt, "update"], folder)
-    _run([*apt, "source", "--download-only", package], folder)
-    (description,) = glob.glob(os.path.join(folder, "*.dsc"))
-    _run(["dpkg-source", "--no-check", "-x", description, "source"], folder)
+    _run([*apt, "source", "--download-only", *how, package], folder)
     shutil.rmtree(state)
 
 
-def _suite(package, build):
+def _fetch(package, folder):
+    """Unpacks the package's source as folder/source."""
+    _download(package, folder, release())
+    (description,) = glob.glob(os.path.join(folder, "*.dsc"))
+    _run(["dpkg-source", "--no-check", "-x", description, "source"], folder)
+
+
+def _fetch_as_published(package, folder, of):
+    """The same without Debian's changes."""
+    _download(package, folder, of, "--tar-only")
+    (archive,) = glob.glob(os.path.join(folder, "*.orig.tar.*"))
+    os.mkdir(os.path.join(folder, "source"))
+    _run(["tar", "-x", "--strip-components=1", "-C", "source", "-f", archive], folder)
+
+
+def _suite(package, build, fetch=_fetch):
     """The folder of the package's source, on which `build` was called."""
     folder = pg_versions.kept(f"suites/{release()}/{package}")
     os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -60,7 +75,7 @@ def _suite(package, build):
             unfinished = folder + ".new"
             shutil.rmtree(unfinished, ignore_errors=True)
             os.mkdir(unfinished)
-            _fetch(package, unfinished)
+            fetch(package, unfinished)
             build(os.path.join(unfinished, "source"))
             os.rename(unfinished, folder)  # whole, or not there
     return os.path.join(folder, "source")
@@ -94,6 +109,20 @@ def _build_libpqxx(folder):
 def redis():
     """The folder of Redis, whose tests are in Tcl. They run in a copy that `adapt_redis` has changed."""
     return _suite("redis", lambda folder: None)
+
+
+def redis_py():
+    """The folder of redis-py, whose tests are for pytest: of Debian's testing, which has other versions in time. They empty their
+    database, 9, in place of the server, which has marks in another one."""
+    return _suite("python-redis", _adapt_redis_py, lambda package, folder: _fetch_as_published(package, folder, "testing"))
+
+
+def _adapt_redis_py(folder):
+    for path in glob.glob(os.path.join(folder, "tests/**/*.py"), recursive=True):
+        with open(path) as file:
+            text = file.read()
+        with open(path, "w") as file:
+            file.write(re.sub(r"\bflushall\(", "flushdb(", text))
 
 
 # A client that waits behind a gate is not blocked in Redis, where the tests look for it. And what a failed test leaves behind

@@ -1,6 +1,6 @@
-"""The tests that hiredis, libpqxx and Redis come with, run against the server and then through a gate under a token that is good all
-the time. Each ends alike, but for those that are listed here with the reason. Only with `ctest -C all`; the lists are of the
-versions in Debian 12."""
+"""The tests that hiredis, redis-py, libpqxx and Redis come with, run against the server and then through a gate under a token that
+is good all the time. Each ends alike, but for those that are listed here with the reason. Only with `ctest -C all`; the lists are
+of the versions in Debian 12, and of one redis-py."""
 
 import collections
 import os
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 import suite_sources
 from documents import text
@@ -101,6 +102,67 @@ class Hiredis(SuiteTest):
         self.redis.cli.call("SET", MARK, "2")
         found = differences(direct, self.through_gates()[0])
         self.assertIn("PASSED directly, FAILED through the gate", found["TCP connection Is a able to send commands verbatim"])
+
+
+class RedisPy(SuiteTest):
+    """Its commands, pipelines, scripts, subscriptions and locks, of both its clients."""
+
+    VERSION = "6.4.0"
+    PARTS = ("commands", "encoding", "hash", "lock", "monitor", "pipeline", "pubsub", "scripting")
+    # Not run, in either way.
+    SKIPPED = {
+        "they are of another version of Redis": [
+            "test_acl_getuser_setuser", "test_acl_log", "test_psync", "test_xgroup_create_entriesread"],
+        "they empty database 0, where the marks are": ["test_copy_to_another_database", "test_reset"],
+        "it needs another server": ["test_sync"],
+        "it ends all connections of the server, of the gate's, too": ["test_client_kill_filter_by_laddr"]}
+    LIFTED = ["flushdb", "config|set", "script|flush", "script|kill", "function|flush", "function|delete", "function|restore",
+              "client|kill", "client|pause", "client|unblock", "acl|setuser", "acl|deluser", "acl|log"]
+    DIFFERS = {"REPLICAOF is refused: it would replace the marks": ["test_replicaof"]}
+
+    def setUp(self):
+        try:
+            self.folder = suite_sources.redis_py()
+        except RuntimeError as error:
+            self.skipTest(f"redis-py cannot be had: {error}")
+        with open(os.path.join(self.folder, "redis/__init__.py")) as file:
+            if f'__version__ = "{self.VERSION}"' not in file.read():
+                self.skipTest(f"the lists are of redis-py {self.VERSION}")
+
+    def outcomes(self, port):
+        """({test: outcome}, what it said)"""
+        files = [f"tests/{folder}test_{part}.py" for folder in ("", "test_asyncio/") for part in self.PARTS]
+        with tempfile.TemporaryDirectory() as folder:
+            report, settings = os.path.join(folder, "report.xml"), os.path.join(folder, "pytest.ini")
+            with open(settings, "w") as file:
+                file.write("[pytest]\nasyncio_mode = auto\n")
+            skipped = [test for tests in self.SKIPPED.values() for test in tests]
+            said = said_by("/usr/bin/python3", "-m", "pytest", "-c", settings, "--rootdir", self.folder, "-p", "no:cacheprovider", "-q",
+                           "-W", "ignore", "--tb=short", "--runxfail", "-m", "not onlycluster and not redismod",
+                           "-k", " and ".join(f"not {test}" for test in skipped), "--junitxml", report,
+                           "--redis-url", f"redis://{LOOPBACK}:{port}/9", *files, folder=self.folder,
+                           PYTHONDONTWRITEBYTECODE="1")
+            found = {}
+            for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+                outcome = next((part.tag for part in case if part.tag in ("failure", "error", "skipped")), "passed")
+                if outcome != "skipped":
+                    found[f"{case.get('classname')}.{case.get('name')}"] = outcome
+        return found, said
+
+    def compare(self):
+        with RedisServer() as redis:
+            direct, said = self.outcomes(redis.port)
+        self.assertEqual({test for test, outcome in direct.items() if outcome != "passed"}, set(), said[-6000:])
+        with RedisServer() as redis, Gate(redis, extra=LISTENER, allow_commands=self.LIFTED) as gate:
+            through, said = self.outcomes(gate.port)
+            self.assertEqual(redis.cli.call("GET", MARK), b"1")
+        listed = {why: [test for test in direct if test.rsplit(".", 1)[-1].split("[")[0] in tests]
+                  for why, tests in self.DIFFERS.items()}
+        self.assert_alike(direct, through, listed, said)
+        self.assert_documented(f"redis-py {self.VERSION}", direct, self.DIFFERS)
+
+    def test_ends_alike(self):
+        self.in_three_tries(self.compare)
 
 
 class Libpqxx(SuiteTest):

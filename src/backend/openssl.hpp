@@ -1,8 +1,9 @@
-// OpenSSL, loaded when the first server is reached through TLS.
+// OpenSSL, loaded when the first connection goes through TLS.
 #pragma once
 
 #include "base/result.hpp"
 
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -10,13 +11,16 @@
 // What is used of it.
 // clang-format off
 #define FENCEGATE_OPENSSL(each) \
+  each(BIO_clear_flags) each(BIO_get_data) each(BIO_meth_new) each(BIO_meth_set_ctrl) each(BIO_meth_set_read) \
+  each(BIO_meth_set_write) each(BIO_new) each(BIO_set_data) each(BIO_set_flags) each(BIO_set_init) \
   each(ERR_clear_error) each(ERR_get_error) each(ERR_peek_error) each(ERR_reason_error_string) \
   each(SSL_CTX_check_private_key) each(SSL_CTX_ctrl) each(SSL_CTX_free) each(SSL_CTX_load_verify_locations) \
-  each(SSL_CTX_new) each(SSL_CTX_set_default_passwd_cb) each(SSL_CTX_set_options) each(SSL_CTX_set_verify) \
-  each(SSL_CTX_use_PrivateKey_file) each(SSL_CTX_use_certificate_chain_file) each(SSL_connect) each(SSL_ctrl) \
-  each(SSL_free) each(SSL_get0_param) each(SSL_get_error) each(SSL_get_verify_result) each(SSL_new) each(SSL_read) \
-  each(SSL_set_fd) each(SSL_shutdown) each(SSL_write) each(TLS_client_method) each(X509_VERIFY_PARAM_set1_host) \
-  each(X509_VERIFY_PARAM_set1_ip_asc) each(X509_VERIFY_PARAM_set_hostflags) each(X509_verify_cert_error_string)
+  each(SSL_CTX_new) each(SSL_CTX_set_alpn_protos) each(SSL_CTX_set_default_passwd_cb) each(SSL_CTX_set_options) \
+  each(SSL_CTX_set_verify) each(SSL_CTX_use_PrivateKey_file) each(SSL_CTX_use_certificate_chain_file) each(SSL_ctrl) \
+  each(SSL_do_handshake) each(SSL_free) each(SSL_get0_param) each(SSL_get_error) each(SSL_get_verify_result) \
+  each(SSL_new) each(SSL_read) each(SSL_set_bio) each(SSL_set_connect_state) each(SSL_shutdown) each(SSL_write) \
+  each(TLS_client_method) each(X509_VERIFY_PARAM_set1_host) each(X509_VERIFY_PARAM_set1_ip_asc) \
+  each(X509_VERIFY_PARAM_set_hostflags) each(X509_verify_cert_error_string)
 // clang-format on
 
 namespace fencegate::backend {

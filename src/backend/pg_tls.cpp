@@ -19,9 +19,7 @@ constexpr std::array<unsigned char, 8> ssl_request{0, 0, 0, 8, 0x04, 0xd2, 0x16,
 
 class opening : public std::enable_shared_from_this<opening> {
  public:
-  using finished = std::function<void(result<std::unique_ptr<tls_stream>>)>;
-
-  opening(std::shared_ptr<stream::socket> link, tls_context& context, finished done)
+  opening(std::shared_ptr<stream::socket> link, tls_context& context, tls_opened done)
       : link_(std::move(link)), context_(context), done_(std::move(done)) {}
 
   void ask() {
@@ -47,41 +45,20 @@ class opening : public std::enable_shared_from_this<opening> {
     if (!link_->is_open()) return fail("the link was closed");
     // An error's text is not shown: nobody knows yet who says it (CVE-2024-10977).
     if (answer_ != 'S') return fail(answer_ == 'N' ? "the server does not offer it" : "the server did not understand");
-    error_code failed;
-    link_->native_non_blocking(true, failed);
-    if (failed) return fail(failed.message());
-    auto opened = context_.open(link_->native_handle());
-    if (!opened) return done_(opened.error());
-    stream_ = std::move(*opened);
-    shake_hands();
-  }
-
-  void shake_hands() {
-    using waits_for = tls_stream::waits_for;
-    if (!link_->is_open()) return fail("the link was closed");  // its descriptor may be another's now
-    const auto waits = stream_->shake_hands();
-    if (!waits) return done_(waits.error());
-    if (*waits == waits_for::nothing) return done_(std::move(stream_));
-    link_->async_wait(*waits == waits_for::readable ? stream::socket::wait_read : stream::socket::wait_write,
-                      [self = shared_from_this()](const error_code& failed) {
-                        if (failed) return self->fail(failed.message());
-                        self->shake_hands();
-                      });
+    start_tls(link_, context_, done_);
   }
 
   void fail(const std::string& why) { done_(error{"TLS: " + why}); }
 
   const std::shared_ptr<stream::socket> link_;
   tls_context& context_;
-  const finished done_;
-  std::unique_ptr<tls_stream> stream_;
+  const tls_opened done_;
   char answer_ = 0;
 };
 
 }  // namespace
 
-void start_pg_tls(std::shared_ptr<stream::socket> link, tls_context& context,
-                  std::function<void(result<std::unique_ptr<tls_stream>>)> done) {
+void start_pg_tls(std::shared_ptr<stream::socket> link, tls_context& context, tls_opened done) {
   std::make_shared<opening>(std::move(link), context, std::move(done))->ask();
 }
 

@@ -1,5 +1,6 @@
 #include "backend/redis_client.hpp"
 
+#include "backend/tls_handshake.hpp"
 #include "wire/resp_request.hpp"
 
 #include <boost/asio/connect.hpp>
@@ -48,16 +49,27 @@ void redis_client::connect_to(std::vector<endpoint> endpoints) {
     if (mine != self->connection_) return;
     if (failed) return self->lose("cannot connect: " + failed.message());
     std::rotate(endpoints.begin(), std::find(endpoints.begin(), endpoints.end(), answered), endpoints.end());
-    self->on_open(std::move(endpoints));
+    self->secure(std::move(endpoints));
   };
-  asio::async_connect(socket_, endpoints, std::move(on_connected));
+  connecting_ = std::make_shared<stream::socket>(context_);
+  asio::async_connect(*connecting_, endpoints, std::move(on_connected));
 }
 
-void redis_client::on_open(std::vector<endpoint> endpoints) {
-  state_ = state::connected;
+void redis_client::secure(std::vector<endpoint> endpoints) {
   boost::system::error_code tcp_only;
-  socket_.set_option(asio::ip::tcp::no_delay(true), tcp_only);
-  socket_.non_blocking(true, tcp_only);
+  connecting_->set_option(asio::ip::tcp::no_delay(true), tcp_only);
+  if (tls_ == nullptr) return on_open(std::move(endpoints), nullptr);
+  start_tls(connecting_, *tls_,
+            [self = shared_from_this(), mine = connection_, endpoints](result<std::unique_ptr<tls_stream>> secured) {
+              if (mine != self->connection_) return;
+              if (!secured) return self->lose(secured.error().message);
+              self->on_open(endpoints, std::move(*secured));
+            });
+}
+
+void redis_client::on_open(std::vector<endpoint> endpoints, std::unique_ptr<tls_stream> secured) {
+  state_ = state::connected;
+  link_ = secured_socket(std::exchange(connecting_, nullptr), std::move(secured));
   wait_readable();
   const auto told = tell_.connected;
   told(endpoints);
@@ -69,7 +81,9 @@ void redis_client::end(const std::string& why, bool by_server) {
   writing_ = false;
   resolver_.cancel();
   boost::system::error_code ignored;
-  socket_.close(ignored);
+  if (connecting_ != nullptr) connecting_->close(ignored);
+  connecting_ = nullptr;
+  link_.close();
   replies_ = std::make_shared<reply_reader>();
   std::string().swap(out_);
   out_sent_ = 0;
@@ -116,7 +130,7 @@ void redis_client::send(const std::vector<std::string_view>& command, reply_call
 void redis_client::flush() {
   while (!writing_ && !out_.empty()) {
     boost::system::error_code failed;
-    out_sent_ += socket_.write_some(asio::buffer(out_) + out_sent_, failed);
+    out_sent_ += link_.send(std::string_view(out_).substr(out_sent_), failed);
     if (out_sent_ == out_.size()) {
       if (out_.capacity() > sent_bytes_kept)
         std::string().swap(out_);
@@ -131,7 +145,7 @@ void redis_client::flush() {
         self->writing_ = false;
         self->flush();
       };
-      socket_.async_wait(stream::socket::wait_write, std::move(on_writable));
+      link_.wait_to_send(std::move(on_writable));
     } else if (failed) {
       return;  // the reader sees the same and cleans up
     }
@@ -146,7 +160,7 @@ void redis_client::wait_readable() {
     if (failed) return self->end(failed.message(), true);
     self->read_some();
   };
-  socket_.async_wait(stream::socket::wait_read, std::move(on_readable));
+  link_.wait_to_receive(std::move(on_readable));
 }
 
 void redis_client::read_some() {
@@ -154,7 +168,7 @@ void redis_client::read_some() {
   auto& in = replies_->input();
   boost::system::error_code failed;
   char* room = in.prepare(read_bytes);
-  const std::size_t n = socket_.read_some(asio::buffer(room, in.writable()), failed);
+  const std::size_t n = link_.receive({room, in.writable()}, failed);
   if (failed && failed != asio::error::would_block) return end(failed.message(), true);
   in.commit(n);
   while (take_reply()) {

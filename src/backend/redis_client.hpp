@@ -1,4 +1,4 @@
-// A connection to Redis over TCP or a unix socket: commands go out as they come, each gets one reply, in their order. It
+// A connection to Redis over TCP, with TLS or without, or a unix socket: commands go out as they come, each gets one reply, in their order. It
 // knows no marks, and not what a command means. One thread.
 //
 // Rule kept: a command gets its own reply, whole, or nullptr. What is malformed or was not asked for ends the connection,
@@ -7,6 +7,8 @@
 
 #include "backend/control_link.hpp"
 #include "backend/reply_reader.hpp"
+#include "backend/secured_socket.hpp"
+#include "backend/tls.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 
@@ -21,6 +23,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fencegate::backend {
@@ -36,15 +39,15 @@ class redis_client : public std::enable_shared_from_this<redis_client> {
     // It is closed; `by_server`: the other side did that. Those who wait for replies learn it behind this.
     std::function<void(const std::string& why, bool by_server)> lost;
   };
-  // `patience`: for a connection, and for each reply. `malformed` counts what was no reply. REQUIRES: the figure and the
-  // address live longer.
+  // `patience`: for a connection, and for each reply. `malformed` counts what was no reply. `tls`: nullptr where there is
+  // none. REQUIRES: the figure and the address live longer.
   redis_client(boost::asio::io_context& context, const settings::address& server, std::chrono::milliseconds patience,
-               metrics::counter& malformed)
+               metrics::counter& malformed, std::shared_ptr<tls_context> tls = nullptr)
       : context_(context),
         server_(server),
         patience_(patience),
         malformed_(malformed),
-        socket_(context),
+        tls_(std::move(tls)),
         resolver_(context) {}
 
   // REQUIRES: it is closed. `tell` is told of this connection, until it is lost.
@@ -73,7 +76,8 @@ class redis_client : public std::enable_shared_from_this<redis_client> {
 
   void end(const std::string& why, bool by_server);
   void connect_to(std::vector<endpoint> endpoints);
-  void on_open(std::vector<endpoint> endpoints);
+  void secure(std::vector<endpoint> endpoints);
+  void on_open(std::vector<endpoint> endpoints, std::unique_ptr<tls_stream> secured);
   void flush();
   void wait_readable();
   void read_some();
@@ -84,8 +88,9 @@ class redis_client : public std::enable_shared_from_this<redis_client> {
   const settings::address& server_;
   const std::chrono::milliseconds patience_;
   metrics::counter& malformed_;
-  // Bytes pass through read_some() and flush() only, which know that a socket would block: TLS (backend/tls) goes there.
-  stream::socket socket_;
+  const std::shared_ptr<tls_context> tls_;
+  std::shared_ptr<stream::socket> connecting_;  // until it is the link
+  secured_socket link_;
   boost::asio::ip::tcp::resolver resolver_;
 
   events tell_;

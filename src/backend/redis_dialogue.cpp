@@ -28,11 +28,11 @@ error why_refused(const std::string& said, std::string_view right) {
   return {"the gate's user lacks " + std::string(right)};
 }
 
-redis_dialogue::redis_dialogue(boost::asio::io_context& context, settings::address where,
+redis_dialogue::redis_dialogue(boost::asio::io_context& context, settings::address where, const settings::tls& secured,
                                std::chrono::milliseconds patience)
     : where_(std::move(where)),
       patience_(patience),
-      client_(std::make_shared<redis_client>(context, where_, patience, malformed_)),
+      client_(std::make_shared<redis_client>(context, where_, patience, malformed_, tls_context::to(where_, secured))),
       deadline_(context) {}
 
 void redis_dialogue::ask(std::vector<words> commands, answer done) {

@@ -42,7 +42,8 @@ class redis_dialogue : public std::enable_shared_from_this<redis_dialogue> {
   using answer = std::function<void(const outcome&)>;
 
   // `patience`: for connecting, and for the answers.
-  redis_dialogue(boost::asio::io_context& context, settings::address where, std::chrono::milliseconds patience);
+  redis_dialogue(boost::asio::io_context& context, settings::address where, const settings::tls& secured,
+                 std::chrono::milliseconds patience);
   redis_dialogue(const redis_dialogue&) = delete;
   redis_dialogue& operator=(const redis_dialogue&) = delete;
   ~redis_dialogue() { close(); }

@@ -76,8 +76,13 @@ result<stranger> stranger_of(const redis_dialogue::outcome& came) {
 }  // namespace
 
 redis_facts_question::redis_facts_question(boost::asio::io_context& context, settings::address where,
-                                           settings::credentials login, std::chrono::milliseconds patience)
-    : context_(context), where_(std::move(where)), login_(std::move(login)), patience_(patience) {}
+                                           settings::tls secured, settings::credentials login,
+                                           std::chrono::milliseconds patience)
+    : context_(context),
+      where_(std::move(where)),
+      secured_(std::move(secured)),
+      login_(std::move(login)),
+      patience_(patience) {}
 
 void redis_facts_question::ask(std::function<void(const findings&)> done) {
   done_ = std::move(done);
@@ -85,7 +90,7 @@ void redis_facts_question::ask(std::function<void(const findings&)> done) {
 }
 
 void redis_facts_question::ask_as_stranger() {
-  stranger_ = std::make_shared<redis_dialogue>(context_, where_, patience_);
+  stranger_ = std::make_shared<redis_dialogue>(context_, where_, secured_, patience_);
   const std::string mark(some_mark), key(some_key);
   stranger_->ask({{"PING"}, {"MULTI"}, {"SET", mark, "1"}, {"DEL", mark}, {"SET", key, "1"}, {"DEL", key}, {"DISCARD"}},
                  [weak = weak_from_this()](const redis_dialogue::outcome& came) {
@@ -99,7 +104,7 @@ void redis_facts_question::ask_as_stranger() {
 }
 
 void redis_facts_question::ask_as_gate() {
-  gate_ = std::make_shared<redis_dialogue>(context_, where_, patience_);
+  gate_ = std::make_shared<redis_dialogue>(context_, where_, secured_, patience_);
   std::vector<words> commands{first_words(login_)};
   const words questions[] = {
       {"INFO"}, {"CONFIG", "GET", "appendfsync"}, {"CONFIG", "GET", "no-appendfsync-on-rewrite"}, {"ACL", "LIST"}};

@@ -23,8 +23,8 @@ class redis_dialogue;
 class redis_facts_question : public std::enable_shared_from_this<redis_facts_question> {
  public:
   // `patience`: for connecting, and for the answers, of each of two connections.
-  redis_facts_question(boost::asio::io_context& context, settings::address where, settings::credentials login,
-                       std::chrono::milliseconds patience);
+  redis_facts_question(boost::asio::io_context& context, settings::address where, settings::tls secured,
+                       settings::credentials login, std::chrono::milliseconds patience);
 
   // `done` once, unless it is dropped before.
   void ask(std::function<void(const findings&)> done);
@@ -39,6 +39,7 @@ class redis_facts_question : public std::enable_shared_from_this<redis_facts_que
 
   boost::asio::io_context& context_;
   const settings::address where_;
+  const settings::tls secured_;
   const settings::credentials login_;
   const std::chrono::milliseconds patience_;
   std::shared_ptr<redis_dialogue> stranger_, gate_;

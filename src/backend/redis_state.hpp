@@ -4,6 +4,7 @@
 #include "backend/command_table.hpp"
 #include "backend/lowered_marks.hpp"
 #include "backend/mark_memory.hpp"
+#include "backend/tls.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
@@ -26,7 +27,10 @@ using stream = boost::asio::generic::stream_protocol;
 
 struct redis_state {
   redis_state(const settings::redis_gate& gate_settings, metrics::gate& gate_figures, std::string store_name = {})
-      : gate(gate_settings), store(std::move(store_name)), figures(gate_figures) {}
+      : gate(gate_settings),
+        store(std::move(store_name)),
+        figures(gate_figures),
+        tls(tls_context::to(gate_settings.upstream, gate_settings.secured)) {}
 
   // For a line about this backend.
   [[nodiscard]] log::event event() const { return log::event().add("gate", gate.name).add("store", store); }
@@ -34,6 +38,7 @@ struct redis_state {
   const settings::redis_gate& gate;
   const std::string store;  // of an HTTP gate; else ""
   metrics::gate& figures;
+  const std::shared_ptr<tls_context> tls;  // of all links to it; nullptr: they are plain text
   mark_memory marks;
   lowered_marks lowered;
 

@@ -28,6 +28,7 @@ settings::redis_gate as_gate(const std::string& gate, const settings::mark_store
   settings::redis_gate out;
   out.name = gate;
   out.upstream = store.where;
+  out.secured = store.secured;
   out.control = store.login;
   out.limits_time.connect = store.connect;
   return out;

@@ -1,4 +1,5 @@
-// TLS to a server: what it must prove, and one connection's stream of bytes over a socket that does not block.
+// TLS: one connection's stream of bytes over a socket that does not block, and what a server must prove to the gate.
+// Of the gate's listeners: backend/tls_server.hpp.
 //
 // TLS 1.2 or newer, no renegotiation, no session is resumed. Errors are texts for a person, or codes of tls_category().
 #pragma once
@@ -28,15 +29,16 @@ namespace fencegate::backend {
 // One connection, on its owner's thread.
 class tls_stream {
  public:
+  enum class peer : std::uint8_t { server, client };
   // Takes the stream over; the descriptor stays the caller's, who closes it after this is gone.
-  explicit tls_stream(ssl_st* of) : of_(of) {}
+  tls_stream(ssl_st* of, peer other) : of_(of), other_(other) {}
   ~tls_stream();
   tls_stream(const tls_stream&) = delete;
   tls_stream& operator=(const tls_stream&) = delete;
 
   enum class waits_for : std::uint8_t { nothing, readable, writable };
-  // Goes on with the handshake; to be called again when the socket is as it says. nothing: it is done, and the server
-  // has proven what it must.
+  // Goes on with the handshake; to be called again when the socket is as it says. nothing: it is done, and the peer has
+  // proven what it must.
   [[nodiscard]] result<waits_for> shake_hands();
 
   // Bytes read or written, at least one; else `failed` says would_block, eof or what is wrong. More may be there than was
@@ -46,22 +48,32 @@ class tls_stream {
   [[nodiscard]] std::size_t send(std::string_view bytes, boost::system::error_code& failed);
   // The read that would block waits until the socket is writable.
   [[nodiscard]] bool receive_waits_to_write() const { return receive_waits_to_write_; }
+  // Behind eof: the peer has not said that it says nothing more. Somebody on the way may have cut off what followed.
+  [[nodiscard]] bool is_cut_off() const { return cut_off_; }
   // Tells the peer, if there is room for it, that nothing more comes.
   void say_goodbye();
 
  private:
   [[nodiscard]] boost::system::error_code failure(int outcome, bool& other_way, int own_way);
+  [[nodiscard]] error why_no_handshake(int system_error) const;
 
   ssl_st* of_;
+  peer other_;
   bool broken_ = false;
+  bool cut_off_ = false;
   bool receive_waits_to_write_ = false;
 };
 
-// From any thread.
+// To a server. From any thread.
 class tls_context {
  public:
-  // REQUIRES: how.wanted(). `host`: as it was configured; a name or an address.
-  tls_context(settings::tls how, std::string host) : how_(std::move(how)), host_(std::move(host)) {}
+  // REQUIRES: how.wanted(). `host`: as it was configured; a name or an address. `speaks`: what the connection is for, by
+  // ALPN's name of it; "": nothing is said.
+  tls_context(settings::tls how, std::string host, std::string speaks = {})
+      : how_(std::move(how)), host_(std::move(host)), speaks_(std::move(speaks)) {}
+  // nullptr where no TLS is wanted.
+  [[nodiscard]] static std::shared_ptr<tls_context> to(const settings::address& server, const settings::tls& how,
+                                                       std::string speaks = {});
 
   // A stream over this connected socket, which does not block. Reads the files when they have changed, so that
   // certificates can be replaced under a running process. Errors: a file that cannot be used.
@@ -69,15 +81,14 @@ class tls_context {
 
  private:
   using loaded = std::shared_ptr<ssl_ctx_st>;
-  using times = std::vector<std::filesystem::file_time_type>;
   [[nodiscard]] result<loaded> load() const;
   [[nodiscard]] result<loaded> current();
 
   const settings::tls how_;
-  const std::string host_;
+  const std::string host_, speaks_;
   std::mutex mutex_;
   loaded loaded_;
-  times loaded_of_;
+  std::vector<std::filesystem::file_time_type> loaded_of_;
 };
 
 }  // namespace fencegate::backend

@@ -58,19 +58,20 @@ void read_stores(report& to, const YAML::Node& node, std::vector<settings::store
     settings::store read;
     read.name = entry.key;
     read.url = *url;
+    if (const auto known = parse_store_url(read)) check_files(to, store, "url", known->secured);
     if (shape && store.has("password_file")) {
       const auto known = parse_store_url(read);
       if (known && !known->control.password.empty())
         store.complain("password_file", "url has a password already: give one of them");
     }
-    if (shape && url->starts_with("redis:") && !store.has("password_file")) {
+    if (shape && is_redis_url(*url) && !store.has("password_file")) {
       const auto known = parse_store_url(read);
       if (known && !known->control.user.empty() && known->control.password.empty())
         store.complain("url", "url has a user without a password: add it, or give password_file");
     }
     read.password = read_secret(to, store, "password_file").value_or("");
     store.count("pool", read.pool, pool_least, pool_most);
-    if (store.has("pool") && url->starts_with("redis:"))
+    if (store.has("pool") && is_redis_url(*url))
       store.complain("pool", "pool is for postgres: all requests share one connection to Redis");
     if (shape)
       out.push_back(std::move(read));

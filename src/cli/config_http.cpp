@@ -92,10 +92,13 @@ settings::http_gate read_http_gate(report& to, section& gate, const settings::pr
     gate.complain("password_file", "an http gate has no key \"password_file\": its upstream asks for none");
   if (const auto url = gate.url("upstream")) {
     auto parsed = parse_http_url(*url);
-    if (parsed)
+    if (parsed) {
       out.upstream = std::move(parsed->where);
-    else
+      check_files(to, gate, "upstream", parsed->secured);
+      out.secured = std::move(parsed->secured);
+    } else {
       gate.complain("upstream", "upstream: " + parsed.error().message);
+    }
   }
   if (const auto node = gate.node("policy")) {
     section policy(to, *node, "policy", keys::policy);

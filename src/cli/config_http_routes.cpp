@@ -40,13 +40,12 @@ const settings::mark_store* http_routes_reader::use_store(section& in, std::stri
     in.complain(key, "there is no store " + quoted(name) + suggestion(name, names));
     return nullptr;
   }
-  const bool redis = written->url.starts_with("redis:");
+  const bool redis = is_redis_url(written->url);
   auto url = parse_store_url(*written);
   if (!url) {
     in.complain(key, "store " + quoted(name) + ": " + url.error().message);
     return nullptr;
   }
-  check_files(report_, in, key, url->secured);
   gate_.stores.push_back({redis ? kind::redis : kind::postgres, name, std::move(url->where), std::move(url->control),
                           std::move(url->database), std::move(url->secured), written->pool, gate_.limits_time.connect});
   return &gate_.stores.back();

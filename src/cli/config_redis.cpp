@@ -147,6 +147,8 @@ settings::redis_gate read_redis_gate(report& to, section& gate) {
   settings::redis_gate out;
   if (auto url = read_upstream(to, gate, parse_redis_url)) {
     out.upstream = std::move(url->where);
+    check_files(to, gate, "upstream", url->secured);
+    out.secured = std::move(url->secured);
     out.control = std::move(url->control);
     if (!gate.has("password_file") && !out.control.user.empty() && out.control.password.empty())
       gate.complain("upstream", "upstream has a user without a password: add it, or give password_file");

@@ -17,17 +17,13 @@ namespace {
 
 constexpr std::uint16_t redis_port = 6379;
 constexpr std::uint16_t postgres_port = 5432;
-constexpr std::uint16_t http_port = 80;
-constexpr std::string_view http_shape = "write http://host:port or unix:///path";
-constexpr std::string_view redis_shape = "write redis://host:port or unix:///path";
+constexpr std::uint16_t http_port = 80, https_port = 443;
+constexpr std::string_view http_shape = "write http://host:port, https://host:port or unix:///path";
+constexpr std::string_view redis_shape = "write redis://host:port, rediss://host:port or unix:///path";
 constexpr std::string_view postgres_shape =
     "write postgres://host:port/database, or postgres:///database?host=/directory for a unix socket";
-constexpr std::string_view store_shape = "write redis://host:port or postgres://host:port/database";
+constexpr std::string_view store_shape = "write redis://host:port, rediss://host:port or postgres://host:port/database";
 constexpr std::string_view port_range = "the port must be a number from 1 to 65535";
-
-error tls_unsupported() {
-  return error{"TLS to the backend is not supported yet: use redis:// on a trusted network or through a local tunnel"};
-}
 
 result<boost::urls::url_view> parse(std::string_view text, std::string_view shape) {
   const auto url = boost::urls::parse_uri({text.data(), text.size()});
@@ -47,40 +43,44 @@ result<std::string> host_of(const boost::urls::url_view& url, std::string_view s
 // Libpq and the protocol take what stands in front of a NUL for the whole.
 bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
-// What may stand behind the "?" of a postgres URL.
-struct postgres_parameters {
+// What may stand behind the "?" of a URL.
+struct url_parameters {
   std::optional<std::string> host, port, sslmode, sslrootcert, sslcert, sslkey;
 
-  std::optional<std::string>* find(std::string_view key) {
+  // host and port are postgres's, for its unix sockets.
+  std::optional<std::string>* find(std::string_view key, bool postgres) {
     const std::array<std::pair<std::string_view, std::optional<std::string>*>, 6> all{{{"host", &host},
                                                                                        {"port", &port},
                                                                                        {"sslmode", &sslmode},
                                                                                        {"sslrootcert", &sslrootcert},
                                                                                        {"sslcert", &sslcert},
                                                                                        {"sslkey", &sslkey}}};
-    const auto at = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.first == key; });
+    const auto at =
+        std::find_if(all.begin() + (postgres ? 0 : 2), all.end(), [&](const auto& one) { return one.first == key; });
     return at == all.end() ? nullptr : at->second;
   }
 };
 
-result<postgres_parameters> parameters_of(const boost::urls::url_view& url) {
-  postgres_parameters out;
+result<url_parameters> parameters_of(const boost::urls::url_view& url, bool postgres) {
+  url_parameters out;
   boost::urls::encoding_opts plus_is_plus;
   plus_is_plus.space_as_plus = false;
   for (const auto& one : url.params(plus_is_plus)) {
-    auto* const place = out.find(one.key);
+    auto* const place = out.find(one.key, postgres);
     if (place == nullptr)
-      return error{"only host, port, sslmode, sslrootcert, sslcert and sslkey may stand behind the question mark"};
+      return error{std::string("only ") + (postgres ? "host, port, " : "") +
+                   "sslmode, sslrootcert, sslcert and sslkey may stand behind the question mark"};
     if (place->has_value()) return error{"a parameter was given twice"};
     *place = one.value;
   }
   return out;
 }
 
-result<settings::tls> tls_of(const postgres_parameters& given) {
+// `unsaid`: what holds where there is no sslmode.
+result<settings::tls> tls_of(const url_parameters& given, std::string_view unsaid) {
   using check = settings::tls::check;
   settings::tls out;
-  const std::string mode = given.sslmode.value_or("disable");
+  const std::string mode = given.sslmode.value_or(std::string(unsaid));
   if (mode == "require")
     out.checks = check::nothing;
   else if (mode == "verify-ca")
@@ -112,6 +112,18 @@ result<settings::tls> tls_of(const postgres_parameters& given) {
   return out;
 }
 
+// Of a URL whose scheme says whether there is TLS. `plain`, `secured`: its two schemes.
+result<settings::tls> tls_by_scheme(const boost::urls::url_view& url, std::string_view plain,
+                                    std::string_view secured) {
+  const auto given = parameters_of(url, false);
+  if (!given) return given.error();
+  if (url.scheme() == "unix") return error{"there is no TLS on a unix socket, and no query"};
+  if (url.scheme() == plain)
+    return error{"there is no TLS in " + std::string(plain) + "://: write " + std::string(secured) + "://"};
+  if (given->sslmode == "disable") return error{std::string(secured) + ":// is TLS: sslmode=disable has no meaning"};
+  return tls_of(*given, "verify-full");
+}
+
 result<std::string> database_of(const boost::urls::url_view& url, const std::string& user) {
   constexpr std::size_t name_bytes_max = 63;  // the server cuts what is longer
   const std::string_view written(url.encoded_path().data(), url.encoded_path().size());
@@ -125,7 +137,7 @@ result<std::string> database_of(const boost::urls::url_view& url, const std::str
   return {boost::system::in_place_value, std::move(name)};
 }
 
-result<std::uint16_t> postgres_port_of(const boost::urls::url_view& url, const postgres_parameters& given) {
+result<std::uint16_t> postgres_port_of(const boost::urls::url_view& url, const url_parameters& given) {
   if (url.has_port() && given.port) return error{"the port was given twice"};
   if (url.has_port()) return url.port_number();
   if (!given.port) return postgres_port;
@@ -134,7 +146,7 @@ result<std::uint16_t> postgres_port_of(const boost::urls::url_view& url, const p
   return static_cast<std::uint16_t>(*port);
 }
 
-result<settings::address> postgres_address(const boost::urls::url_view& url, const postgres_parameters& given) {
+result<settings::address> postgres_address(const boost::urls::url_view& url, const url_parameters& given) {
   const auto port = postgres_port_of(url, given);
   if (!port) return port.error();
   settings::address out;
@@ -167,9 +179,12 @@ result<upstream> parse_redis_url(std::string_view text) {
   upstream out;
   out.control = {url.user(), url.password()};
   const std::string scheme = url.scheme();
-  if (scheme == "rediss") return tls_unsupported();
-  if (url.has_query() || url.has_fragment())
-    return error{"a query or fragment has no meaning here; " + std::string(redis_shape)};
+  if (url.has_fragment()) return error{"a fragment has no meaning here; " + std::string(redis_shape)};
+  if (scheme == "rediss" || url.has_query()) {
+    auto secured = tls_by_scheme(url, "redis", "rediss");
+    if (!secured) return secured.error();
+    out.secured = std::move(*secured);
+  }
   const std::string path = url.path();
   if (scheme == "unix") {
     if (!url.host().empty() || url.has_port())
@@ -179,7 +194,7 @@ result<upstream> parse_redis_url(std::string_view text) {
     out.where.path = std::move(*socket_path);
     return out;
   }
-  if (scheme != "redis") return error{"the scheme must be redis:// or unix://"};
+  if (scheme != "redis" && scheme != "rediss") return error{"the scheme must be redis://, rediss:// or unix://"};
   if (!path.empty() && path != "/")
     return error{"a database number has no meaning here: each client selects its own, and marks live in database 0"};
   auto host = host_of(url, redis_shape);
@@ -195,9 +210,9 @@ result<upstream> parse_postgres_url(std::string_view text) {
   const std::string scheme = url->scheme();
   if (scheme != "postgres" && scheme != "postgresql") return error{"the scheme must be postgres://"};
   if (url->has_fragment()) return error{"a fragment has no meaning here; " + std::string(postgres_shape)};
-  auto given = parameters_of(*url);
+  auto given = parameters_of(*url, true);
   if (!given) return given.error();
-  auto secured = tls_of(*given);
+  auto secured = tls_of(*given, "disable");
   if (!secured) return secured.error();
   upstream out;
   out.control = {url->user(), url->password()};
@@ -217,14 +232,15 @@ result<upstream> parse_http_url(std::string_view text) {
   const auto url = parse(text, http_shape);
   if (!url) return url.error();
   const std::string scheme = url->scheme();
-  if (scheme == "https")
-    return error{
-        "TLS to the upstream is not supported yet: use http:// on a trusted network or through a local tunnel"};
   if (url->has_userinfo()) return error{"a user has no meaning here: clients authenticate for themselves"};
-  if (url->has_query() || url->has_fragment())
-    return error{"a query or fragment has no meaning here; " + std::string(http_shape)};
+  if (url->has_fragment()) return error{"a fragment has no meaning here; " + std::string(http_shape)};
   const std::string path = url->path();
   upstream out;
+  if (scheme == "https" || url->has_query()) {
+    auto secured = tls_by_scheme(*url, "http", "https");
+    if (!secured) return secured.error();
+    out.secured = std::move(*secured);
+  }
   if (scheme == "unix") {
     if (!url->host().empty() || url->has_port())
       return error{"a unix socket has no host: write unix:///path, three slashes"};
@@ -233,12 +249,12 @@ result<upstream> parse_http_url(std::string_view text) {
     out.where.path = std::move(*socket_path);
     return out;
   }
-  if (scheme != "http") return error{"the scheme must be http:// or unix://"};
+  if (scheme != "http" && scheme != "https") return error{"the scheme must be http://, https:// or unix://"};
   if (!path.empty() && path != "/") return error{"a path has no meaning here: requests keep their own"};
   auto host = host_of(*url, http_shape);
   if (!host) return host.error();
   out.where.host = std::move(*host);
-  out.where.port = url->has_port() ? url->port_number() : http_port;
+  out.where.port = url->has_port() ? url->port_number() : out.secured.wanted() ? https_port : http_port;
   return out;
 }
 
@@ -246,16 +262,19 @@ result<void> check_store_url(std::string_view text) {
   const auto url = parse(text, store_shape);
   if (!url) return url.error();
   const std::string scheme = url->scheme();
-  if (scheme == "rediss") return tls_unsupported();
-  if (scheme != "redis" && scheme != "postgres" && scheme != "postgresql")
-    return error{"a store is redis:// or postgres://"};
+  if (scheme != "redis" && scheme != "rediss" && scheme != "postgres" && scheme != "postgresql")
+    return error{"a store is redis://, rediss:// or postgres://"};
   const auto host = host_of(*url, store_shape);
   if (!host) return host.error();
-  return {};
+  if (scheme != "rediss") return {};
+  const auto secured = tls_by_scheme(*url, "redis", scheme);
+  return secured ? result<void>() : secured.error();
 }
 
+bool is_redis_url(std::string_view url) { return url.starts_with("redis:") || url.starts_with("rediss:"); }
+
 result<upstream> parse_store_url(const settings::store& store) {
-  auto out = store.url.starts_with("redis:") ? parse_redis_url(store.url) : parse_postgres_url(store.url);
+  auto out = is_redis_url(store.url) ? parse_redis_url(store.url) : parse_postgres_url(store.url);
   if (out && !store.password.empty()) out->control.password = store.password;
   return out;
 }

@@ -102,7 +102,8 @@ void examination::ask(const std::string& place, std::size_t row) {
     return question->ask(std::move(done));
   }
   const auto at = redis_at(config_, place);
-  const auto question = std::make_shared<backend::redis_facts_question>(context_, at.where, at.login, at.connect);
+  const auto question =
+      std::make_shared<backend::redis_facts_question>(context_, at.where, at.secured, at.login, at.connect);
   questions_.push_back(question);
   question->ask(std::move(done));
 }

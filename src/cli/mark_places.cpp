@@ -42,12 +42,14 @@ settings::mark_store redis_at(const settings::process& config, std::string_view 
     const auto& gate = *named(config.redis_gates, name_in(place));
     out.where = gate.upstream;
     out.login = gate.control;
+    out.secured = gate.secured;
     out.connect = gate.limits_time.connect;
     return out;
   }
   const auto url = *parse_store_url(*named(config.stores, name_in(place)));
   out.where = url.where;
   out.login = url.control;
+  out.secured = url.secured;
   return out;
 }
 

@@ -21,7 +21,7 @@ struct credentials {
   std::string password;  // "" = do not authenticate
 };
 
-// TLS to a PostgreSQL server, as libpq means it (https://www.postgresql.org/docs/15/libpq-ssl.html).
+// TLS to a server of any protocol, as libpq means it (https://www.postgresql.org/docs/15/libpq-ssl.html).
 struct tls {
   enum class check : std::uint8_t {
     none,       // no TLS at all
@@ -61,6 +61,7 @@ struct redis_gate {
       tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
   gate_lease leased;
   address upstream;
+  tls secured;          // from the upstream URL: to the server, for clients' links and the gate's own
   credentials control;  // from the upstream URL
   fence::policy policy = fence::policy_of_gates;
   std::vector<fence::key_rule> resources;
@@ -141,8 +142,8 @@ struct mark_store {
   std::string name;
   address where;  // a unix socket's path is that of the socket itself
   credentials login;
-  std::string database;   // postgres only
-  tls secured;            // postgres only
+  std::string database;  // postgres only
+  tls secured;
   std::size_t pool = 10;  // postgres only: connections at the same time, of all threads together; at least 2
   std::chrono::milliseconds connect{5'000};
 };
@@ -154,6 +155,7 @@ struct http_gate {
       tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
   gate_lease leased;
   std::optional<address> upstream;  // nullopt: no route forwards, and what matches none is rejected
+  tls secured;                      // from the upstream URL
   std::vector<mark_store> stores;   // those that its routes use; the gate's own is the first
   std::vector<http_route> routes;
   fence::policy policy;

@@ -33,7 +33,7 @@ std::string issuer_in(std::string_view record) {
 redis_mark_listing::redis_mark_listing(boost::asio::io_context& context, const settings::mark_store& at,
                                        std::chrono::milliseconds patience, look look_at)
     : login_(at.login),
-      dialogue_(std::make_shared<backend::redis_dialogue>(context, at.where, patience)),
+      dialogue_(std::make_shared<backend::redis_dialogue>(context, at.where, at.secured, patience)),
       look_(std::move(look_at)) {}
 
 void redis_mark_listing::start(std::function<void(const result<std::vector<listed_mark>>&)> done) {

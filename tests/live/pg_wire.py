@@ -107,8 +107,10 @@ def fields(body):
 class Wire:
     """A connection that has said StartupMessage. `opening`: what to send instead of one."""
 
+    connect = staticmethod(connect)
+
     def __init__(self, address, user="postgres", database="postgres", timeout=60, opening=None, **parameters):
-        self.sock = connect(address, timeout)
+        self.sock = self.connect(address, timeout)
         self.sock.sendall(opening or startup(user=user, database=database, **parameters))
         self._buffer = b""
 

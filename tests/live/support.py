@@ -121,8 +121,10 @@ def _hashable(value):
 class Resp:
     """A raw Redis client. `named` is the answer to CLIENT SETNAME or HELLO. ConnectionError when the peer closes."""
 
+    connect = staticmethod(connect)
+
     def __init__(self, address, name=None, proto=2, user=None, password=None, timeout=PATIENCE):
-        self.sock = connect(address, timeout)
+        self.sock = self.connect(address, timeout)
         self.pushes = []  # those that came while `call` or `pipeline` waited for a reply
         self._buffer = bytearray()
         self._at = 0

@@ -111,7 +111,7 @@ class Pages(unittest.TestCase):
                     secret = Path(folder) / "password"
                     secret.write_text("gate-secret\n")
                     config = Path(folder) / "fencegate.yaml"
-                    config.write_text(re.sub(r"/run/secrets/\w+-password", str(secret), text))
+                    config.write_text(re.sub(r"/run/secrets/[\w.-]+", str(secret), text))
                     done = subprocess.run([os.environ["FENCEGATE"], "check", "-c", config], capture_output=True, text=True,
                                           env=os.environ | {"FENCING_TOKEN": "34"})
                     self.assertEqual((done.returncode, done.stderr), (0, ""), page)

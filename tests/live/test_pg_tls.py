@@ -19,55 +19,13 @@ import psycopg2
 from http_gate import HttpGate, Upstream
 from pg_wire import SSL_REQUEST, Wire, cancel_request, fields, message, query
 from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
-from support import LOOPBACK, PATIENCE, CutProxy, LiveTest, connect, eventually, free_port, main
+from support import LOOPBACK, PATIENCE, LiveTest, connect, eventually, free_port, main
 from test_pg_install import install
+from tls import Authority, Recorder, openssl
 
 ALLOW = {"missing_token": "allow"}
 CANCEL_CODE = b"\x04\xd2\x16\x2e"
 CIPHER_TEXT_IS_LONGER = 16 * 1024  # than one record of TLS
-
-
-def openssl(folder, *arguments):
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-class Authority:
-    """Makes certificates below a root of its own, all in `folder`."""
-
-    def __init__(self, folder, name):
-        self.folder, self.name = folder, name
-        openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-                "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt")
-
-    @property
-    def certificate(self):
-        return os.path.join(self.folder, f"{self.name}.crt")
-
-    def issue(self, subject, names=None):
-        """(certificate, key) for a common name; `names`: what a client may have asked for."""
-        file = f"{self.name}-{subject}"
-        extension = ["-addext", f"subjectAltName={names}"] if names else []
-        openssl(self.folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
-                f"/CN={subject}", "-keyout", f"{file}.key", "-out", f"{file}.csr", *extension)
-        openssl(self.folder, "x509", "-req", "-in", f"{file}.csr", "-CA", f"{self.name}.crt", "-CAkey", f"{self.name}.key",
-                "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", f"{file}.crt")
-        os.chmod(os.path.join(self.folder, f"{file}.key"), 0o600)
-        return os.path.join(self.folder, f"{file}.crt"), os.path.join(self.folder, f"{file}.key")
-
-
-class Recorder(CutProxy):
-    """Keeps what goes through, in both directions."""
-
-    def __enter__(self):
-        self.seen = []
-        return super().__enter__()
-
-    def change(self, data):
-        self.seen.append(data)
-        return data
-
-    def bytes(self):
-        return b"\n".join(self.seen)
 
 
 class Terminator:

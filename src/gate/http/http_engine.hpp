@@ -47,7 +47,8 @@ class http_engine {
   void on_client_end();
   void on_backend_bytes();
   // The upstream has closed the connection; its last bytes were read.
-  void on_backend_end();
+  // `cut_off`: somebody on the way may have taken away what would have followed.
+  void on_backend_end(bool cut_off = false);
   void on_connected();
   void on_unreachable(std::string_view why);
   // The store's session that held the marks is gone: a raise has ended it, or the store. Which, is asked then, and told

@@ -181,10 +181,10 @@ void http_engine::on_backend_bytes() {
   drop_link();
 }
 
-void http_engine::on_backend_end() {
+void http_engine::on_backend_end(bool cut_off) {
   const bool waits = phase_ == phase::forwarding;
   if (waits && answered_ && hold_is_gone()) return pump();
-  if (waits && answered_ && response_body_.on_end(to_client) == http_body::progress::complete) {
+  if (waits && answered_ && !cut_off && response_body_.on_end(to_client) == http_body::progress::complete) {
     end_response();
     drop_link();
     return pump();

@@ -44,11 +44,14 @@ class http_protocol final : public protocol {
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     const bool leads = std::exchange(first_, false);
-    if (leads && gate_.upstream) upstream_ = std::make_shared<backend::upstream_address>(context, *gate_.upstream);
+    if (leads && gate_.upstream) {
+      upstream_ = std::make_shared<backend::upstream_address>(context, *gate_.upstream);
+      tls_ = backend::tls_context::to(*gate_.upstream, gate_.secured, "http/1.1");
+    }
     auto asked = std::make_shared<http_session_stores>(stores_, context);
-    return std::make_unique<http_sessions>(
-        http_shard{context, gate_, plan_, figures_, rejections_, upstream_, std::move(asked), poller::of(context)},
-        stores_, leads);
+    return std::make_unique<http_sessions>(http_shard{context, gate_, plan_, figures_, rejections_, upstream_, tls_,
+                                                      std::move(asked), poller::of(context)},
+                                           stores_, leads);
   }
   std::string turned_away(const std::string& why) const override {
     std::string out;
@@ -68,6 +71,7 @@ class http_protocol final : public protocol {
   rejection_log& rejections_;
   const std::shared_ptr<http_store_set> stores_;
   std::shared_ptr<backend::upstream_address> upstream_;
+  std::shared_ptr<backend::tls_context> tls_;
   bool first_ = true;  // no shard was made yet
 };
 

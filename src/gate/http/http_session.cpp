@@ -31,8 +31,8 @@ std::string without_port(const std::string& address) {
 
 http_session::http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended,
                            bound_tag tag)
-    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended),
-                    shard.figures),
+    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(client_address),
+                    std::move(ended), shard.figures),
       shard_(shard),
       tag_(std::move(tag)),
       engine_(*this, shard.gate, shard.plan, shard.figures, without_port(client_address_), *tag_) {}
@@ -110,7 +110,7 @@ void http_session::on_backend_bytes(std::string_view bytes) {
 }
 
 void http_session::on_end(peer& of, const boost::system::error_code&) {
-  if (&of == &backend_) return engine_.on_backend_end();
+  if (&of == &backend_) return engine_.on_backend_end(of.socket.is_cut_off());
   if (lingering_) return close();
   engine_.on_client_end();
 }

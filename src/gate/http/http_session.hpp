@@ -25,6 +25,7 @@ struct http_shard {
   metrics::gate& figures;
   rejection_log& rejections;
   std::shared_ptr<backend::upstream_address> upstream;  // nullptr: there is none
+  std::shared_ptr<backend::tls_context> tls;            // of the links to it; nullptr: they are plain text
   std::shared_ptr<http_stores> stores;
   poller& sockets;
 };

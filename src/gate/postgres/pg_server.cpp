@@ -43,7 +43,7 @@ class pg_protocol final : public protocol {
       cancels_ = std::make_shared<cancel_routes>();
       waiting_ = std::make_shared<waiting_room>(std::max<std::size_t>(gate_.connections_max / 4, 1),
                                                 figures_.connections_waiting);
-      if (gate_.secured.wanted()) tls_ = std::make_shared<backend::tls_context>(gate_.secured, gate_.upstream.host);
+      tls_ = backend::tls_context::to(gate_.upstream, gate_.secured);
     }
     return std::make_unique<pg_sessions>(
         pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_, waiting_},

@@ -22,8 +22,8 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 pg_session::pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended,
                        bound_tag tag)
-    : relay_session(shard.context, shard.sockets, std::move(client), std::move(client_address), std::move(ended),
-                    shard.figures),
+    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(client_address),
+                    std::move(ended), shard.figures),
       shard_(shard),
       tag_(std::move(tag)),
       engine_(*this, shard.gate, shard.figures, *tag_),
@@ -53,9 +53,8 @@ void pg_session::connect(const std::string& cancels) {
   asio::post(shard_.context, std::move(begin));
 }
 
-void pg_session::secure(const std::shared_ptr<stream::socket>& fresh, const secured& done) {
-  if (shard_.tls == nullptr) return relay_session::secure(fresh, done);
-  backend::start_pg_tls(fresh, *shard_.tls, done);
+void pg_session::secure(const std::shared_ptr<stream::socket>& fresh, const backend::tls_opened& done) {
+  backend::start_pg_tls(fresh, *tls_, done);
 }
 
 void pg_session::on_connect_failed(const std::string& why) {

@@ -71,7 +71,7 @@ class pg_session final : public relay_session, public pg_host {
   [[nodiscard]] bool wants_backend() const override;
   void on_close() override;
 
-  void secure(const std::shared_ptr<stream::socket>& fresh, const secured& done) override;
+  void secure(const std::shared_ptr<stream::socket>& fresh, const backend::tls_opened& done) override;
 
   void on_connect_failed(const std::string& why);
   void drop_link();

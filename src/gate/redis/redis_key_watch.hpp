@@ -21,7 +21,8 @@ namespace fencegate::gate {
 
 class redis_key_watch final : public link_owner {
  public:
-  explicit redis_key_watch(redis_shard& shard) : link_owner(shard.context, shard.sockets), shard_(shard) {}
+  explicit redis_key_watch(redis_shard& shard)
+      : link_owner(shard.context, shard.sockets, shard.state->tls), shard_(shard) {}
 
   // As key_waiters.
   [[nodiscard]] bool wait(key_waiter& who, int database, const std::vector<std::string>& keys);

@@ -11,7 +11,7 @@
 namespace fencegate::gate {
 
 redis_shared_link::redis_shared_link(redis_shard& shard, likeness like)
-    : link_owner(shard.context, shard.sockets), redis_host(shard), like_(std::move(like)) {}
+    : link_owner(shard.context, shard.sockets, shard.state->tls), redis_host(shard), like_(std::move(like)) {}
 
 std::shared_ptr<redis_shared_link> redis_shared_link::of(redis_shard& shard, const likeness& like) {
   auto& place = shard.shared_links[like.server + like.bytes];

@@ -29,6 +29,7 @@ void link_owner::dial(const std::vector<stream::endpoint>& targets, std::functio
     if (!wanted()) return;
     if (failed) return done(error{failed.message()});
     linked_to_ = answered;
+    if (tls_ == nullptr) return on_secured(std::unique_ptr<backend::tls_stream>());
     secure(fresh, on_secured);
   };
   asio::async_connect(*connecting_, targets, std::move(on_connected));

@@ -3,7 +3,7 @@
 // All of it runs on its shard's thread.
 #pragma once
 
-#include "backend/tls.hpp"
+#include "backend/tls_handshake.hpp"
 #include "base/result.hpp"
 #include "gate/relay/peer.hpp"
 #include "gate/relay/session.hpp"
@@ -27,7 +27,9 @@ class link_owner : public poller::owner, public std::enable_shared_from_this<lin
  protected:
   using time_point = std::chrono::steady_clock::time_point;
 
-  link_owner(boost::asio::io_context& context, poller& sockets) : backend_(sockets, *this), context_(context) {}
+  // `tls`: what puts TLS on the link; nullptr: it is plain text.
+  link_owner(boost::asio::io_context& context, poller& sockets, std::shared_ptr<backend::tls_context> tls)
+      : tls_(std::move(tls)), backend_(sockets, *this), context_(context) {}
 
   // Bytes are about to be read, or an answer to be taken.
   virtual void before_event() {}
@@ -36,10 +38,9 @@ class link_owner : public poller::owner, public std::enable_shared_from_this<lin
 
   // Opens the link at the first of these addresses that answers. `done` is called unless hang_up() comes first.
   void dial(const std::vector<stream::endpoint>& targets, std::function<void(const result<void>&)> done);
-  // What a connected socket goes through before it is the link: nothing, or what puts TLS on it.
-  using secured = std::function<void(result<std::unique_ptr<backend::tls_stream>>)>;
-  virtual void secure(const std::shared_ptr<stream::socket>& /*fresh*/, const secured& done) {
-    done(std::unique_ptr<backend::tls_stream>());
+  // What a connected socket goes through before it is the link, where there is TLS.
+  virtual void secure(const std::shared_ptr<stream::socket>& fresh, const backend::tls_opened& done) {
+    backend::start_tls(fresh, *tls_, done);
   }
   void hang_up();
   // Counts what hang_up() made void.
@@ -65,6 +66,7 @@ class link_owner : public poller::owner, public std::enable_shared_from_this<lin
     return limit.count() != 0 && now - since > limit;
   }
 
+  const std::shared_ptr<backend::tls_context> tls_;
   peer backend_;
   bool closed_ = false;
 

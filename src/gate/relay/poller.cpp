@@ -273,10 +273,12 @@ void polled_socket::again() {
 }
 
 void polled_socket::shutdown() {
+  if (tls_ != nullptr) tls_->say_goodbye();
   if (is_open()) ::shutdown(descriptor_, SHUT_RDWR);
 }
 
 void polled_socket::shutdown_send() {
+  if (tls_ != nullptr) tls_->say_goodbye();
   if (is_open()) ::shutdown(descriptor_, SHUT_WR);
 }
 

@@ -110,6 +110,9 @@ class polled_socket {
   [[nodiscard]] std::size_t receive(std::span<char> room, boost::system::error_code& failed);
   [[nodiscard]] std::size_t send(std::string_view bytes, boost::system::error_code& failed);
 
+  // Behind eof: of TLS, whose peer has not said that nothing more comes.
+  [[nodiscard]] bool is_cut_off() const { return tls_ != nullptr && tls_->is_cut_off(); }
+
   // Calls the owner again when the others have had their turn: there is more to do than is done at once.
   void again();
   // There may be something to read that the kernel has not told of: a write has failed.

@@ -11,9 +11,10 @@ namespace fencegate::gate {
 
 namespace asio = boost::asio;
 
-relay_session::relay_session(asio::io_context& context, poller& sockets, stream::socket client,
-                             std::string client_address, session_ended ended, metrics::gate& figures)
-    : link_owner(context, sockets),
+relay_session::relay_session(asio::io_context& context, poller& sockets, std::shared_ptr<backend::tls_context> tls,
+                             stream::socket client, std::string client_address, session_ended ended,
+                             metrics::gate& figures)
+    : link_owner(context, sockets, std::move(tls)),
       client_(sockets, *this),
       client_address_(std::move(client_address)),
       sockets_(sockets),

@@ -22,8 +22,9 @@ class relay_session : public session, public link_owner {
   void close() final;
 
  protected:
-  relay_session(boost::asio::io_context& context, poller& sockets, stream::socket client, std::string client_address,
-                session_ended ended, metrics::gate& figures);
+  // `tls`: of the link to the server; nullptr: it is plain text.
+  relay_session(boost::asio::io_context& context, poller& sockets, std::shared_ptr<backend::tls_context> tls,
+                stream::socket client, std::string client_address, session_ended ended, metrics::gate& figures);
 
   // The client's socket can be used.
   virtual void on_started() {}

@@ -176,10 +176,6 @@ TEST_F(ConfigTest, RejectsUpstreamsItCannotServe) {
     const auto errors = errors_of(gate_at(upstream));
     return errors.size() == 1 ? errors[0] : std::to_string(errors.size()) + " errors";
   };
-  EXPECT_EQ(
-      error_at("rediss://h"),
-      "5:15: upstream: TLS to the backend is not supported yet: use redis:// on a trusted network or through a local "
-      "tunnel");
   EXPECT_THAT(error_at("redis://h/1"), HasSubstr("a database number has no meaning here"));
   EXPECT_THAT(error_at("redis://u@h"), HasSubstr("a user without a password"));
   EXPECT_THAT(error_at("\"unix://run/redis.sock\""), HasSubstr("three slashes"));
@@ -191,6 +187,38 @@ TEST_F(ConfigTest, RejectsUpstreamsItCannotServe) {
        {"127.0.0.1:6379", "h", "redis:h", "http://h", "redis://h?db=1", "\"redis://h#x\"", "redis://h%00x",
         "redis://a_b%2fc", "redis://1.2.3.256", "\"redis://[::1\"", "redis://h:x", "unix:/run/x", "[h]"})
     EXPECT_THAT(error_at(text), HasSubstr("5:15: upstream")) << text;
+}
+
+TEST_F(ConfigTest, RedisReadsTlsToItsServer) {
+  using check = settings::tls::check;
+  files = {{"/ca", "-"}, {"/gate.crt", "-"}, {"/gate.key", "-"}};
+  const auto plain = gate_of(gate_at("redis://h"));
+  EXPECT_FALSE(plain.secured.wanted());
+  const auto usual = gate_of(gate_at("\"rediss://u:p@h?sslrootcert=/ca&sslcert=/gate.crt&sslkey=/gate.key\""));
+  EXPECT_EQ(usual.upstream, (settings::address{"h", 6379, ""}));
+  EXPECT_EQ(usual.control.password, "p");
+  EXPECT_EQ(usual.secured.checks, check::name);
+  EXPECT_EQ(usual.secured.authorities, "/ca");
+  EXPECT_EQ(usual.secured.certificate, "/gate.crt");
+  EXPECT_EQ(usual.secured.key, "/gate.key");
+  EXPECT_EQ(gate_of(gate_at("rediss://h:1?sslmode=require")).secured.checks, check::nothing);
+  EXPECT_EQ(gate_of(gate_at("\"rediss://h?sslmode=verify-ca&sslrootcert=/ca\"")).secured.checks, check::authority);
+}
+
+TEST_F(ConfigTest, RedisRejectsTlsThatWouldNotHold) {
+  files = {{"/ca", "-"}};
+  const auto error_at = [this](std::string_view upstream) {
+    const auto errors = errors_of(gate_at("\"" + std::string(upstream) + "\""));
+    return errors.size() == 1 ? errors[0] : std::to_string(errors.size()) + " errors";
+  };
+  EXPECT_THAT(error_at("rediss://h"), HasSubstr("5:15: upstream: sslmode=verify-full needs sslrootcert, such as /etc"));
+  EXPECT_THAT(error_at("rediss://h?sslmode=disable"), HasSubstr("rediss:// is TLS: sslmode=disable has no meaning"));
+  EXPECT_THAT(error_at("rediss://h?sslmode=prefer"), HasSubstr("may end in plain text"));
+  EXPECT_THAT(error_at("rediss://h?host=/x"), HasSubstr("only sslmode, sslrootcert, sslcert and sslkey may stand"));
+  EXPECT_THAT(error_at("redis://h?sslrootcert=/ca"), HasSubstr("there is no TLS in redis://: write rediss://"));
+  EXPECT_THAT(error_at("unix:///x?sslmode=require"), HasSubstr("there is no TLS on a unix socket"));
+  EXPECT_THAT(error_at("rediss://h?sslrootcert=/none"), HasSubstr("cannot read sslrootcert: "));
+  EXPECT_THAT(error_at("rediss:///x?sslrootcert=/ca"), HasSubstr("no meaning here"));
 }
 
 TEST_F(ConfigTest, TakesThePasswordFromAFile) {

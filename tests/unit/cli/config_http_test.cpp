@@ -305,8 +305,10 @@ TEST_F(HttpConfigTest, RejectsUpstreamsItCannotServe) {
         upstream + "', store: ledger, routes: [ { match: 'PUT /a', resource: a } ] }\n");
   };
   EXPECT_THAT(errors("http://h"), IsEmpty());
+  EXPECT_THAT(errors("https://h?sslmode=require"), IsEmpty());
   EXPECT_THAT(errors("unix:///run/app.sock"), IsEmpty());
-  for (const auto* bad : {"https://h", "http://h/path", "http://u@h", "http://h?x", "redis://h", "h:80"})
+  for (const auto* bad : {"https://h", "http://h?sslmode=require", "unix:///x?sslmode=require", "http://h/path",
+                          "http://u@h", "http://h?x", "redis://h", "h:80"})
     EXPECT_THAT(errors(bad), ElementsAre(HasSubstr("upstream: "))) << bad;
   EXPECT_THAT(errors("http://127.0.0.1:1"), ElementsAre(HasSubstr("upstream is where gate \"a\" listens")));
 }

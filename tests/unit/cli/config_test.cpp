@@ -155,9 +155,9 @@ TEST_F(ConfigTest, ChecksTheShapeOfStores) {
       errors_of("stores:\n  a: { url: \"mysql://h\" }\n  b: {}\n  c:\n  \"d d\": { url: \"redis://h\" }\n"
                 "  e: { url: \"rediss://h\" }\n  f: { urll: x }\n" +
                 gate_with("")),
-      ElementsAre("2:13: url: a store is redis:// or postgres://", "3:3: store needs the key \"url\"",
+      ElementsAre("2:13: url: a store is redis://, rediss:// or postgres://", "3:3: store needs the key \"url\"",
                   "4:3: store needs the key \"url\"", "5:3: a store's name has 1 to 64 letters, digits, _ . and -",
-                  HasSubstr("6:13: url: TLS to the backend is not supported yet"), "7:3: store needs the key \"url\"",
+                  HasSubstr("6:13: url: sslmode=verify-full needs sslrootcert"), "7:3: store needs the key \"url\"",
                   HasSubstr("7:8: unknown key \"urll\" in store (did you mean \"url\"?)")));
 }
 

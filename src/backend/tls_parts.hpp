@@ -1,0 +1,40 @@
+// What both sides of TLS are made of: OpenSSL's context, its socket, files, and the words for what it says is wrong.
+//
+// REQUIRES (all of it): load_openssl() succeeded.
+#pragma once
+
+#include "backend/openssl.hpp"
+#include "base/result.hpp"
+
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::backend::detail {
+
+using ssl_context = std::shared_ptr<SSL_CTX>;
+
+[[nodiscard]] std::string reason_of(unsigned long code);
+// What OpenSSL says of this, which cannot be used.
+[[nodiscard]] error unusable(const std::string& what);
+
+// TLS 1.2 or newer, no renegotiation, no session is resumed, nobody is asked for a passphrase.
+[[nodiscard]] result<ssl_context> new_context(const SSL_METHOD* side);
+
+// A file, and the word for it in an error.
+struct named_file {
+  const std::string& path;
+  const char* name;
+};
+[[nodiscard]] result<void> show_certificate(SSL_CTX* context, const named_file& certificate, const named_file& key);
+
+// A connection of the context over this socket, which stays the caller's. A peer that has gone raises no signal.
+[[nodiscard]] result<SSL*> new_connection(SSL_CTX* context, int descriptor);
+
+// When these files were changed last; what has no path has no time.
+using file_times = std::vector<std::filesystem::file_time_type>;
+[[nodiscard]] file_times times_of(std::initializer_list<const std::string*> paths);
+
+}  // namespace fencegate::backend::detail

@@ -1,0 +1,159 @@
+"""TLS of the live tests: certificates, servers that want it, and who listens on the way."""
+
+import contextlib
+import os
+import socket
+import ssl
+import subprocess
+import threading
+
+from support import LOOPBACK, CutProxy, RedisServer, Resp, connect, eventually, free_port
+
+
+def openssl(folder, *arguments):
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+class Authority:
+    """Makes certificates below a root of its own, all in `folder`."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt")
+
+    @property
+    def certificate(self):
+        return os.path.join(self.folder, f"{self.name}.crt")
+
+    def issue(self, subject, names=None, days=2):
+        """(certificate, key) for a common name; `names`: what a client may have asked for. Below 0 `days` it has expired."""
+        file = f"{self.name}-{subject}"
+        extension = ["-addext", f"subjectAltName={names}"] if names else []
+        openssl(self.folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
+                f"/CN={subject}", "-keyout", f"{file}.key", "-out", f"{file}.csr", *extension)
+        openssl(self.folder, "x509", "-req", "-in", f"{file}.csr", "-CA", f"{self.name}.crt", "-CAkey", f"{self.name}.key",
+                "-CAcreateserial", "-days", str(days), "-copy_extensions", "copy", "-out", f"{file}.crt")
+        os.chmod(os.path.join(self.folder, f"{file}.key"), 0o600)
+        return os.path.join(self.folder, f"{file}.crt"), os.path.join(self.folder, f"{file}.key")
+
+
+class PlainServer:
+    """A server without TLS: it answers whatever comes first with these bytes, and keeps all that comes."""
+
+    def __init__(self, answer):
+        self.answer, self.came = answer, []
+
+    def __enter__(self):
+        self.listener = socket.create_server((LOOPBACK, free_port()))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                with self.listener.accept()[0] as link, contextlib.suppress(OSError):
+                    link.settimeout(10)
+                    first = link.recv(1 << 16)
+                    link.sendall(self.answer)
+                    while first:
+                        self.came.append(first)
+                        first = link.recv(1 << 16)
+
+
+class Recorder(CutProxy):
+    """Keeps what goes through, in both directions."""
+
+    def __enter__(self):
+        self.seen = []
+        return super().__enter__()
+
+    def change(self, data):
+        self.seen.append(data)
+        return data
+
+    def bytes(self):
+        return b"\n".join(self.seen)
+
+
+def client_context(authority, certificate=None, key=None):
+    """For a client that checks the certificate and the name of whom it asks."""
+    context = ssl.create_default_context(cafile=authority.certificate)
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+class Load:
+    """Threads that call `once` again and again. What it answers is in `done` where `good` says so, and else in `wrong`."""
+
+    def __init__(self, once, good, threads=3):
+        self.once, self.good = once, good
+        self.over, self.wrong, self.done = threading.Event(), [], []
+        self.threads = [threading.Thread(target=self._run) for _ in range(threads)]
+
+    def __enter__(self):
+        for one in self.threads:
+            one.start()
+        self.some_more()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for one in self.threads:
+            one.join()
+
+    def _run(self):
+        while not self.over.is_set():
+            try:
+                said = self.once()
+                (self.done if self.good(said) else self.wrong).append(said)
+            except OSError as e:
+                self.wrong.append(e)
+
+    def some_more(self):
+        before = len(self.done)
+        eventually(lambda: len(self.done) > before + 20 or self.wrong)
+
+
+def replace(path, content):
+    """As a tool that renews certificates does it: at once, by a rename."""
+    with open(path + ".new", "wb") as file:
+        file.write(content)
+    os.replace(path + ".new", path)
+
+
+class TlsRedis(RedisServer):
+    """Listens with TLS only for gates; `cli` still comes in plain text, over a unix socket. `certificates`: (its own, key)."""
+
+    def __init__(self, authority, certificates, clients="no", **conf):
+        own = {"tls_cert_file": certificates[0], "tls_key_file": certificates[1], "tls_ca_cert_file": authority.certificate}
+        super().__init__(unix=True, tls_auth_clients=clients, **own | conf)
+
+    def prepare(self):
+        self.tls_port = free_port()
+        self.conf["tls-port"] = self.tls_port
+        super().prepare()
+
+    def up(self):
+        return super().up() and self.cli.call("CONFIG", "GET", "tls-port")[1] == b"%d" % self.tls_port
+
+    def url(self, parameters, host="localhost", credentials=""):
+        return f"rediss://{credentials}{host}:{self.tls_port}{parameters}"
+
+
+class TlsResp(Resp):
+    """Through TLS, checked by this context."""
+
+    def __init__(self, port, context, **options):
+        self.context = context
+        super().__init__(port, **options)
+
+    def connect(self, address, timeout):
+        return self.context.wrap_socket(connect(address, timeout), server_hostname="localhost")

@@ -2,6 +2,9 @@
 
 #include "admin/metrics_page.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -16,34 +19,11 @@ bool is_short_of_files(const metrics::process& process) {
                      [moment](const auto& g) { return g->files_short.within(moment); });
 }
 
-std::string_view state_of(const metrics::process& process) {
-  if (process.draining.value() != 0) return "draining";
-  if (!process.ready.load()) return "starting";
-  return is_short_of_files(process) ? "out of file descriptors" : "ready";
-}
-
-bool is_ready(const metrics::process& process) { return state_of(process) == "ready"; }
-
 page_answer text_answer(unsigned status, std::string body) {
   page_answer a;
   a.status = status;
   a.body = std::move(body);
   return a;
-}
-
-page_answer status_page(const metrics::process& process) {
-  std::string body = "fencegate " FENCEGATE_VERSION "\nstate: " + std::string(state_of(process)) + "\n";
-  for (const auto& gate : process.gates) {
-    const auto stale = gate->checks_total[static_cast<std::size_t>(metrics::check_outcome::stale)].value();
-    body += "\ngate " + gate->name + "\n";
-    body += "  backend: " + std::string(gate->backend_up.value() != 0 ? "up" : "down") + "\n";
-    body += "  connections: " + std::to_string(gate->connections.value()) + "\n";
-    body += "  marks raised: " + std::to_string(gate->raises_total.value()) + "\n";
-    body += "  stale requests: " + std::to_string(stale) + "\n";
-    body += "  regressions: " + std::to_string(gate->regressions_total.value()) + "\n";
-  }
-  body += "\nalso here: /livez /readyz /metrics\n";
-  return text_answer(200, std::move(body));
 }
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
@@ -89,6 +69,10 @@ std::optional<page_answer> refuse_stranger(const std::string& page, const page_r
   return text_answer(403, *why + "\n");
 }
 
+page_answer state_page(std::string_view state) {
+  return text_answer(state == "ready" ? 200 : 503, std::string(state) + "\n");
+}
+
 page_answer quit_page(const page_request& request, const settings::address& listen) {
   if (auto refused = refuse_stranger("/quit", request, listen)) return std::move(*refused);
   page_answer a = text_answer(200, "quitting\n");
@@ -109,7 +93,26 @@ page_answer not_allowed(std::string_view allow) {
   return a;
 }
 
+// An address of IPv4 or IPv6: no name, which somebody could let mean another host from one moment to the next.
+bool is_literal(std::string_view name) {
+  in6_addr any{};
+  const std::string text(name);
+  return inet_pton(AF_INET, text.c_str(), &any) == 1 || inet_pton(AF_INET6, text.c_str(), &any) == 1;
+}
+
 }  // namespace
+
+std::string_view process_state(const metrics::process& process) {
+  if (process.draining.value() != 0) return "draining";
+  if (!process.ready.load()) return "starting";
+  return is_short_of_files(process) ? "out of file descriptors" : "ready";
+}
+
+bool names_an_address(const page_request& request, const settings::address& listen) {
+  if (!request.host) return true;  // of HTTP/1.0, which no browser speaks
+  const auto name = host_name(*request.host);
+  return name && (is_literal(*name) || names_this_host(*request.host, listen));
+}
 
 std::optional<std::string> why_stranger(std::string_view what, const page_request& request,
                                         const settings::address& listen) {
@@ -126,14 +129,13 @@ page_answer answer_page(const page_request& request, const metrics::process& pro
   const std::string_view path = request.target.substr(0, request.target.find('?'));
   if (path == "/quit") return request.method == "POST" ? quit_page(request, listen) : not_allowed("POST");
   if (marks && path.starts_with("/.fencegate/marks/")) return marks_page(request, listen);
-  if (path != "/" && path != "/livez" && path != "/readyz" && path != "/metrics") {
-    return text_answer(404, "no such page; there are / /livez /readyz /metrics\n");
+  if (path != "/livez" && path != "/readyz" && path != "/metrics") {
+    return text_answer(404, "no such page; there are / /livez /readyz /metrics /api/v1/status\n");
   }
   if (request.method != "GET" && request.method != "HEAD") return not_allowed("GET, HEAD");
 
   if (path == "/livez") return text_answer(200, "alive\n");
-  if (path == "/readyz") return text_answer(is_ready(process) ? 200 : 503, std::string(state_of(process)) + "\n");
-  if (path == "/") return status_page(process);
+  if (path == "/readyz") return state_page(process_state(process));
   page_answer a = text_answer(200, metrics_page(process));
   a.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return a;

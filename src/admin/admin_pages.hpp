@@ -1,7 +1,7 @@
 // What the admin listener answers: pure, without sockets or HTTP library; admin_server.hpp moves the bytes.
 //
 //   GET  /livez    200 as long as the process runs        GET /metrics   Prometheus text
-//   GET  /readyz   200 or 503; never asks a backend       GET /          a status page for people
+//   GET  /readyz   200 or 503; never asks a backend       GET /          for people: status_pages.hpp
 //                  (503: starting, draining, or out of file descriptors)
 //   POST /quit     begins the end of the process; for the job's own containers and nobody else
 //   GET, PUT /.fencegate/marks/{resource}   of the HTTP gate with seal: admin, which answers them; for the same peers
@@ -31,10 +31,12 @@ struct page_answer {
   unsigned status = 200;
   std::string body;
   std::string content_type = "text/plain; charset=utf-8";
-  std::string_view allow;         // of a 405
-  std::string fencing_mark = {};  // the field of this name; "": none
-  bool quit = false;              // ask the process to end once this answer is sent
-  bool marks = false;             // no answer yet: it is the marks' service that gives it
+  std::string_view allow;                    // of a 405
+  std::string fencing_mark = {};             // the field of this name; "": none
+  std::string content_security_policy = {};  // of HTML; "": none
+  bool quit = false;                         // ask the process to end once this answer is sent
+  bool marks = false;                        // no answer yet: it is the marks' service that gives it
+  bool events = false;                       // no answer either, but the events of the status
 };
 
 struct marks_request {
@@ -44,6 +46,12 @@ struct marks_request {
 };
 // Answers a request for a mark, at once or later, on the thread that asked.
 using marks_service = std::function<void(const marks_request&, std::function<void(page_answer)> done)>;
+
+// "ready", or why it is not.
+[[nodiscard]] std::string_view process_state(const metrics::process& process);
+
+// Host is no name, but for localhost and that of `listen`: so no page of elsewhere has come by a name that was rebound to here.
+[[nodiscard]] bool names_an_address(const page_request& request, const settings::address& listen);
 
 // Why `what`, which is for the pod's own programs, is refused to this peer: it is not on loopback, Host names neither this
 // host nor `listen` (a page whose name was rebound to 127.0.0.1 sends its own), or a browser sent it (any web page may post to

@@ -1,12 +1,15 @@
 #include "admin/admin_server.hpp"
 
 #include "admin/peer_listener.hpp"
+#include "admin/status_desk.hpp"
+#include "admin/status_pages.hpp"
 #include "base/limits.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -28,6 +31,11 @@ using boost::system::error_code;
 
 using response = http::response<http::string_body>;
 
+// They end with the connection, so that none is idle behind them.
+constexpr std::string_view events_head =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
+    "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n\r\n";
+
 response to_response(page_answer answer, unsigned version, bool keep_alive, bool head_only) {
   response out;
   out.version(version);
@@ -35,6 +43,11 @@ response to_response(page_answer answer, unsigned version, bool keep_alive, bool
   out.set(http::field::content_type, answer.content_type);
   out.set(http::field::cache_control, "no-store");
   out.set("X-Content-Type-Options", "nosniff");
+  out.set("Cross-Origin-Resource-Policy", "same-origin");
+  if (!answer.content_security_policy.empty()) {
+    out.set("Content-Security-Policy", answer.content_security_policy);
+    out.set("Referrer-Policy", "no-referrer");
+  }
   if (!answer.allow.empty()) out.set(http::field::allow, answer.allow);
   if (!answer.fencing_mark.empty()) out.set("Fencing-Mark", answer.fencing_mark);
   if (answer.status == 503) out.set(http::field::retry_after, "1");
@@ -70,10 +83,12 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   std::uint16_t port() const { return listener_->port(); }
   void serve_marks(marks_service marks) { marks_ = std::move(marks); }
   void serve_only(std::function<page_answer(const page_request&)> pages) { pages_ = std::move(pages); }
+  void serve_status(const status_desk& status) { status_ = &status; }
 
   void close() {
     listener_->close();
     on_quit_ = nullptr;
+    status_ = nullptr;
   }
 
  private:
@@ -96,6 +111,8 @@ class admin_server::state : public std::enable_shared_from_this<state> {
         keep_alive = false;
       } else {
         answer = self->answer(parser.get(), at.stream().socket());
+        if (answer.events && self->watchers_ < limits::status_watchers_max) co_return co_await send_events(self, at);
+        if (answer.events) answer = too_many("too many watch the status at this moment\n");
         if (answer.marks) answer = co_await ask_marks(self, parser.get(), at.stream().socket());
         keep_alive = parser.get().keep_alive() && answer.status != 400 && !answer.quit;
       }
@@ -130,7 +147,44 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     asked.from_browser = request.count(http::field::origin) != 0 || request.count("Sec-Fetch-Site") != 0;
     asked.from_loopback = is_local(socket);
     if (pages_) return pages_(asked);
+    if (status_ != nullptr)
+      if (auto told = answer_status(asked, *status_, listener_->address())) return std::move(*told);
     return answer_page(asked, process_, listener_->address(), marks_ != nullptr);
+  }
+
+  static page_answer too_many(std::string why) {
+    page_answer busy;
+    busy.status = 503;
+    busy.body = std::move(why);
+    return busy;
+  }
+
+  struct watching {
+    explicit watching(state& s) : owner(s) { ++owner.watchers_; }
+    ~watching() { --owner.watchers_; }
+    watching(const watching&) = delete;
+    watching& operator=(const watching&) = delete;
+
+    state& owner;
+  };
+
+  // Until the peer is gone, or does not take an event in time: nothing is kept for it but the one event that is being sent.
+  static asio::awaitable<void> send_events(std::shared_ptr<state> self, const peer_listener::place& at) {
+    const watching one(*self);
+    asio::steady_timer pause(self->io_);
+    std::uint64_t version = 0;
+    std::string event(events_head);
+    while (self->status_ != nullptr) {
+      event += "event: status\ndata: " + self->status_->json_since(version) + "\n\n";
+      at.stream().expires_after(self->timeout_);
+      const auto [unsent, sent] = co_await asio::async_write(at.stream(), asio::buffer(event), no_throw);
+      if (unsent) co_return;
+      event.clear();
+      at.stream().expires_never();
+      pause.expires_after(limits::status_interval);
+      const auto [cancelled] = co_await pause.async_wait(no_throw);
+      if (cancelled) co_return;
+    }
   }
 
   // A question under way, as its coroutine knows it; the service's answer may come when both are gone.
@@ -149,10 +203,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
                                                 const http::request<http::empty_body>& request,
                                                 const any_stream::socket& socket) {
     if (self->marks_asked_ >= limits::admin_marks_max) {
-      page_answer busy;
-      busy.status = 503;
-      busy.body = "too many requests for marks at this moment\n";
-      co_return busy;
+      co_return too_many("too many requests for marks at this moment\n");
     }
     const auto question = std::make_shared<waiting>(*self);
     std::vector<header_field> fields;
@@ -177,6 +228,8 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   marks_service marks_;                                    // empty: there are none
   std::function<page_answer(const page_request&)> pages_;  // empty: those of the admin listener
   std::size_t marks_asked_ = 0;                            // and not answered yet
+  const status_desk* status_ = nullptr;                    // nullptr: there is none, or it is closed
+  std::size_t watchers_ = 0;
 };
 
 admin_server::admin_server(asio::io_context& io, settings::address listen, metrics::process& process,
@@ -190,6 +243,8 @@ result<void> admin_server::start() { return state_->start(); }
 void admin_server::serve_only(std::function<page_answer(const page_request&)> pages) {
   state_->serve_only(std::move(pages));
 }
+
+void admin_server::serve_status(const status_desk& status) { state_->serve_status(status); }
 
 void admin_server::serve_marks(marks_service marks) { state_->serve_marks(std::move(marks)); }
 

@@ -20,6 +20,8 @@
 
 namespace fencegate::admin {
 
+class status_desk;
+
 class admin_server {
  public:
   // REQUIRES: one thread at a time runs `io`; `process` outlives `io`. `on_quit` runs on that thread,
@@ -30,6 +32,10 @@ class admin_server {
   // From then on this answers requests for marks, limits::admin_marks_max at a time. REQUIRES: `io` does not run yet; the
   // service is called on its thread, and answers there.
   void serve_marks(marks_service marks);
+  // From then on it answers status_pages.hpp, too. Of those who watch, limits::status_watchers_max are served: nobody
+  // displaces them, and one that does not take an event within `timeout` is dropped. REQUIRES: `io` does not run yet; the desk
+  // lives on its thread, and longer than this object.
+  void serve_status(const status_desk& status);
   // From then on it answers nothing but what this one does, and 404: it is another listener. REQUIRES: `io` does not run yet.
   void serve_only(std::function<page_answer(const page_request&)> pages);
   // Stops listening and closes all connections. REQUIRES: `io` is not running, or this is its thread.

@@ -98,22 +98,9 @@ void append_word(std::string& out, std::string_view text) {
   }
 }
 
-std::string timestamp(std::chrono::system_clock::time_point at) {
-  using namespace std::chrono;
-  const auto seconds = floor<std::chrono::seconds>(at);
-  const auto millis = static_cast<int>(duration_cast<milliseconds>(at - seconds).count());
-  const std::time_t since_epoch = system_clock::to_time_t(seconds);
-  std::tm parts{};
-  gmtime_r(&since_epoch, &parts);
-  char text[64];
-  const int length = std::snprintf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", parts.tm_year + 1900,
-                                   parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, millis);
-  return std::string(text, static_cast<std::size_t>(length));
-}
-
 std::string json_line(std::chrono::system_clock::time_point at, log::level l, std::string_view message,
                       const log::field* fields, std::size_t count) {
-  std::string out = "{\"ts\":\"" + timestamp(at) + "\",\"level\":\"";
+  std::string out = "{\"ts\":\"" + time_text(at) + "\",\"level\":\"";
   out += name_of(l);
   out += "\",\"msg\":";
   append_quoted(out, message);
@@ -133,7 +120,7 @@ std::string json_line(std::chrono::system_clock::time_point at, log::level l, st
 
 std::string text_line(std::chrono::system_clock::time_point at, log::level l, std::string_view message,
                       const log::field* fields, std::size_t count) {
-  std::string out = "ts=" + timestamp(at) + " level=";
+  std::string out = "ts=" + time_text(at) + " level=";
   out += name_of(l);
   out += " msg=";
   append_quoted(out, message);
@@ -168,6 +155,19 @@ void write_line(log::level l, std::string_view message, const log::field* fields
 }
 
 }  // namespace
+
+std::string time_text(std::chrono::system_clock::time_point at) {
+  using namespace std::chrono;
+  const auto seconds = floor<std::chrono::seconds>(at);
+  const auto millis = static_cast<int>(duration_cast<milliseconds>(at - seconds).count());
+  const std::time_t since_epoch = system_clock::to_time_t(seconds);
+  std::tm parts{};
+  gmtime_r(&since_epoch, &parts);
+  char text[64];
+  const int length = std::snprintf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", parts.tm_year + 1900,
+                                   parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, millis);
+  return std::string(text, static_cast<std::size_t>(length));
+}
 
 std::string log_line(settings::log_format format, std::chrono::system_clock::time_point at, log::level l,
                      std::string_view message, const log::field* fields, std::size_t count) {

@@ -17,6 +17,9 @@ namespace fencegate::admin {
 // From here on base/log writes to stderr: each line at once and whole, from any thread. May be called again.
 void install_log_sink(settings::log_level least, settings::log_format format);
 
+// "2026-01-31T12:00:00.250Z".
+[[nodiscard]] std::string time_text(std::chrono::system_clock::time_point at);
+
 // The line of one event, without its newline.
 //   json: {"ts":"2026-01-31T12:00:00.250Z","level":"warn","msg":"write rejected","gate":"cache","token":33}
 //   text: ts=2026-01-31T12:00:00.250Z level=warn msg="write rejected" gate=cache token=33

@@ -88,8 +88,7 @@ constexpr std::array<hazard_words, 25> all_words{{
     {gate_exposed, "gate-exposed",
      "The gate speaks plain text, and believes each token that it is given: whoever reaches it raises marks.",
      "Listen on 127.0.0.1, [::1] or a unix socket, next to the writers."},
-    {admin_exposed, "admin-exposed",
-     "Whoever reaches it reads status and metrics, names of gates and servers included.",
+    {admin_exposed, "admin-exposed", "Whoever reaches it reads metrics, with the names of gates and stores.",
      "Listen on 127.0.0.1, or let a network policy admit only what scrapes it."},
 }};
 

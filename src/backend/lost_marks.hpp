@@ -47,7 +47,7 @@ class lost_marks {
     for (const auto& one : found) {
       const auto cell = marks.cell(one.resource);
       const auto now = cell->seen();  // lower than before: an operator lowered it
-      if (one.mark) cell->saw(*one.mark);
+      if (one.mark) marks.saw(*cell, *one.mark);
       const auto seen = before.find(one.resource);
       if (seen == before.end() || (one.mark && std::min(seen->second, now.value_or(seen->second)) <= *one.mark)) {
         known_.erase(one.resource);

@@ -7,6 +7,7 @@
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "base/metrics.hpp"
 #include "fence/token.hpp"
 
 #include <array>
@@ -45,10 +46,14 @@ class mark_cell {
     if (value < 0) return std::nullopt;
     return fence::token(value);
   }
-  void saw(fence::token mark) {
+  void saw(fence::token mark) { static_cast<void>(rose_to(mark)); }
+  // What was known before, when this is higher: negative = nothing.
+  std::optional<std::int64_t> rose_to(fence::token mark) {
     std::int64_t known = seen_.load();
-    while (known < mark.value() && !seen_.compare_exchange_weak(known, mark.value())) {
+    while (known < mark.value()) {
+      if (seen_.compare_exchange_weak(known, mark.value())) return known;
     }
+    return std::nullopt;
   }
   // An operator has lowered it: what was seen up to `from` was of before. Whether something was.
   bool lower(fence::token from, fence::token to) {
@@ -107,9 +112,16 @@ class mark_memory {
   // and the time when the mark that it answered is in the cell, that may have come too late for it.
   [[nodiscard]] std::uint64_t listings() const { return listings_; }
   void note_listing() { ++listings_; }
+  // Tells the gate of each mark that rises. REQUIRES: before the first thread; `gate` lives longer.
+  void tell_rises(const metrics::gate& gate) { gate_ = &gate; }
+  // Of a cell of this memory.
+  void saw(mark_cell& cell, fence::token mark) const {
+    const auto before = cell.rose_to(mark);
+    if (before && gate_ != nullptr && gate_->on_rise) gate_->on_rise(cell.resource, mark.value(), *before < 0);
+  }
   // Then it is to be put back, too, in case that it was lost.
   void saw_since(std::uint64_t listings, const std::shared_ptr<mark_cell>& cell, fence::token mark) {
-    cell->saw(mark);
+    saw(*cell, mark);
     if (listings != listings_) came_late(cell);
   }
   // Moves when marks are known to be lost: one that was raised meanwhile may be among them.
@@ -170,6 +182,7 @@ class mark_memory {
   void forget_some(part& of);
 
   const std::size_t most_;
+  const metrics::gate* gate_ = nullptr;
   std::atomic<std::size_t> size_{0};
   std::atomic<bool> said_full_{false};
   std::array<part, parts> parts_;

@@ -170,7 +170,7 @@ void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::s
     if (a->healing == nullptr)
       state_.marks.saw_since(a->listings, a->cell, *mark);
     else
-      a->cell->saw(*mark);
+      state_.marks.saw(*a->cell, *mark);
     if (fence::compare(a->wanted, *mark) == fence::comparison::stale)
       return a->done({raise_outcome::kind::stale, false, *mark, {}});
   }

@@ -104,6 +104,7 @@ mark_memory& pg_control::marks(const std::string& database) {
   auto& slot = memories_[database];
   if (slot == nullptr) {
     slot = std::make_unique<mark_memory>();
+    slot->tell_rises(figures_);
     // Where there is a mark to remember there is one that may go back, and sessions to sweep.
     asio::post(context_, [self = shared_from_this(), database] { self->at(database); });
   }
@@ -117,7 +118,8 @@ std::optional<fence::token> pg_control::seen(const std::string& database, const 
 }
 
 void pg_control::saw(const std::string& database, const std::string& resource, fence::token mark) {
-  marks(database).cell(resource)->saw(mark);
+  auto& known = marks(database);
+  known.saw(*known.cell(resource), mark);
 }
 
 // ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,8 +205,10 @@ void pg_control::tick() {
 }
 
 void pg_control::note_problem(looked_after& one, const std::string& problem) {
-  const bool main = one.name == gate_.control_database;
-  if (main) figures_.backend_up.set(problem.empty() ? 1 : 0);
+  if (one.name == gate_.control_database)
+    figures_.note_backend("", problem);
+  else
+    figures_.note_database(one.name, problem);
   if (one.problem == problem) return;
   if (problem.empty())
     log::write(log::level::info, "backend up", {{"gate", gate_.name}, {"database", one.name}});

@@ -27,7 +27,9 @@ pg_store::pg_store(asio::io_context& context, std::string gate, const settings::
       store_(store),
       grace_(grace),
       figures_(figures),
-      watch_timer_(context) {}
+      watch_timer_(context) {
+  marks_.tell_rises(figures);
+}
 
 void pg_store::start() {
   auto tell = [weak = weak_from_this()](const std::string& problem) {
@@ -66,12 +68,12 @@ bool pg_store::known_raised(const std::vector<fence::claim>& claims) const {
 }
 
 void pg_store::saw(const std::vector<fence::claim>& claims) {
-  for (const auto& one : claims) marks_.cell(one.resource)->saw(one.presented);
+  for (const auto& one : claims) marks_.saw(*marks_.cell(one.resource), one.presented);
 }
 
 fence::rejection pg_store::noted(fence::rejection why) {
   const bool about_marks = why.why == fence::reason::stale || why.why == fence::reason::equal;
-  if (about_marks && why.mark) marks_.cell(why.resource)->saw(*why.mark);
+  if (about_marks && why.mark) marks_.saw(*marks_.cell(why.resource), *why.mark);
   return why;
 }
 
@@ -230,7 +232,7 @@ void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<loo
 }
 
 void pg_store::note_problem(const std::string& problem) {
-  figures_.note_backend(said_, problem.empty());
+  figures_.note_backend(store_.name, problem);
   if (problem_ == problem) return;
   if (problem.empty())
     log::write(log::level::info, "backend up", {{"gate", gate_}, {"store", store_.name}});

@@ -123,7 +123,6 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   std::size_t unanswered_ = 0;          // of the last look at all marks and its raises, which take connections
   clock::time_point blocks_until_{};    // till then statements are sent between BEGIN and COMMIT, whatever they are
   std::optional<std::string> problem_;  // as it was logged last; "" = it is up
-  std::optional<bool> said_;            // to the figures
   std::atomic<bool> stopped_ = false;
 };
 

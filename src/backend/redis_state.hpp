@@ -30,7 +30,9 @@ struct redis_state {
       : gate(gate_settings),
         store(std::move(store_name)),
         figures(gate_figures),
-        tls(tls_context::to(gate_settings.upstream, gate_settings.secured)) {}
+        tls(tls_context::to(gate_settings.upstream, gate_settings.secured)) {
+    marks.tell_rises(figures);
+  }
 
   // For a line about this backend.
   [[nodiscard]] log::event event() const { return log::event().add("gate", gate.name).add("store", store); }
@@ -60,7 +62,7 @@ struct redis_state {
     const std::lock_guard lock(mutex_);
     change(picture_);
     version.fetch_add(1, std::memory_order_release);
-    figures.note_backend(said_, picture_.ready);
+    figures.note_backend(store, picture_.ready ? std::string_view() : picture_.problem);
   }
   std::atomic<std::uint64_t> version{1};
 
@@ -77,7 +79,6 @@ struct redis_state {
   picture picture_;
   std::string lost_epoch_;
   std::chrono::steady_clock::time_point loss_seen_{};
-  std::optional<bool> said_;
 };
 
 }  // namespace fencegate::backend

@@ -121,6 +121,13 @@ inline constexpr std::size_t admin_connections_max = 16;
 inline constexpr std::size_t leases_max = 20'000;
 // Requests for marks that wait for a store: they must not shut probes out.
 inline constexpr std::size_t admin_marks_max = 4;
+// Browsers that watch the status page, which hear of it this often: they must not shut probes out either.
+inline constexpr std::size_t status_watchers_max = 4;
+inline constexpr std::chrono::milliseconds status_interval{1'000};
+// What the status page shows: of resources those that were seen last, and rejections; about 500 and 1,500 bytes each at most.
+inline constexpr std::size_t status_resources_max = 1'000, status_rejections_max = 100;
+// And the traffic of so many seconds.
+inline constexpr std::size_t status_seconds = 60;
 // From accept, or from the last answer, to a whole head; the same for a peer to take an answer.
 inline constexpr std::chrono::seconds admin_timeout{5};
 // The API of leases. 10,000 clients may wait for leases at once, each on a connection.

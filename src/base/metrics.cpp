@@ -26,13 +26,25 @@ void histogram::observe(std::chrono::nanoseconds d) {
   sum_ns_.fetch_add(static_cast<std::uint64_t>(ns), std::memory_order_relaxed);
 }
 
-void gate::note_backend(std::optional<bool>& said, bool up) {
+void gate::note_backend(std::string_view name, std::string_view problem) {
   const std::lock_guard lock(backends_mutex_);
-  const bool was_up = said.value_or(true);
-  if (was_up && !up) ++backends_down_;
-  if (up && !was_up) --backends_down_;
-  said = up;
-  backend_up.set(backends_down_ == 0 ? 1 : 0);
+  auto at = said_.backends.find(name);
+  if (at == said_.backends.end()) at = said_.backends.emplace(name, "").first;
+  at->second = problem;
+  backend_up.set(std::ranges::all_of(said_.backends, [](const auto& one) { return one.second.empty(); }) ? 1 : 0);
+}
+
+void gate::note_database(const std::string& name, const std::string& problem) {
+  const std::lock_guard lock(backends_mutex_);
+  if (problem.empty())
+    said_.databases.erase(name);
+  else
+    said_.databases[name] = problem;
+}
+
+gate::said gate::backends_said() const {
+  const std::lock_guard lock(backends_mutex_);
+  return said_;
 }
 
 }  // namespace fencegate::metrics

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::metrics {
@@ -118,12 +120,24 @@ struct gate {
   counter& checks(check_outcome o) { return checks_total[static_cast<std::size_t>(o)]; }
   counter& rejected(connection_rejection r) { return connections_rejected_total[static_cast<std::size_t>(r)]; }
   counter& protocol_errors(side s) { return protocol_errors_total[static_cast<std::size_t>(s)]; }
-  // One of the gate's backends says how it is. `said`: what it said last, kept by itself.
-  void note_backend(std::optional<bool>& said, bool up);
+
+  // One of the gate's backends says how it is: why it is not usable, or "". `name`: of a store; "": the gate's upstream.
+  void note_backend(std::string_view name, std::string_view problem);
+  // The same of a further database of the upstream, for which backend_up does not stand.
+  void note_database(const std::string& name, const std::string& problem);
+  // What they said last: of databases, only problems.
+  struct said {
+    std::map<std::string, std::string, std::less<>> backends, databases;
+  };
+  [[nodiscard]] said backends_said() const;
+
+  // Hears of each mark that this process has seen rise, or sees for the first time (`first`). Any thread; returns at once.
+  // Set before the first thread.
+  std::function<void(std::string_view resource, std::int64_t mark, bool first)> on_rise;
 
  private:
-  std::mutex backends_mutex_;
-  std::size_t backends_down_ = 0;
+  mutable std::mutex backends_mutex_;
+  said said_;
 };
 
 enum class lease_state : std::uint8_t { waiting, held };

@@ -2,10 +2,13 @@
 
 #include "admin/admin_server.hpp"
 #include "admin/log_sink.hpp"
+#include "admin/status_board.hpp"
+#include "admin/status_desk.hpp"
 #include "backend/libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
 #include "cli/examination.hpp"
+#include "cli/gate_facts.hpp"
 #include "cli/service_manager.hpp"
 #include "cli/sidecar_leases.hpp"
 #include "gate/http/http_marks.hpp"
@@ -138,6 +141,18 @@ admin::marks_service marks_service_of(std::unique_ptr<gate::http_marks_desk> mad
   };
 }
 
+// What the gates meet is put on the board, which lives longer. REQUIRES: no thread runs yet.
+void show_on(admin::status_board& board, metrics::process& figures, gate::rejection_log& rejections) {
+  using wall = std::chrono::system_clock;
+  for (const auto& one : figures.gates)
+    one->on_rise = [&board, &gate = one->name](std::string_view resource, std::int64_t mark, bool first) {
+      board.note_rise(gate, resource, mark, first, wall::now());
+    };
+  rejections.hear_of_all(
+      [&board](std::string_view gate, const fence::rejection& why, std::string_view client, std::string_view command,
+               bool monitor) { board.note_rejection(gate, why, client, command, monitor, wall::now()); });
+}
+
 // Before anything is bound, or begun at a server. Errors: there is a hazard, or a server could not be asked.
 result<void> check_strictly(const settings::process& config) {
   if (!config.strict) return {};
@@ -171,6 +186,7 @@ int serve(const settings::process& config) {
   };
   if (const auto checked = check_strictly(config); !checked) return fail(checked.error().message);
 
+  admin::status_board board;
   metrics::process figures;
   for (const auto& one : config.redis_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
   for (const auto& one : config.postgres_gates) figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
@@ -186,6 +202,7 @@ int serve(const settings::process& config) {
   if (!config.leased.writers.empty())  // whose gates hold leases
     rejections.hear_of_stale(
         [&leases](std::string_view gate, const fence::rejection& why) { leases.superseded(gate, why); });
+  if (config.admin_enabled) show_on(board, figures, rejections);
   drain_watch drain(io, config.drain_timeout, figures, gates, leases);
 
   if (needs_postgres(config))
@@ -208,10 +225,14 @@ int serve(const settings::process& config) {
   }
   for (const auto& one : gates)
     if (const auto started = one->start(); started.has_error()) return fail(started.error().message);
+  admin::status_desk status(io, gate_facts_of(config), figures, board, [&leases] { return leases.status(); });
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });
   admin.serve_marks(std::move(marks));
-  if (config.admin_enabled)
+  admin.serve_status(status);
+  if (config.admin_enabled) {
     if (const auto started = admin.start(); started.has_error()) return fail(started.error().message);
+    status.start();
+  }
 
   if (const auto started = leases.start(gates); started.has_error()) return fail(started.error().message);
 

@@ -124,6 +124,10 @@ void sidecar_leases::hand_over(std::string_view gate, int socket, fence::claims_
   found->take_over(socket, std::make_shared<const fence::claims_list>(std::move(tag)));
 }
 
+admin::lease_status sidecar_leases::status() const {
+  return {desk_ ? desk_->list() : std::vector<lease::lease_seen>(), writers_.views()};
+}
+
 void sidecar_leases::superseded(std::string_view gate, const fence::rejection& why) {
   bool holds = false;
   for_each_lease_gate(config_, [&](const std::string& name, const settings::gate_lease&) { holds |= name == gate; });

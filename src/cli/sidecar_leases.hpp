@@ -3,6 +3,7 @@
 
 #include "admin/admin_server.hpp"
 #include "admin/lease_server.hpp"
+#include "admin/status_view.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "cli/operators.hpp"
@@ -36,6 +37,8 @@ class sidecar_leases : private lease::gate_switch {
   [[nodiscard]] result<void> start(const std::vector<std::unique_ptr<gate::server>>& gates);
   // A gate met a mark above the token of a request, which may be that of the lease that it holds. Any thread.
   void superseded(std::string_view gate, const fence::rejection& why);
+  // On `io`'s thread.
+  [[nodiscard]] admin::lease_status status() const;
   // The process is about to end: nothing is taken any more.
   void drain() { writers_.drain(); }
   // No gate is left: gives back what they held, and runs `io` for it. REQUIRES: nobody else runs it.

@@ -133,7 +133,7 @@ struct http_route {
   std::string statement;                               // sql: its text, with $1 and so on
   std::vector<std::string> parameters;                 // sql: a template for each
   std::string store;                                   // the name of its store; never empty
-  fence::policy policy = fence::policy_of_gates;
+  fence::policy policy;
 };
 
 // A database that keeps marks for HTTP gates.
@@ -158,7 +158,7 @@ struct http_gate {
   tls secured;                      // from the upstream URL
   std::vector<mark_store> stores;   // those that its routes use; the gate's own is the first
   std::vector<http_route> routes;
-  fence::policy policy;
+  fence::policy policy = fence::policy_of_gates;
   http_unmatched unmatched = http_unmatched::reject;
   http_seal seal = http_seal::gate;
   std::string token_header = "Fencing-Token";

@@ -42,6 +42,12 @@ void writers::superseded(std::string_view gate, const fence::claim& presented) {
   if (auto* lease = behind(gate)) lease->superseded(presented);
 }
 
+std::vector<writer_view> writers::views() const {
+  std::vector<writer_view> out;
+  for (const auto& one : all_) out.push_back(one.lease->view());
+  return out;
+}
+
 std::optional<writer_view> writers::of_gate(std::string_view gate) const {
   const auto* lease = behind(gate);
   return lease == nullptr ? std::nullopt : std::optional(lease->view());

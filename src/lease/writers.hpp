@@ -28,6 +28,7 @@ class writers final : public writer_desk {
 
   void superseded(std::string_view gate, const fence::claim& presented);
 
+  [[nodiscard]] std::vector<writer_view> views() const;
   [[nodiscard]] std::optional<writer_view> of_gate(std::string_view gate) const override;
   std::optional<writer_view> heard(std::string_view writer) override;
   std::optional<writer_view> heard_of_gate(std::string_view gate) override;

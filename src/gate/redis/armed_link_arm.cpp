@@ -237,7 +237,7 @@ void armed_link::look_again() {
     const auto& one = claims_.items()[i];
     auto cell = one.cell;
     const bool once = one.rules.equal == fence::equal_token::reject;
-    if (once && !cell->seen()) cell->saw(fence::token());
+    if (once && !cell->seen()) marks_.saw(*cell, fence::token());
     host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
       on_mark(*cell, reading);
       one_done();

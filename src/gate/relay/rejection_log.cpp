@@ -58,6 +58,7 @@ metrics::check_outcome outcome_of(fence::reason why) {
 void rejection_log::report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
                            std::string_view command, clock::time_point now, bool monitor) {
   tell_of_stale(gate, why);
+  if (all_) all_(gate, why, client_address, command, monitor);
   if (!log::enabled(log::level::warn)) return;
 
   line latest;

@@ -43,6 +43,10 @@ class rejection_log {
   // first of them.
   using on_stale = std::function<void(std::string_view gate, const fence::rejection& why)>;
   void hear_of_stale(on_stale tell) { stale_ = std::move(tell); }
+  // `tell` hears of each rejection that is reported, on that thread, and returns at once. REQUIRES: before the first of them.
+  using on_rejection = std::function<void(std::string_view gate, const fence::rejection& why,
+                                          std::string_view client_address, std::string_view command, bool monitor)>;
+  void hear_of_all(on_rejection tell) { all_ = std::move(tell); }
   // Of what is no rejection: a session that was served was ended by it.
   void tell_of_stale(std::string_view gate, const fence::rejection& why) const {
     if (stale_ && why.why == fence::reason::stale) stale_(gate, why);
@@ -88,6 +92,7 @@ class rejection_log {
   static void write(const line& l);
 
   on_stale stale_;
+  on_rejection all_;
   std::mutex mutex_;
   clock::time_point second_began_{};
   std::size_t shown_this_second_ = 0;

@@ -14,22 +14,22 @@ from support import die_with_parent
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def install_packages():
-    """Once, with the exact versions of package.json; several test files may come here at the same time."""
-    with open(os.path.join(FOLDER, "package.json")) as lock:
+def install_packages(folder=FOLDER):
+    """Once, with the exact versions of the folder's package.json; several test files may come here at the same time."""
+    with open(os.path.join(folder, "package.json")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = json.load(lock)["dependencies"]
-        if {name: _installed(name) for name in wanted} == wanted:
+        if {name: _installed(folder, name) for name in wanted} == wanted:
             return
         if not shutil.which("npm"):
             raise RuntimeError("the live tests of JavaScript clients need Node.js 18 or later, and npm")
         subprocess.run(["npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-                       cwd=FOLDER, check=True, timeout=300)
+                       cwd=folder, check=True, timeout=300)
 
 
-def _installed(name):
+def _installed(folder, name):
     try:
-        with open(os.path.join(FOLDER, "node_modules", name, "package.json")) as file:
+        with open(os.path.join(folder, "node_modules", name, "package.json")) as file:
             return json.load(file)["version"]
     except FileNotFoundError:
         return None

@@ -2,6 +2,7 @@
 
 #include "admin/admin_server.hpp"
 
+#include "admin/status_desk.hpp"
 #include "base/limits.hpp"
 #include "unit/admin/blocking_client.hpp"
 
@@ -28,6 +29,7 @@ class AdminServer : public testing::Test {
     server.emplace(
         io, settings::address{std::move(host), 0, {}}, process, [this] { ++quits; }, timeout);
     if (marks) server->serve_marks(marks);
+    server->serve_status(status);
     const auto started = server->start();
     ASSERT_TRUE(started) << started.error().message;
     thread = std::thread([this] { io.run(); });
@@ -42,8 +44,31 @@ class AdminServer : public testing::Test {
   }
   blocking_client connect() { return blocking_client(server->port()); }
 
+  static constexpr std::string_view watch_request = "GET /api/v1/status/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  // What one more watcher is told, when another one has had its place for up to 20 seconds.
+  unsigned status_when_there_is_room() {
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (true) {
+      blocking_client c = connect();
+      c.send(watch_request);
+      const auto told = status_of(c.until("\r\n\r\n"));
+      if (told != 503 || std::chrono::steady_clock::now() > deadline) return told;
+      std::this_thread::sleep_for(20ms);
+    }
+  }
+  // A watcher that has heard the first event.
+  blocking_client watch() {
+    blocking_client c = connect();
+    c.send(watch_request);
+    EXPECT_EQ(status_of(c.until("\r\n\r\n")), 200u);
+    EXPECT_TRUE(c.until("\n\n").starts_with("event: status\ndata: {"));
+    return c;
+  }
+
   metrics::process process;
+  status_board board;
   boost::asio::io_context io;
+  status_desk status{io, {}, process, board, {}};
   std::optional<admin_server> server;
   marks_service marks;
   std::atomic<int> quits{0};
@@ -287,6 +312,58 @@ TEST_F(AdminServer, TheOneThatWaitsLongestGivesWayWhenAllPlacesAreTaken) {
       EXPECT_EQ(status_of(all[i].get("/livez")), 200u) << i;
     }
   }
+}
+
+TEST_F(AdminServer, WatchersHearOfWhatChanges) {
+  start();
+  blocking_client c = watch();
+  board.note_rise("cache", "orders", 34, true, std::chrono::system_clock::now());
+  std::string event;
+  do {
+    event = c.until("\n\n");
+    EXPECT_NE(event.find("\"complete\":false"), std::string::npos) << event;
+  } while (!event.empty() && event.find("\"orders\"") == std::string::npos);
+  EXPECT_NE(event.find("\"mark\":\"34\""), std::string::npos) << event;
+}
+
+TEST_F(AdminServer, WatchersAreLimitedAndLeaveRoomForProbes) {
+  start(1h);
+  std::vector<blocking_client> watchers;
+  for (std::size_t i = 0; i < limits::status_watchers_max; ++i) watchers.push_back(watch());
+  EXPECT_EQ(status_of(connect().get("/api/v1/status/events")), 503u);
+  // As many more as there are places: those that wait give way to them, the watchers do not.
+  std::vector<blocking_client> probes;
+  for (std::size_t i = 0; i < limits::admin_connections_max; ++i) {
+    probes.push_back(connect());
+    EXPECT_EQ(status_of(probes.back().get("/livez")), 200u) << i;
+  }
+  for (auto& one : watchers) EXPECT_TRUE(one.until("\n\n").starts_with("event: status\n"));
+  watchers.pop_back();
+  EXPECT_EQ(status_when_there_is_room(), 200u);
+}
+
+TEST_F(AdminServer, AWatcherThatReadsNothingIsDropped) {
+  // More than the buffers between the two take.
+  for (int i = 0; i < 1000; ++i)
+    board.note_rise("gate", std::string(2'000, 'x') + std::to_string(i), i, true, std::chrono::system_clock::now());
+  start(100ms);
+  std::vector<blocking_client> slow;
+  for (std::size_t i = 0; i < limits::status_watchers_max; ++i) {
+    slow.emplace_back(server->port(), 1024);
+    slow.back().send(watch_request);
+    ASSERT_EQ(status_of(slow.back().until("\r\n\r\n")), 200u);
+  }
+  EXPECT_EQ(status_when_there_is_room(), 200u);
+}
+
+TEST_F(AdminServer, EndsWithSomebodyWatching) {
+  start();
+  blocking_client c = watch();
+  stop();
+  server.reset();
+  while (!c.until("\n\n").empty()) {
+  }
+  EXPECT_TRUE(c.at_end());
 }
 
 TEST_F(AdminServer, SaysWhichAddressIsTaken) {

@@ -19,7 +19,10 @@ namespace fencegate::admin {
 
 class blocking_client {
  public:
-  explicit blocking_client(std::uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // `receive_bytes`: of the kernel's buffer, for a peer that is slow; 0: as usual.
+  explicit blocking_client(std::uint16_t port, int receive_bytes = 0)
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (receive_bytes != 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);

@@ -29,6 +29,19 @@ TEST(MarkMemory, MarksOnlyRise) {
   EXPECT_EQ(cell->seen(), fence::token(9223372036854775807));
 }
 
+TEST(MarkMemory, TellsOfMarksThatRise) {
+  metrics::gate gate("cache");
+  std::vector<std::string> told;
+  gate.on_rise = [&told](std::string_view resource, std::int64_t mark, bool first) {
+    told.push_back(std::string(resource) + " " + std::to_string(mark) + (first ? " first" : ""));
+  };
+  mark_memory memory;
+  memory.tell_rises(gate);
+  const auto cell = memory.cell("orders");
+  for (const std::int64_t mark : {0, 34, 34, 33, 35}) memory.saw_since(memory.listings(), cell, fence::token(mark));
+  EXPECT_EQ(told, (std::vector<std::string>{"orders 0 first", "orders 34", "orders 35"}));
+}
+
 TEST(MarkMemory, OneCellPerResource) {
   mark_memory memory;
   const auto cell = memory.cell("orders");

@@ -82,5 +82,28 @@ TEST(Gate, AccessorsNameTheirOwnCounter) {
   EXPECT_EQ(g.checks(check_outcome::admitted).value(), 0u);
 }
 
+TEST(Gate, ItsBackendIsUpWhileAllOfThemAre) {
+  gate one("api");
+  EXPECT_EQ(one.backend_up.value(), 0);
+  one.note_backend("ledger", "");
+  EXPECT_EQ(one.backend_up.value(), 1);
+  one.note_backend("cache", "connection refused");
+  one.note_backend("ledger", "");
+  EXPECT_EQ(one.backend_up.value(), 0);
+  EXPECT_EQ(one.backends_said().backends.at("cache"), "connection refused");
+  one.note_backend("cache", "");
+  EXPECT_EQ(one.backend_up.value(), 1);
+}
+
+TEST(Gate, AFurtherDatabaseIsShownWhileItHasAProblem) {
+  gate one("db");
+  one.note_backend("", "");
+  one.note_database("archive", "no schema");
+  EXPECT_EQ(one.backend_up.value(), 1);
+  EXPECT_EQ(one.backends_said().databases.at("archive"), "no schema");
+  one.note_database("archive", "");
+  EXPECT_TRUE(one.backends_said().databases.empty());
+}
+
 }  // namespace
 }  // namespace fencegate::metrics

@@ -309,5 +309,19 @@ TEST_F(RejectionLog, ThreadsLoseNoCount) {
   EXPECT_EQ(told(), threads * each);
 }
 
+TEST_F(RejectionLog, WhoeverWantsHearsOfEachWhateverIsLogged) {
+  log::set_sink(nullptr, log::level::error);
+  rejection_log log;
+  std::vector<std::string> heard;
+  log.hear_of_all([&heard](std::string_view gate, const fence::rejection& why, std::string_view client,
+                           std::string_view command, bool monitor) {
+    heard.push_back(std::string(gate) + " " + why.resource + " " + std::string(client) + " " + std::string(command) +
+                    (monitor ? " monitor" : ""));
+  });
+  log.report("cache", stale("orders"), "10.0.0.7:1", "SET", {}, false);
+  log.report("cache", stale("orders"), "10.0.0.7:1", "SET", {}, true);
+  EXPECT_THAT(heard, ElementsAre("cache orders 10.0.0.7:1 SET", "cache orders 10.0.0.7:1 SET monitor"));
+}
+
 }  // namespace
 }  // namespace fencegate::gate

@@ -1,0 +1,52 @@
+// Collects what the status page shows: the gates' figures, once a second, what the board remembers, and the leases.
+//
+// All of it runs on its context's thread; the board and the figures are what other threads write.
+#pragma once
+
+#include "admin/status_board.hpp"
+#include "admin/status_view.hpp"
+#include "base/metrics.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fencegate::admin {
+
+class status_desk {
+ public:
+  // `gates`: in the order of the figures. `leases`: asked whenever a status is told; empty: there are none.
+  // REQUIRES: figures and board live longer.
+  status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& figures,
+              const status_board& board, std::function<lease_status()> leases);
+
+  // Looks at the figures once a second, from here on.
+  void start();
+  // What it does each time.
+  void look();
+
+  // What has changed behind `version`, which is moved on; 0: all that is known. The gates and leases are there always.
+  [[nodiscard]] std::string json_since(std::uint64_t& version) const;
+
+ private:
+  // What was counted, and in each of the last seconds.
+  struct counted {
+    std::uint64_t admitted = 0, rejected = 0;
+    traffic lately{};
+  };
+  [[nodiscard]] gate_status status_of(std::size_t gate) const;
+
+  boost::asio::steady_timer timer_;
+  const std::vector<gate_facts> facts_;
+  const metrics::process& figures_;
+  const status_board& board_;
+  const std::function<lease_status()> leases_;
+  const wall_time started_ = std::chrono::system_clock::now();
+  std::vector<counted> counted_;
+};
+
+}  // namespace fencegate::admin

@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, metrics::request_classes> class_names{"re
 constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
     "admitted", "raised", "stale", "missing", "malformed", "equal", "jump", "unavailable", "refused", "unknown"};
 constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "files",
-                                                                                       "lease"};
+                                                                                       "lease", "tls"};
 constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
 constexpr std::array<std::string_view, metrics::lease_states> lease_state_names{"waiting", "held"};
 constexpr std::array<std::string_view, metrics::writer_states> writer_state_names{"unknown", "standby", "holding",
@@ -226,6 +226,9 @@ void add_traffic(page& p) {
   p.per_gate(MetricType::Counter, "connections_total", "Client connections accepted.", &gate::connections_total);
   p.per_gate("connections_rejected_total", "Client connections closed at once.", &gate::connections_rejected_total,
              "reason", rejection_names);
+  p.per_gate(MetricType::Counter, "tls_files_refused_total",
+             "New certificates, keys and authorities of the listener that could not be used.",
+             &gate::tls_files_refused_total);
   p.per_gate("requests_total", "Requests from clients.", &gate::requests_total, "class", class_names);
   p.per_gate("protocol_errors_total", "Messages that break the protocol, by who sent them.",
              &gate::protocol_errors_total, "side", side_names);

@@ -86,9 +86,11 @@ constexpr std::array<hazard_words, 25> all_words{{
      "Its marks may be older than what was written under them: a token that was rejected before may be good again.",
      "fencegate marks bump, then SELECT fencegate.accept_copy() (docs/operations.md, Backups)."},
     {gate_exposed, "gate-exposed",
-     "The gate speaks plain text, and believes each token that it is given: whoever reaches it raises marks.",
-     "Listen on 127.0.0.1, [::1] or a unix socket, next to the writers."},
-    {admin_exposed, "admin-exposed", "Whoever reaches it reads metrics, with the names of gates and stores.",
+     "The gate believes each token that it is given: whoever reaches it raises marks. Without TLS, whoever is on the "
+     "way, too.",
+     "Listen on 127.0.0.1, [::1] or a unix socket, next to the writers, or require certificates of clients (key tls)."},
+    {admin_exposed, "admin-exposed",
+     "Whoever reaches it reads status and metrics, names of gates and servers included.",
      "Listen on 127.0.0.1, or let a network policy admit only what scrapes it."},
 }};
 

@@ -11,6 +11,13 @@
 // What is used of it.
 // clang-format off
 #define FENCEGATE_OPENSSL(each) \
+  each(ASN1_STRING_get0_data) each(ASN1_STRING_length) each(GENERAL_NAMES_free) each(OPENSSL_sk_num) \
+  each(OPENSSL_sk_value) each(SSL_CTX_get_ex_data) each(SSL_CTX_set_alpn_select_cb) each(SSL_CTX_set_client_CA_list) \
+  each(SSL_CTX_set_ex_data) each(SSL_CTX_set_num_tickets) each(SSL_get0_alpn_selected) each(SSL_get_SSL_CTX) \
+  each(SSL_get_ex_data_X509_STORE_CTX_idx) each(SSL_load_client_CA_file) each(SSL_set_accept_state) \
+  each(TLS_server_method) each(X509_NAME_ENTRY_get_data) each(X509_NAME_get_entry) each(X509_NAME_get_index_by_NID) \
+  each(X509_STORE_CTX_get_current_cert) each(X509_STORE_CTX_get_error_depth) each(X509_STORE_CTX_get_ex_data) \
+  each(X509_STORE_CTX_set_error) each(X509_get_ext_d2i) each(X509_get_subject_name) \
   each(BIO_clear_flags) each(BIO_get_data) each(BIO_meth_new) each(BIO_meth_set_ctrl) each(BIO_meth_set_read) \
   each(BIO_meth_set_write) each(BIO_new) each(BIO_set_data) each(BIO_set_flags) each(BIO_set_init) \
   each(ERR_clear_error) each(ERR_get_error) each(ERR_peek_error) each(ERR_reason_error_string) \

@@ -51,7 +51,8 @@ result<tls_stream::waits_for> tls_stream::shake_hands() {
   ssl().ERR_clear_error();
   errno = 0;
   const int outcome = ssl().SSL_do_handshake(of_);
-  if (outcome == 1) return waits_for::nothing;
+  if (outcome == 1 && (!must_name_ || has_named())) return waits_for::nothing;
+  if (outcome == 1) return error{"TLS: the client has not named the protocol that it wants (ALPN)"};
   const int system_error = errno;
   switch (ssl().SSL_get_error(of_, outcome)) {
     case SSL_ERROR_WANT_READ: return waits_for::readable;
@@ -62,6 +63,13 @@ result<tls_stream::waits_for> tls_stream::shake_hands() {
   return why_no_handshake(system_error);
 }
 
+bool tls_stream::has_named() const {
+  const unsigned char* name = nullptr;
+  unsigned length = 0;
+  ssl().SSL_get0_alpn_selected(of_, &name, &length);
+  return length != 0;
+}
+
 error tls_stream::why_no_handshake(int system_error) const {
   const std::string who = other_ == peer::server ? "the server" : "the client";
   const unsigned long code = ssl().ERR_peek_error();
@@ -69,9 +77,12 @@ error tls_stream::why_no_handshake(int system_error) const {
   // Where nothing is checked there is a verdict, too, and it means nothing.
   if (const long verdict = ssl().SSL_get_verify_result(of_);
       reason == SSL_R_CERTIFICATE_VERIFY_FAILED && verdict != X509_V_OK)
-    return error{"TLS: " + who +
-                 "'s certificate is not accepted: " + std::string(ssl().X509_verify_cert_error_string(verdict))};
-  if (reason == SSL_R_WRONG_VERSION_NUMBER)
+    return error{"TLS: " + who + "'s certificate is not accepted: " +
+                 (verdict == X509_V_ERR_APPLICATION_VERIFICATION
+                      ? "it has none of client_names"
+                      : std::string(ssl().X509_verify_cert_error_string(verdict)))};
+  if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return error{"TLS: " + who + " has sent no certificate"};
+  if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST || reason == SSL_R_HTTPS_PROXY_REQUEST)
     return error{"TLS: " + who + " does not speak it: what came is plain text, or something else"};
   if (code != 0) return error{last_tls_error().message()};
   const std::string why = system_error != 0 ? error_code(system_error, boost::system::system_category()).message()

@@ -30,8 +30,9 @@ namespace fencegate::backend {
 class tls_stream {
  public:
   enum class peer : std::uint8_t { server, client };
-  // Takes the stream over; the descriptor stays the caller's, who closes it after this is gone.
-  tls_stream(ssl_st* of, peer other) : of_(of), other_(other) {}
+  // Takes the stream over; the descriptor stays the caller's, who closes it after this is gone. `must_name`: the peer has to
+  // name the protocol that it wants (ALPN).
+  tls_stream(ssl_st* of, peer other, bool must_name = false) : of_(of), other_(other), must_name_(must_name) {}
   ~tls_stream();
   tls_stream(const tls_stream&) = delete;
   tls_stream& operator=(const tls_stream&) = delete;
@@ -55,10 +56,12 @@ class tls_stream {
 
  private:
   [[nodiscard]] boost::system::error_code failure(int outcome, bool& other_way, int own_way);
+  [[nodiscard]] bool has_named() const;
   [[nodiscard]] error why_no_handshake(int system_error) const;
 
   ssl_st* of_;
-  peer other_;
+  const peer other_;
+  const bool must_name_;
   bool broken_ = false;
   bool cut_off_ = false;
   bool receive_waits_to_write_ = false;

@@ -86,8 +86,8 @@ enum class check_outcome : std::uint8_t {
 };
 inline constexpr std::size_t check_outcomes = 10;
 
-enum class connection_rejection : std::uint8_t { limit, backend, files, lease };
-inline constexpr std::size_t connection_rejections = 4;
+enum class connection_rejection : std::uint8_t { limit, backend, files, lease, tls };
+inline constexpr std::size_t connection_rejections = 5;
 
 enum class side : std::uint8_t { client, backend };
 inline constexpr std::size_t sides = 2;
@@ -102,6 +102,7 @@ struct gate {
   counter connections_total;
   moment files_short;  // a client could not be accepted, for want of file descriptors
   std::array<counter, connection_rejections> connections_rejected_total;
+  counter tls_files_refused_total;                      // of its listener: new ones that could not be used
   std::array<counter, request_classes> requests_total;  // rejected ones, too
   std::array<counter, check_outcomes> checks_total;     // in monitor mode: what would have been the outcome
   histogram check_duration_seconds;                     // sending an arm or a raise until its proof was read

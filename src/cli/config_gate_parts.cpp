@@ -69,6 +69,49 @@ void check_files(report& to, section& in, std::string_view key, const settings::
   check("sslkey", secured.key);
 }
 
+namespace {
+
+// The path of a file that can be read, or "".
+std::string read_path(report& to, section& in, std::string_view key) {
+  const auto path = in.text(key);
+  if (!path) return "";
+  if (!path->starts_with('/') || path->find('\0') != std::string::npos)
+    in.complain(key, std::string(key) + " is the absolute path of a PEM file");
+  else if (const auto found = to.from.file(*path); !found)
+    in.complain(key, std::string(key) + ": cannot read the file: " + found.error().message);
+  return *path;
+}
+
+std::vector<std::string> read_names(report& to, const YAML::Node& list) {
+  std::vector<std::string> out;
+  if (!is_list(to, list, "client_names")) return out;
+  for (const auto& node : list)
+    if (auto name = text_of(to, node, "a name")) out.push_back(std::move(*name));
+  if (out.empty()) to.add(list.Mark(), "client_names is empty: no client would be let in");
+  return out;
+}
+
+}  // namespace
+
+void read_listener_tls(report& to, section& gate, const settings::address& listen, settings::listener_tls& out) {
+  const auto node = gate.node("tls");
+  if (!node) return;
+  section tls(to, *node, "tls", keys::tls);
+  tls.require("certificate");
+  tls.require("key");
+  out.certificate = read_path(to, tls, "certificate");
+  out.key = read_path(to, tls, "key");
+  out.client_authorities = read_path(to, tls, "client_authorities");
+  tls.choice("client_certificate", out.client_required, words::client_certificate);
+  if (const auto names = tls.node("client_names")) out.client_names = read_names(to, *names);
+  for (const auto* key : {"client_certificate", "client_names"})
+    if (tls.has(key) && !tls.has("client_authorities"))
+      tls.complain(key, std::string(key) + " needs client_authorities, who have signed the certificates of clients");
+  if (tls.has("client_names") && !out.client_required)
+    tls.complain("client_names", "client_names needs client_certificate: required: a client without one has no name");
+  if (listen.is_unix()) gate.complain("tls", "there is no TLS on a unix socket: leave tls out, or listen on a port");
+}
+
 bool is_list(report& to, const YAML::Node& node, std::string_view what) {
   if (node.IsSequence()) return true;
   to.add(node.Mark(), std::string(what) + " must be a list");

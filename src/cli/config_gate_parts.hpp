@@ -34,6 +34,9 @@ void read_limits(report& to, section& gate, Gate& out) {
 // Complains, at the key of the URL that names them, about files that cannot be read.
 void check_files(report& to, section& in, std::string_view key, const settings::tls& secured);
 
+// The key `tls` of a gate that listens there.
+void read_listener_tls(report& to, section& gate, const settings::address& listen, settings::listener_tls& out);
+
 // Complains when `node` is not a list.
 [[nodiscard]] bool is_list(report& to, const YAML::Node& node, std::string_view what);
 

@@ -89,6 +89,7 @@ class gates_reader {
     auto listen = gate.address("listen");
     if (!listen) return;
     out.listen = *listen;
+    read_listener_tls(report_, gate, out.listen, out.shown);
     add_listener(report_, listeners_, {std::move(*listen), "gate " + quoted(out.name), gate.mark("listen")});
   }
 

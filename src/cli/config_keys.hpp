@@ -22,9 +22,10 @@ inline constexpr std::array<std::string_view, 14> leases{
 inline constexpr std::array<std::string_view, 1> lease_issuer{"store"};
 inline constexpr std::array<std::string_view, 2> lease_writer{"containers", "writer_timeout"};
 inline constexpr std::array<std::string_view, 4> lease_rule{"match", "issuer", "lock_delay", "seal"};
-inline constexpr std::array<std::string_view, 35> gate{"name",
+inline constexpr std::array<std::string_view, 36> gate{"name",
                                                        "protocol",
                                                        "listen",
+                                                       "tls",
                                                        "tag_from",
                                                        "tag",
                                                        "lease",
@@ -59,6 +60,8 @@ inline constexpr std::array<std::string_view, 35> gate{"name",
                                                        "share_writes_from"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
+inline constexpr std::array<std::string_view, 5> tls{"certificate", "key", "client_authorities", "client_certificate",
+                                                     "client_names"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
 inline constexpr std::array<std::string_view, 8> route{"match",  "resource",  "redis", "sql",
                                                        "params", "guarantee", "store", "policy"};
@@ -70,7 +73,7 @@ struct key_group {
 };
 
 // "*" stands for a name that the operator chooses.
-inline constexpr std::array<key_group, 15> key_groups{{{"", keys::process},
+inline constexpr std::array<key_group, 16> key_groups{{{"", keys::process},
                                                        {"admin.", keys::admin},
                                                        {"log.", keys::log},
                                                        {"stores.*.", keys::store},
@@ -79,6 +82,7 @@ inline constexpr std::array<key_group, 15> key_groups{{{"", keys::process},
                                                        {"leases.resources[].", keys::lease_rule},
                                                        {"leases.writers.*.", keys::lease_writer},
                                                        {"gates[].", keys::gate},
+                                                       {"gates[].tls.", keys::tls},
                                                        {"gates[].policy.", keys::policy},
                                                        {"gates[].resources[].", keys::rule},
                                                        {"gates[].resources[].policy.", keys::policy},
@@ -118,6 +122,7 @@ inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
 inline constexpr std::array<word<bool>, 1> tag_from{{{"listen", true}}};
 inline constexpr std::array<word<bool>, 2> on_loss{{{"restart", false}, {"rebind", true}}};
+inline constexpr std::array<word<bool>, 2> client_certificate{{{"required", true}, {"optional", false}}};
 inline constexpr std::array<word<bool>, 2> standby{{{"refuse", false}, {"wait", true}}};
 inline constexpr std::array<word<settings::http_unmatched>, 2> http_unmatched{
     {{"reject", settings::http_unmatched::reject}, {"pass", settings::http_unmatched::pass}}};

@@ -53,14 +53,19 @@ std::string hazard_report::unreached() const {
 
 std::vector<examined> examine_listeners(const settings::process& config) {
   std::vector<examined> out;
-  const auto look = [&](const std::string& where, const settings::address& listen, hazard_kind kind) {
+  const auto look = [&](const std::string& where, const settings::address& listen, hazard_kind kind,
+                        std::string_view how = {}) {
     if (is_loopback(listen)) return;
     const auto at = settings::to_string(listen);
-    out.push_back({where, at, {{{kind, "it listens on " + at}}, {}, false}});
+    out.push_back({where, at, {{{kind, "it listens on " + at + std::string(how)}}, {}, false}});
   };
   if (config.admin_enabled) look("admin", config.admin, hazard_kind::admin_exposed);
   const auto look_at_all = [&](const auto& gates) {
-    for (const auto& one : gates) look("gate:" + one.name, one.listen, hazard_kind::gate_exposed);
+    for (const auto& one : gates) {
+      if (!one.shown.client_authorities.empty() && one.shown.client_required) continue;
+      look("gate:" + one.name, one.listen, hazard_kind::gate_exposed,
+           one.shown.wanted() ? ", and requires no certificate of its clients" : ", in plain text");
+    }
   };
   look_at_all(config.redis_gates);
   look_at_all(config.postgres_gates);

@@ -36,6 +36,17 @@ struct tls {
   [[nodiscard]] bool wanted() const { return checks != check::none; }
 };
 
+// TLS of a listener.
+struct listener_tls {
+  std::string certificate;         // path of a PEM file, with the authorities between it and the root; "" = no TLS
+  std::string key;                 // the same
+  std::string client_authorities;  // the same; "": clients show no certificate
+  bool client_required = true;     // where there are client_authorities
+  std::vector<std::string> client_names;  // a client's certificate has one of these; empty: any will do
+
+  [[nodiscard]] bool wanted() const { return !certificate.empty(); }
+};
+
 struct timeouts {
   std::chrono::milliseconds connect{5'000};  // to the backend; never 0
   std::chrono::milliseconds head{10'000};    // from accept, or from its first byte, to a whole command's head; 0 = none
@@ -57,6 +68,7 @@ struct gate_lease {
 struct redis_gate {
   std::string name;
   address listen;
+  listener_tls shown;
   std::vector<fence::claim>
       tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
   gate_lease leased;
@@ -89,6 +101,7 @@ enum class comment_tags : std::uint8_t {
 struct postgres_gate {
   std::string name;
   address listen;
+  listener_tls shown;
   std::vector<fence::claim>
       tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
   gate_lease leased;
@@ -151,6 +164,7 @@ struct mark_store {
 struct http_gate {
   std::string name;
   address listen;
+  listener_tls shown;
   std::vector<fence::claim>
       tag;  // tag_from: listen: what all its connections are bound to; empty: they bring their own
   gate_lease leased;

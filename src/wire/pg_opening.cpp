@@ -90,6 +90,13 @@ result<std::vector<std::pair<std::string, std::string>>> decode_parameters(std::
 
 }  // namespace
 
+std::optional<pg_opening::kind> kind_of_pg_opening(std::string_view head) {
+  pg_reader in{head};
+  const auto length = in.u32(), code = in.u32();
+  const auto read = decode_kind(*length, *code);
+  return read ? std::optional(read->what) : std::nullopt;
+}
+
 std::optional<std::string_view> pg_opening::parameter(std::string_view name) const {
   const bool exactly = compares_exactly(name);
   for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {

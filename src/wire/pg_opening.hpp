@@ -33,6 +33,10 @@ struct pg_opening {
 // bytes behind the last terminator, a name that is empty.
 [[nodiscard]] result<std::optional<pg_opening>> decode_pg_opening(std::string_view input);
 
+// What a connection begins with, by its first bytes; nullopt: not PostgreSQL's protocol, or protocol 2. REQUIRES: so many bytes.
+inline constexpr std::size_t pg_opening_head_bytes = 8;
+[[nodiscard]] std::optional<pg_opening::kind> kind_of_pg_opening(std::string_view head);
+
 // NUL bytes in names and values end them there. REQUIRES: no name is empty.
 [[nodiscard]] std::string encode_pg_start(std::uint32_t version,
                                           const std::vector<std::pair<std::string, std::string>>& parameters);

@@ -19,10 +19,8 @@ class http_sessions final : public protocol_shard {
     stores_->start(unsettled);
     if (common_.upstream) common_.upstream->start(std::move(unsettled));
   }
-  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
-                                bound_tag tag) override {
-    return std::make_shared<http_session>(common_, std::move(client), std::move(client_address), std::move(ended),
-                                          std::move(tag));
+  std::shared_ptr<session> open(client_link client, session_ended ended, bound_tag tag) override {
+    return std::make_shared<http_session>(common_, std::move(client), std::move(ended), std::move(tag));
   }
   void stop() override {
     if (!leads_) return;
@@ -53,6 +51,7 @@ class http_protocol final : public protocol {
                                                       std::move(asked), poller::of(context)},
                                            stores_, leads);
   }
+  std::string_view tls_name() const override { return "http/1.1"; }
   std::string turned_away(const std::string& why) const override {
     std::string out;
     append_refusal(out, 503, "too many connections (" + why + ")");

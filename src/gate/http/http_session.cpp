@@ -29,10 +29,8 @@ std::string without_port(const std::string& address) {
 
 }  // namespace
 
-http_session::http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended,
-                           bound_tag tag)
-    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(client_address),
-                    std::move(ended), shard.figures),
+http_session::http_session(http_shard& shard, client_link client, session_ended ended, bound_tag tag)
+    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(ended), shard.figures),
       shard_(shard),
       tag_(std::move(tag)),
       engine_(*this, shard.gate, shard.plan, shard.figures, without_port(client_address_), *tag_) {}

@@ -32,8 +32,7 @@ struct http_shard {
 
 class http_session final : public relay_session, public http_host {
  public:
-  http_session(http_shard& shard, stream::socket client, std::string client_address, session_ended ended,
-               bound_tag tag);
+  http_session(http_shard& shard, client_link client, session_ended ended, bound_tag tag);
 
   void on_tick(time_point now) override;
   void drain() override;

@@ -95,8 +95,8 @@ bool pg_engine::step_opening() {
   switch (opening.what) {
     case kind::ssl:
     case kind::gss:
-      // The gate is on the client's own loopback. It says so as servers do; a client that insists gives up by itself.
-      if (++encryption_asked_ > 2) {
+      // Its listener has no TLS. It says so as servers do; a client that insists gives up by itself.
+      if (++encryption_asked_ > encryption_asked_most) {
         protocol_error(metrics::side::client, "encryption was asked for again and again");
         return false;
       }

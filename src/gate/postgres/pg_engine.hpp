@@ -76,6 +76,9 @@ class pg_engine {
   // `tag`: what the session is bound to, in place of the gate's. REQUIRES: everything given lives longer.
   pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures, const claims_list& tag);
 
+  // The client comes through TLS already: to ask for it once more is no PostgreSQL.
+  void on_secured() { encryption_asked_ = encryption_asked_most; }
+
   byte_queue from_client;
   byte_queue from_backend;
   std::string to_client;
@@ -259,6 +262,7 @@ class pg_engine {
   bool stepping_ = false;  // an answer that comes before its question returns goes on where that stands
 
   // The connection.
+  static constexpr int encryption_asked_most = 2;  // for each of both
   int encryption_asked_ = 0;
   std::string first_packet_;  // what goes to the server first
   std::string database_;

@@ -17,10 +17,8 @@ class pg_sessions final : public protocol_shard {
   void start(std::shared_ptr<void> unsettled) override {
     if (leads_) common_.control->start(std::move(unsettled));
   }
-  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
-                                bound_tag tag) override {
-    return std::make_shared<pg_session>(common_, std::move(client), std::move(client_address), std::move(ended),
-                                        std::move(tag));
+  std::shared_ptr<session> open(client_link client, session_ended ended, bound_tag tag) override {
+    return std::make_shared<pg_session>(common_, std::move(client), std::move(ended), std::move(tag));
   }
   void stop() override {
     if (leads_) common_.control->stop();
@@ -49,18 +47,34 @@ class pg_protocol final : public protocol {
         pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_, waiting_},
         leads);
   }
+  std::string_view tls_name() const override { return "postgresql"; }
+  std::size_t opening_bytes() const override { return wire::pg_opening_head_bytes; }
+  opening judge_opening(std::string_view bytes, std::string& to_client) const override {
+    using kind = wire::pg_opening::kind;
+    const auto asked = wire::kind_of_pg_opening(bytes);
+    if (asked == kind::ssl) to_client += 'S';
+    if (asked == kind::gss) to_client += 'N';
+    if (asked == kind::ssl) return opening::secures;
+    if (asked == kind::gss) return opening::asks;
+    // As servers do: libpq before 17 knows no other way. Who has the secret of a session may end its statement, and no more.
+    if (asked == kind::cancel) return opening::passes;
+    if (asked == kind::start)
+      to_client +=
+          wire::encode_pg_error({"FATAL", "28000", "this gate is reached through TLS only", {}, "Set sslmode."});
+    return opening::refused;
+  }
   std::string turned_away(const std::string& why) const override {
     return wire::encode_pg_error({"FATAL", "53300", "too many connections (" + why + ")", {}, {}});
   }
   bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
     using kind = wire::pg_opening::kind;
     while (true) {
-      const auto opening = wire::decode_pg_opening(from_client);
-      if (!opening) return true;
-      if (!*opening) return false;
-      from_client.erase(0, (*opening)->bytes);
-      if ((*opening)->what == kind::cancel) return true;
-      if ((*opening)->what == kind::start) break;
+      const auto asked = wire::decode_pg_opening(from_client);
+      if (!asked) return true;
+      if (!*asked) return false;
+      from_client.erase(0, (*asked)->bytes);
+      if ((*asked)->what == kind::cancel) return true;
+      if ((*asked)->what == kind::start) break;
       to_client += 'N';
     }
     to_client += wire::encode_pg_error({"FATAL", "57P03", why, {}, "Nothing was applied. Connect again later."});

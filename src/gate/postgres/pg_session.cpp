@@ -20,16 +20,16 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 }  // namespace
 
-pg_session::pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended,
-                       bound_tag tag)
-    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(client_address),
-                    std::move(ended), shard.figures),
+pg_session::pg_session(pg_shard& shard, client_link client, session_ended ended, bound_tag tag)
+    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(ended), shard.figures),
       shard_(shard),
       tag_(std::move(tag)),
       engine_(*this, shard.gate, shard.figures, *tag_),
       timer_(shard.context),
       began_(std::chrono::steady_clock::now()),
-      last_heard_(began_) {}
+      last_heard_(began_) {
+  if (is_secured()) engine_.on_secured();
+}
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

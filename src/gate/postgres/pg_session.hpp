@@ -34,7 +34,7 @@ struct pg_shard {
 
 class pg_session final : public relay_session, public pg_host {
  public:
-  pg_session(pg_shard& shard, stream::socket client, std::string client_address, session_ended ended, bound_tag tag);
+  pg_session(pg_shard& shard, client_link client, session_ended ended, bound_tag tag);
 
   void on_tick(time_point now) override;
   void drain() override;

@@ -14,10 +14,8 @@ class redis_sessions final : public protocol_shard {
       : common_(context, std::move(state), rejections) {}
 
   void start(std::shared_ptr<void> unsettled) override { common_.control->start(std::move(unsettled)); }
-  std::shared_ptr<session> open(stream::socket client, std::string client_address, session_ended ended,
-                                bound_tag tag) override {
-    return std::make_shared<redis_session>(common_, std::move(client), std::move(client_address), std::move(ended),
-                                           std::move(tag));
+  std::shared_ptr<session> open(client_link client, session_ended ended, bound_tag tag) override {
+    return std::make_shared<redis_session>(common_, std::move(client), std::move(ended), std::move(tag));
   }
   void stop() override {
     common_.control->stop();

@@ -21,10 +21,9 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 }  // namespace
 
-redis_session::redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended,
-                             bound_tag tag)
-    : relay_session(shard.context, shard.sockets, shard.state->tls, std::move(client), std::move(client_address),
-                    std::move(ended), shard.state->figures),
+redis_session::redis_session(redis_shard& shard, client_link client, session_ended ended, bound_tag tag)
+    : relay_session(shard.context, shard.sockets, shard.state->tls, std::move(client), std::move(ended),
+                    shard.state->figures),
       redis_host(shard),
       tag_(std::move(tag)),
       engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),

@@ -21,8 +21,7 @@ class redis_session final : public relay_session,
                             public shared_writer,
                             private key_waiter {
  public:
-  redis_session(redis_shard& shard, stream::socket client, std::string client_address, session_ended ended,
-                bound_tag tag);
+  redis_session(redis_shard& shard, client_link client, session_ended ended, bound_tag tag);
 
   void on_tick(time_point now) override;
   void drain() override;

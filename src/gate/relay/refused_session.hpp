@@ -4,6 +4,7 @@
 // All of it runs on its shard's thread.
 #pragma once
 
+#include "backend/secured_socket.hpp"
 #include "gate/relay/session.hpp"
 
 #include <array>
@@ -19,9 +20,9 @@ class refused_session final : public session, public std::enable_shared_from_thi
   // Reads what the client has said, and appends what it is told. True: that is all.
   using words = std::function<bool(std::string& from_client, std::string& to_client)>;
 
-  refused_session(stream::socket client, words said, session_ended ended);
+  refused_session(client_link client, words said, session_ended ended);
 
-  void start() override { read(); }
+  void start() override;
   void on_tick(std::chrono::steady_clock::time_point now) override;
   void drain() override { close(); }
   void cut() override {}  // nothing is in flight, and it is about to end
@@ -29,10 +30,11 @@ class refused_session final : public session, public std::enable_shared_from_thi
 
  private:
   void read();
-  void on_read(std::size_t bytes);
+  void on_readable();
+  void answer();
   void write();
 
-  stream::socket client_;
+  backend::secured_socket client_;
   const words words_;
   session_ended ended_;
   std::string from_client_, to_client_;

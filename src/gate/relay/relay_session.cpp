@@ -6,32 +6,37 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace fencegate::gate {
 
 namespace asio = boost::asio;
 
 relay_session::relay_session(asio::io_context& context, poller& sockets, std::shared_ptr<backend::tls_context> tls,
-                             stream::socket client, std::string client_address, session_ended ended,
-                             metrics::gate& figures)
+                             client_link client, session_ended ended, metrics::gate& figures)
     : link_owner(context, sockets, std::move(tls)),
       client_(sockets, *this),
-      client_address_(std::move(client_address)),
+      client_address_(std::move(client.address)),
       sockets_(sockets),
       accepted_(std::move(client)),
       ended_(std::move(ended)),
       overhead_(figures.overhead_seconds) {}
 
 void relay_session::start() {
-  if (!take_over(client_, accepted_, nullptr)) return close();
+  if (!take_over(client_, accepted_.socket, std::move(accepted_.secured))) return close();
   on_started();
+  if (closed_ || accepted_.read_ahead.empty()) return;
+  const auto self = shared_from_this();
+  before_event();
+  on_client_bytes(std::exchange(accepted_.read_ahead, {}));
+  after_event();
 }
 
 void relay_session::close() {
   if (closed_) return;
   closed_ = true;
   boost::system::error_code ignored;
-  accepted_.close(ignored);
+  accepted_.socket.close(ignored);
   hang_up();
   on_close();
   client_.socket.shutdown();

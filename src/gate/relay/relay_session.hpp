@@ -24,7 +24,7 @@ class relay_session : public session, public link_owner {
  protected:
   // `tls`: of the link to the server; nullptr: it is plain text.
   relay_session(boost::asio::io_context& context, poller& sockets, std::shared_ptr<backend::tls_context> tls,
-                stream::socket client, std::string client_address, session_ended ended, metrics::gate& figures);
+                client_link client, session_ended ended, metrics::gate& figures);
 
   // The client's socket can be used.
   virtual void on_started() {}
@@ -47,6 +47,9 @@ class relay_session : public session, public link_owner {
   // After each event: what is wanted and was not read comes when the others have had their turn.
   void read_on();
 
+  // REQUIRES: before start().
+  [[nodiscard]] bool is_secured() const { return accepted_.secured != nullptr; }
+
   peer client_;
   const std::string client_address_;
   time_point read_at_{};  // the client's last bytes; {}: they were sent on
@@ -59,7 +62,7 @@ class relay_session : public session, public link_owner {
   unread_bytes unread_;
 
   poller& sockets_;
-  stream::socket accepted_;  // until start()
+  client_link accepted_;  // until start()
   session_ended ended_;
   metrics::histogram& overhead_;
 };

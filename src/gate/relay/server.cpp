@@ -64,6 +64,8 @@ server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, 
       accept_pause_(threads.context(0)),
       tag_(std::make_shared<fence::claims_list>(place_.tag)),
       waiting_timer_(threads.context(0)) {
+  if (place_.shown.wanted())
+    tls_.emplace(place_.shown, place_.name, std::string(protocol_->tls_name()), figures_.tls_files_refused_total);
   if (place_.leased.wanted()) door_.emplace(place_.leased, place_.monitors, calls_of_door());
   for (std::size_t i = 0; i < threads.size(); ++i)
     shards_.push_back(std::make_unique<shard>(threads.context(i), protocol_->make_shard(threads.context(i))));
@@ -79,6 +81,8 @@ server::~server() {
 }
 
 result<void> server::start() {
+  if (tls_)
+    if (const auto loaded = tls_->load(); !loaded) return error{"gate " + place_.name + ": " + loaded.error().message};
   if (auto listening = listen(); listening.has_error()) return listening;
   // Until it is known whether the backend answers, clients wait in the kernel's queue. What the workers' queues still
   // hold is let go after the server's end: when another gate could not start, or the backend never answered.
@@ -133,7 +137,7 @@ void server::accept() {
 }
 
 void server::welcome(stream::socket socket, const stream::endpoint& from) {
-  auto one = admit(std::move(socket), from);
+  auto one = admit(std::move(socket), from, tls_.has_value());
   if (!one) return;
   if (!door_) return serve(std::move(*one), tag_);
   door_->arrive(std::move(*one), std::chrono::steady_clock::now());
@@ -141,7 +145,7 @@ void server::welcome(stream::socket socket, const stream::endpoint& from) {
 }
 
 // nullopt: it was turned away.
-std::optional<server::arrival> server::admit(stream::socket socket, const stream::endpoint& from) {
+std::optional<server::arrival> server::admit(stream::socket socket, const stream::endpoint& from, bool secure) {
   const auto refuse = [&](metrics::connection_rejection counted, const std::string& why) {
     turn_away(socket.native_handle(), counted, why);
     return std::nullopt;
@@ -154,7 +158,7 @@ std::optional<server::arrival> server::admit(stream::socket socket, const stream
   }
   figures_.connections.add(1);
   figures_.connections_total.add();
-  return arrival{std::move(socket), text_of(from), next_++ % shards_.size()};
+  return arrival{std::move(socket), text_of(from), next_++ % shards_.size(), secure};
 }
 
 void server::take_over(int socket, bound_tag tag) {
@@ -167,35 +171,41 @@ void server::take_over(int socket, bound_tag tag) {
     taken.assign(stream(from.protocol().family(), 0), socket, failed);
     if (failed) ::close(socket);
     if (failed || !settled_ || !accepting_) return;
-    if (auto one = admit(std::move(taken), from)) serve(std::move(*one), tag);
+    if (auto one = admit(std::move(taken), from, false)) serve(std::move(*one), tag);
   });
 }
 
 // Its session begins on its own thread.
 void server::open(arrival one, session_maker make) {
   shard& target = *shards_[one.shard];
-  auto begin = [this, &target, make = std::move(make), given = std::move(one)]() mutable {
-    auto ended = [this, &target](const std::shared_ptr<session>& gone) {
-      target.sessions.erase(gone);
-      figures_.connections.add(-1);
-    };
-    const auto opened = make(target, std::move(given), ended);
-    target.sessions.insert(opened);
-    opened->start();
-    if (target.draining) opened->drain();
+  auto on_thread = [this, &target, make = std::move(make), given = std::move(one)]() mutable {
+    client_link client{std::move(given.socket), std::move(given.from)};
+    if (given.secure) return secure(target, std::move(client), std::move(make));
+    begin(target, std::move(client), make);
   };
-  asio::post(target.context, std::move(begin));
+  asio::post(target.context, std::move(on_thread));
+}
+
+void server::begin(shard& at, client_link client, const session_maker& make) {
+  auto ended = [this, &at](const std::shared_ptr<session>& gone) {
+    at.sessions.erase(gone);
+    figures_.connections.add(-1);
+  };
+  const auto opened = make(at, std::move(client), ended);
+  at.sessions.insert(opened);
+  opened->start();
+  if (at.draining) opened->drain();
 }
 
 void server::serve(arrival one, bound_tag tag) {
-  open(std::move(one), [tag = std::move(tag)](shard& at, arrival given, const session_ended& ended) {
-    return at.common->open(std::move(given.socket), std::move(given.from), ended, tag);
+  open(std::move(one), [tag = std::move(tag)](shard& at, client_link client, const session_ended& ended) {
+    return at.common->open(std::move(client), ended, tag);
   });
 }
 
 void server::turn_away(int socket, metrics::connection_rejection counted, const std::string& why) {
   figures_.rejected(counted).add();
-  const std::string words = protocol_->turned_away(why);
+  const std::string words = tls_ ? "" : protocol_->turned_away(why);
   static_cast<void>(::send(socket, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
   ::shutdown(socket, SHUT_WR);
 }

@@ -3,6 +3,7 @@
 // asks its door first (gate/relay/lease_door.hpp).
 #pragma once
 
+#include "backend/tls_server.hpp"
 #include "base/listening_socket.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
@@ -19,12 +20,14 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::gate {
@@ -36,8 +39,7 @@ class protocol_shard {
 
   // Clients are accepted when nothing holds `unsettled` any more: keep it until you know whether the backend answers.
   virtual void start(std::shared_ptr<void> unsettled) = 0;
-  [[nodiscard]] virtual std::shared_ptr<session> open(stream::socket client, std::string client_address,
-                                                      session_ended ended, bound_tag tag) = 0;
+  [[nodiscard]] virtual std::shared_ptr<session> open(client_link client, session_ended ended, bound_tag tag) = 0;
   // The process ends: the workers have stopped, and every session was closed.
   virtual void stop() = 0;
 };
@@ -49,8 +51,22 @@ class protocol {
 
   // REQUIRES: before the workers start. `context` lives longer than the shard, and is run by one thread.
   [[nodiscard]] virtual std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) = 0;
+  // Its name in TLS (ALPN); "": it has none.
+  [[nodiscard]] virtual std::string_view tls_name() const { return {}; }
+  // Where clients ask for TLS in plain text, so many bytes of them are read first, unless they begin a record of TLS.
+  [[nodiscard]] virtual std::size_t opening_bytes() const { return 0; }
+  enum class opening : std::uint8_t {
+    secures,  // TLS begins, behind the answer
+    asks,     // something else, which has its answer; then such bytes come again
+    passes,   // served in plain text
+    refused   // behind the answer
+  };
+  // REQUIRES: so many bytes, and TLS on the listener.
+  [[nodiscard]] virtual opening judge_opening(std::string_view /*bytes*/, std::string& /*to_client*/) const {
+    return opening::refused;
+  }
   // What a client is told for which there is no room, before anything was read from it; short enough for an empty socket
-  // buffer. `why`: what is used up.
+  // buffer; through TLS nothing is told. `why`: what is used up.
   [[nodiscard]] virtual std::string turned_away(const std::string& why) const = 0;
   // What a client is told when the gate does not hold its lease. Takes what it has read from `from_client`. True: it is told.
   [[nodiscard]] virtual bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const = 0;
@@ -65,6 +81,8 @@ class server : public lease::writer_gate {
     fence::claims_list tag;         // of the listener; empty: it has none
     settings::gate_lease leased{};  // of its connections
     bool monitors = false;          // mode: monitor
+    settings::listener_tls shown{};
+    std::chrono::milliseconds head{};  // timeouts.head
   };
 
   // REQUIRES: `threads`, `figures` and `rejections` live longer than the workers run.
@@ -99,15 +117,19 @@ class server : public lease::writer_gate {
     stream::socket socket;
     std::string from;
     std::size_t shard;  // whose context is the socket's
+    bool secure;        // TLS comes first
   };
   using door = lease_door<arrival>;
-  using session_maker = std::function<std::shared_ptr<session>(shard&, arrival, const session_ended&)>;
+  using session_maker = std::function<std::shared_ptr<session>(shard&, client_link, const session_ended&)>;
 
   [[nodiscard]] result<void> listen(std::optional<::mode_t> mode = {});
   void accept();
   void welcome(stream::socket socket, const stream::endpoint& from);
-  [[nodiscard]] std::optional<arrival> admit(stream::socket socket, const stream::endpoint& from);
+  [[nodiscard]] std::optional<arrival> admit(stream::socket socket, const stream::endpoint& from, bool secure);
   void open(arrival one, session_maker make);
+  void begin(shard& at, client_link client, const session_maker& make);
+  void secure(shard& at, client_link client, session_maker make);
+  void note_no_tls(shard& at, const std::string& client, const std::string& why);
   void serve(arrival one, bound_tag tag);
   void refuse(arrival one, const std::string& why);
   void let_pass(arrival one, const std::string& why);
@@ -121,6 +143,7 @@ class server : public lease::writer_gate {
   workers& workers_;
   const place place_;
   std::unique_ptr<protocol> protocol_;
+  std::optional<backend::tls_server_context> tls_;
   metrics::gate& figures_;
   rejection_log& rejections_;
   std::vector<std::unique_ptr<shard>> shards_;
@@ -143,7 +166,8 @@ class server : public lease::writer_gate {
 template <class Gate>
 [[nodiscard]] server::place place_of(const Gate& gate) {
   const bool monitors = gate.policy.mode == fence::enforcement::monitor;
-  return {gate.name, gate.listen, gate.connections_max, gate.tag, gate.leased, monitors};
+  return {gate.name,   gate.listen, gate.connections_max, gate.tag,
+          gate.leased, monitors,    gate.shown,           gate.limits_time.head};
 }
 
 }  // namespace fencegate::gate

@@ -42,11 +42,11 @@ server::door::owner server::calls_of_door() {
 
 void server::refuse(arrival one, const std::string& why) {
   figures_.rejected(metrics::connection_rejection::lease).add();
-  open(std::move(one), [this, why](shard&, arrival given, const session_ended& ended) -> std::shared_ptr<session> {
+  open(std::move(one), [this, why](shard&, client_link client, const session_ended& ended) -> std::shared_ptr<session> {
     auto words = [this, why](std::string& from_client, std::string& to_client) {
       return protocol_->refuse(from_client, to_client, why);
     };
-    return std::make_shared<refused_session>(std::move(given.socket), words, ended);
+    return std::make_shared<refused_session>(std::move(client), words, ended);
   });
 }
 

@@ -6,6 +6,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <unordered_set>
 #include <utility>
@@ -21,6 +23,8 @@ struct server::shard {
   std::unordered_set<std::shared_ptr<session>> sessions;
   boost::asio::steady_timer ticker;
   bool draining = false;
+  std::chrono::steady_clock::time_point no_tls_logged{};
+  std::uint64_t no_tls_since = 0;  // that were not logged
 };
 
 }  // namespace fencegate::gate

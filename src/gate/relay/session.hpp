@@ -3,6 +3,7 @@
 // All of it runs on its shard's thread.
 #pragma once
 
+#include "backend/tls.hpp"
 #include "fence/tag.hpp"
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace fencegate::gate {
 
@@ -17,6 +19,14 @@ using stream = boost::asio::generic::stream_protocol;  // TCP or a unix socket
 
 // What a connection is bound to for its whole life, where it is not left to the client; never nullptr, often empty.
 using bound_tag = std::shared_ptr<const fence::claims_list>;
+
+// A client's connection, as its server hands it to a session.
+struct client_link {
+  stream::socket socket;
+  std::string address;                             // for a person: "host:port", "unix"
+  std::unique_ptr<backend::tls_stream> secured{};  // nullptr: it is plain text
+  std::string read_ahead{};                        // what was read of it already; only in plain text
+};
 
 class session {
  public:

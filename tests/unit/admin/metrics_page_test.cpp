@@ -56,6 +56,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_checks_total counter",
                        "fencegate_connections gauge",
                        "fencegate_connections_rejected_total counter",
+                       "fencegate_tls_files_refused_total counter",
                        "fencegate_connections_total counter",
                        "fencegate_connections_waiting gauge",
                        "fencegate_draining gauge",
@@ -93,7 +94,7 @@ TEST_F(MetricsPage, ShowsEachValueUnderItsOwnLabel) {
     EXPECT_THAT(all, Contains("fencegate_checks_total{gate=\"cache\",outcome=\"" + std::string(value) + "\"} " +
                               std::to_string(++n)));
   }
-  for (const char* value : {"limit", "backend", "files", "lease"}) {
+  for (const char* value : {"limit", "backend", "files", "lease", "tls"}) {
     EXPECT_THAT(all, Contains("fencegate_connections_rejected_total{gate=\"cache\",reason=\"" + std::string(value) +
                               "\"} " + std::to_string(++n)));
   }

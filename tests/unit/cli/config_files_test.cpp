@@ -55,7 +55,11 @@ std::string with_everything_on(const std::string& text) {
 TEST_F(ConfigTest, TheExplainedConfigurationLoads) { (void)settings_of(contents(root / "config/fencegate.yaml")); }
 
 TEST_F(ConfigTest, TheExplainedConfigurationNamesEveryKeyAndLoadsWithAllOfThem) {
-  files = {{"/run/secrets/redis-password", "x"}, {"/run/secrets/postgres-password", "x"}};
+  files = {{"/run/secrets/redis-password", "x"},
+           {"/run/secrets/postgres-password", "x"},
+           {"/etc/fencegate/tls.crt", "-"},
+           {"/etc/fencegate/tls.key", "-"},
+           {"/etc/fencegate/clients.crt", "-"}};
   variables = {{"FENCING_TOKEN", "34"}};
   const auto text = with_everything_on(contents(root / "config/fencegate.yaml"));
   EXPECT_THAT(errors_of(text), IsEmpty());
@@ -188,6 +192,7 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
                                                            {"gates[].comment_tags", names_of(words::comment_tags)},
                                                            {"gates[].seal", names_of(words::seal)},
                                                            {"gates[].routes[].guarantee", names_of(words::guarantee)}};
+  expected["gates[].tls.client_certificate"] = names_of(words::client_certificate);
   for (const std::string policy : {"gates[].policy.", "gates[].resources[].policy.", "gates[].routes[].policy."}) {
     expected[policy + "mode"] = names_of(words::mode);
     expected[policy + "missing_token"] = names_of(words::missing_token);

@@ -221,6 +221,46 @@ TEST_F(ConfigTest, RedisRejectsTlsThatWouldNotHold) {
   EXPECT_THAT(error_at("rediss:///x?sslrootcert=/ca"), HasSubstr("no meaning here"));
 }
 
+TEST_F(ConfigTest, ReadsTlsOfAListener) {
+  files = {{"/crt", "-"}, {"/key", "-"}, {"/ca", "-"}};
+  EXPECT_FALSE(gate_of(gate_with("")).shown.wanted());
+  const auto simple = gate_of(gate_with("tls: { certificate: /crt, key: /key }")).shown;
+  EXPECT_EQ(simple.certificate, "/crt");
+  EXPECT_EQ(simple.key, "/key");
+  EXPECT_EQ(simple.client_authorities, "");
+  const auto named =
+      gate_of(gate_with(
+                  "tls: { certificate: /crt, key: /key, client_authorities: /ca, client_names: [a.b, 'spiffe://c'] }"))
+          .shown;
+  EXPECT_TRUE(named.client_required);
+  EXPECT_THAT(named.client_names, ElementsAre("a.b", "spiffe://c"));
+  const auto optional = gate_of(
+      gate_with("tls: { certificate: /crt, key: /key, client_authorities: /ca, client_certificate: optional }"));
+  EXPECT_FALSE(optional.shown.client_required);
+}
+
+TEST_F(ConfigTest, RejectsTlsOfAListenerThatWouldNotHold) {
+  files = {{"/crt", "-"}, {"/key", "-"}, {"/ca", "-"}};
+  const auto error_at = [this](std::string_view tls) {
+    const auto errors = errors_of(gate_with("tls: { " + std::string(tls) + " }"));
+    return errors.size() == 1 ? errors[0] : std::to_string(errors.size()) + " errors";
+  };
+  EXPECT_THAT(error_at("certificate: /crt"), HasSubstr("tls needs the key \"key\""));
+  EXPECT_THAT(error_at("key: /key"), HasSubstr("tls needs the key \"certificate\""));
+  EXPECT_THAT(error_at("certificate: crt, key: /key"), HasSubstr("certificate is the absolute path of a PEM file"));
+  EXPECT_THAT(error_at("certificate: /none, key: /key"), HasSubstr("certificate: cannot read the file: No such file"));
+  EXPECT_THAT(error_at("certificate: /crt, key: /key, client_names: [a]"),
+              HasSubstr("client_names needs client_authorities"));
+  EXPECT_THAT(error_at("certificate: /crt, key: /key, client_authorities: /ca, client_names: []"),
+              HasSubstr("client_names is empty: no client would be let in"));
+  EXPECT_THAT(error_at("certificate: /crt, key: /key, client_authorities: /ca, client_names: [a], "
+                       "client_certificate: optional"),
+              HasSubstr("client_names needs client_certificate: required"));
+  EXPECT_THAT(errors_of("gates:\n  - { name: a, protocol: redis, listen: 'unix:/x', upstream: 'redis://h', "
+                        "tls: { certificate: /crt, key: /key } }\n"),
+              ElementsAre(HasSubstr("there is no TLS on a unix socket")));
+}
+
 TEST_F(ConfigTest, TakesThePasswordFromAFile) {
   files = {{"/pw", "s3cret\r\n"}, {"/empty", "\n"}, {"/spaces", " a\n\n"}};
   const auto with_file = [](const std::string& path) {

@@ -13,11 +13,11 @@ using testing::IsEmpty;
 
 class DoctorTest : public ConfigTest {
  protected:
-  std::vector<std::string> exposed(const std::string& gate, const std::string& admin) {
+  std::vector<std::string> exposed(const std::string& gate, const std::string& admin, const std::string& more = "") {
     std::vector<std::string> out;
     for (const auto& one : examine_listeners(settings_of("admin: { listen: '" + admin +
                                                          "' }\ngates:\n  - { name: cache, protocol: redis, listen: '" +
-                                                         gate + "', upstream: 'redis://127.0.0.1' }\n")))
+                                                         gate + "', upstream: 'redis://127.0.0.1'" + more + " }\n")))
       for (const auto& hazard : one.found.hazards)
         out.push_back(one.where + " " + std::string(backend::words_of(hazard.kind).id));
     return out;
@@ -30,6 +30,16 @@ TEST_F(DoctorTest, ListenersBeyondLoopback) {
   EXPECT_THAT(exposed(":6380", "10.0.0.1:9180"),
               testing::ElementsAre("admin admin-exposed", "gate:cache gate-exposed"));
   EXPECT_THAT(exposed("[::]:6380", "127.0.0.1:9180"), testing::ElementsAre("gate:cache gate-exposed"));
+}
+
+TEST_F(DoctorTest, AListenerThatRequiresCertificatesOfClientsIsNotExposed) {
+  files = {{"/crt", "-"}, {"/key", "-"}, {"/ca", "-"}};
+  const auto with = [this](const std::string& more) {
+    return exposed(":6380", "127.0.0.1:9180", ", tls: { certificate: /crt, key: /key" + more + " }").size();
+  };
+  EXPECT_EQ(with(""), 1U);
+  EXPECT_EQ(with(", client_authorities: /ca, client_certificate: optional"), 1U);
+  EXPECT_EQ(with(", client_authorities: /ca"), 0U);
 }
 
 TEST_F(DoctorTest, JsonAndParagraphs) {

@@ -84,6 +84,15 @@ TEST(PgOpening, RequestsHaveTheirLengths) {
   EXPECT_THAT(failure(head(12, gss_code)), HasSubstr("a GSSENCRequest of 12"));
 }
 
+TEST(PgOpening, IsKnownByItsFirstBytes) {
+  EXPECT_EQ(kind_of_pg_opening(head(8, ssl_code)), kind::ssl);
+  EXPECT_EQ(kind_of_pg_opening(head(8, gss_code)), kind::gss);
+  EXPECT_EQ(kind_of_pg_opening(head(16, cancel_code)), kind::cancel);
+  EXPECT_EQ(kind_of_pg_opening(head(8, cancel_code)), std::nullopt);
+  EXPECT_EQ(kind_of_pg_opening(head(100, version_3_0)), kind::start);
+  EXPECT_EQ(kind_of_pg_opening("GET / HT"), std::nullopt);
+}
+
 TEST(PgOpening, RefusesOtherProtocols) {
   EXPECT_THAT(failure(head(296, 2 << 16)), HasSubstr("protocol 2.0"));
   EXPECT_THAT(failure(head(8, 0)), HasSubstr("protocol 0.0"));

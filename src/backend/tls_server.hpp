@@ -1,0 +1,48 @@
+// TLS of a listener: what it shows its clients, and what they must prove.
+#pragma once
+
+#include "backend/tls.hpp"
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "fence/gate_settings.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace fencegate::backend {
+
+// From any thread.
+class tls_server_context {
+ public:
+  // `gate`: its name, for the log. `speaks`: what clients may ask for, by ALPN's name of it; "": it is not looked at.
+  // `refused` counts files that could not be used. REQUIRES: how.wanted(); the figure lives longer, and this longer than its
+  // connections.
+  tls_server_context(settings::listener_tls how, std::string gate, std::string speaks, metrics::counter& refused)
+      : how_(std::move(how)), gate_(std::move(gate)), speaks_(std::move(speaks)), refused_(refused) {}
+
+  // Reads the files. Errors: they cannot be used.
+  [[nodiscard]] result<void> load();
+
+  // A connection over this accepted socket, which does not block. Reads the files when they have changed: those that cannot be
+  // used are logged once, and the ones before them stay in use. `asks_for_protocol`: the client must name what the listener
+  // speaks. REQUIRES: load() succeeded.
+  [[nodiscard]] result<std::unique_ptr<tls_stream>> accept(int descriptor, bool asks_for_protocol = false);
+
+ private:
+  using loaded = std::shared_ptr<ssl_ctx_st>;
+  [[nodiscard]] result<loaded> read_files();
+  [[nodiscard]] std::vector<std::filesystem::file_time_type> times() const;
+  [[nodiscard]] loaded current();
+
+  const settings::listener_tls how_;
+  const std::string gate_, speaks_;
+  metrics::counter& refused_;
+  std::mutex mutex_;
+  loaded loaded_;
+  std::vector<std::filesystem::file_time_type> read_at_;  // of the last files that were read, used or not
+};
+
+}  // namespace fencegate::backend

@@ -1,0 +1,50 @@
+// TLS on a gate's listener: before there is a session, hands are shaken, on its thread.
+#include "base/log.hpp"
+#include "gate/relay/securing_session.hpp"
+#include "gate/relay/server.hpp"
+#include "gate/relay/server_shard.hpp"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace fencegate::gate {
+namespace {
+
+// From accept to the end of the handshake, also where timeouts.head is longer, or none.
+constexpr std::chrono::milliseconds handshake_most{10'000};
+// Who knocks in vain may do so many times a second.
+constexpr std::chrono::seconds line_interval{1};
+
+}  // namespace
+
+void server::secure(shard& at, client_link client, session_maker make) {
+  auto done = [this, &at, from = client.address, make = std::move(make)](const std::shared_ptr<session>& over,
+                                                                         result<client_link> secured) {
+    at.sessions.erase(over);
+    if (secured) return begin(at, std::move(*secured), make);
+    figures_.connections.add(-1);
+    if (!secured.error().message.empty()) note_no_tls(at, from, secured.error().message);
+  };
+  const auto limit = place_.head.count() == 0 ? handshake_most : std::min(place_.head, handshake_most);
+  const auto one = std::make_shared<securing_session>(std::move(client), *tls_, *protocol_, limit, std::move(done));
+  at.sessions.insert(one);
+  one->start();
+}
+
+void server::note_no_tls(shard& at, const std::string& client, const std::string& why) {
+  figures_.rejected(metrics::connection_rejection::tls).add();
+  const auto now = std::chrono::steady_clock::now();
+  if (now - at.no_tls_logged < line_interval) {
+    ++at.no_tls_since;
+    return;
+  }
+  at.no_tls_logged = now;
+  log::event event;
+  event.add("gate", place_.name).add("client", client).add("detail", why);
+  if (const auto others = std::exchange(at.no_tls_since, 0); others != 0)
+    event.add("others_before", std::to_string(others));
+  event.write(log::level::warn, "a client was not served through TLS");
+}
+
+}  // namespace fencegate::gate

@@ -574,8 +574,7 @@ class Regressions(MarksTest):
         redis = self.start(RedisServer(user="gate on >pw ~* &* +@all"))
         gate = self.start(Gate(redis, threads=1, user="gate", password="pw"))
         self.assertEqual(self.holder(gate, "orders=34").call("SET", "k", "v"), b"OK")
-        redis.cli.call("ACL", "SETUSER", "gate", "resetkeys", "~fencegate:epoch", "~fencegate:healing*", "%R~fencegate:mark:*",
-                       "%R~fencegate:lowered")
+        redis.cli.call("ACL", "SETUSER", "gate", "resetkeys", "~fencegate:epoch", "~fencegate:healing*", "%R~fencegate:mark:*")
         redis.cli.call("FLUSHALL")
 
         def said():

@@ -170,9 +170,6 @@ STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 
 # What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
 OLDER = {
-    7: """DROP FUNCTION fencegate.lower, fencegate.lowered;
-          ALTER TABLE fencegate.marks DROP COLUMN was, DROP COLUMN lowering, DROP COLUMN lowered_from, DROP COLUMN lowered_to,
-            DROP COLUMN lowered_by, DROP COLUMN lowered_why""",
     6: f"""DROP FUNCTION fencegate.seal, fencegate.lease_grant, fencegate.lease_renew, fencegate.lease_release,
              fencegate.lease_list, fencegate.lease_forget_store, fencegate.lease_thaw, fencegate.lease_wait, fencegate.lease_waiters,
              fencegate.move_issuer, fencegate.left_ms, fencegate.free_at,

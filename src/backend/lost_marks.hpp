@@ -6,7 +6,6 @@
 #include "backend/mark_memory.hpp"
 #include "backend/store.hpp"
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -46,10 +45,9 @@ class lost_marks {
     std::vector<loss> out;
     for (const auto& one : found) {
       const auto cell = marks.cell(one.resource);
-      const auto now = cell->seen();  // lower than before: an operator lowered it
       if (one.mark) marks.saw(*cell, *one.mark);
       const auto seen = before.find(one.resource);
-      if (seen == before.end() || (one.mark && std::min(seen->second, now.value_or(seen->second)) <= *one.mark)) {
+      if (seen == before.end() || (one.mark && seen->second <= *one.mark)) {
         known_.erase(one.resource);
         continue;
       }

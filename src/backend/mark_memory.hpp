@@ -1,5 +1,5 @@
 // What this process has seen of the marks. Marks only rise, so a remembered mark is a sound reason to reject and to
-// notice a regression of the backend. It is never a reason to admit. (Only an operator lowers one: backend/lowered_marks.hpp.)
+// notice a regression of the backend. It is never a reason to admit.
 //
 // What was seen is not forgotten: where Redis loses its marks, this memory is what puts them back. Nothing looks at all of
 // it under a lock: the memory is in many parts, by resource, and whoever wants all marks takes a few at a time.
@@ -54,13 +54,6 @@ class mark_cell {
       if (seen_.compare_exchange_weak(known, mark.value())) return known;
     }
     return std::nullopt;
-  }
-  // An operator has lowered it: what was seen up to `from` was of before. Whether something was.
-  bool lower(fence::token from, fence::token to) {
-    std::int64_t known = seen_.load();
-    while (to.value() < known && known <= from.value())
-      if (seen_.compare_exchange_weak(known, to.value())) return true;
-    return false;
   }
 
  private:

@@ -37,7 +37,6 @@ struct mark_raising::attempt {
   raise_callback done;
   control_link::time_point started;
   fence::token target = wanted;  // what it writes: `wanted`, or what was seen before when the backend forgot it
-  bool puts_back = false;        // what was seen before, and no token of a client
   std::shared_ptr<mark_healing> healing = nullptr;  // of which it is a part
   // What the next compare-and-set expects: nothing known yet (a look), no mark, or this mark.
   enum class expects : std::uint8_t { nothing_known, no_mark, this_mark } expected = expects::nothing_known;
@@ -73,7 +72,6 @@ void mark_raising::put_back(std::shared_ptr<mark_cell> cell, std::shared_ptr<mar
                             raise_callback done) {
   const auto seen = *cell->seen();
   const auto a = std::make_shared<attempt>(attempt{std::move(cell), seen, 0, std::move(done), link_.now()});
-  a->puts_back = true;
   a->healing = std::move(healing);
   try_raise(a);
 }
@@ -90,11 +88,10 @@ void mark_raising::try_raise(const std::shared_ptr<attempt>& a) {
   a->seen = a->cell->seen();
   static const std::string when_full = std::string(allow_oom) + std::string(compare_and_set_mark);
   // A mark that was seen was raised as it had to be: it is put back, whoever raised it.
-  const bool heals = a->puts_back || (a->seen && a->target <= *a->seen);
+  const bool heals = a->seen && a->target <= *a->seen;
   const std::string grant_key = a->cell->grant_key();
-  const std::string known = std::to_string(state_.lowered.known());
-  link_.send({"EVAL", a->full.empty() ? compare_and_set_mark : when_full, "4", a->cell->key, guard.key, grant_key,
-              lowered_key, expected, target, guard.value, heals ? "heal" : "raise", known},
+  link_.send({"EVAL", a->full.empty() ? compare_and_set_mark : when_full, "3", a->cell->key, guard.key, grant_key,
+              expected, target, guard.value, heals ? "heal" : "raise"},
              [this, a](const wire::reply_value* reply) { on_reply(a, reply); });
 }
 
@@ -114,12 +111,8 @@ void mark_raising::on_reply(const std::shared_ptr<attempt>& a, const wire::reply
   const std::string_view word = reply->elements[0].text;
   if (word == "set") return is_set(a);
   if (word == "epoch") {
-    signs_.news();
+    signs_.other_epoch();
     return give_up("the backend lost its marks; they are being put back");
-  }
-  if (word == "lowered") {
-    signs_.news();
-    return give_up("an operator lowered it just now; try again");
   }
   if (word == "leased" && reply->elements.size() == 2) {
     const auto mark = fence::token::parse(reply->elements[1].text);
@@ -154,7 +147,6 @@ void mark_raising::is_set(const std::shared_ptr<attempt>& a) {
 // What the backend has is not what was expected: decide with exact integers, then try again with what it has.
 void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::string_view> found) {
   const auto seen = a->cell->seen();
-  if (a->puts_back) a->wanted = *seen;  // an operator may have lowered it since
   a->target = seen ? std::max(a->wanted, *seen) : a->wanted;
   if (!found) {
     if (a->seen) note_regression(*a, {});
@@ -216,9 +208,7 @@ void mark_raising::read(const std::shared_ptr<mark_cell>& cell, std::function<vo
       state_.marks.saw_since(listings, cell, *mark);
     }
     if (!seen || (mark && *mark >= *seen)) return done({mark, {}, leased});
-    const auto backend = state_.look();
-    if (!backend.ready) return done({{}, backend.problem});
-    put_back(cell, nullptr, [done, leased](const raise_outcome& outcome) {
+    raise(cell, *seen, 0, [done, leased](const raise_outcome& outcome) {
       if (outcome.what == raise_outcome::kind::unavailable) return done({{}, outcome.detail});
       done({outcome.mark, {}, leased});
     });

@@ -43,8 +43,8 @@ class mark_raising {
  public:
   // What raises see that concerns all marks.
   struct signs {
-    std::function<void()> news;       // the epoch is gone, or another one; or an operator has lowered a mark
-    std::function<void()> went_back;  // a mark is lower than it was: others may have gone with it
+    std::function<void()> other_epoch;  // it is gone, or another one
+    std::function<void()> went_back;    // a mark is lower than it was: others may have gone with it
   };
   // REQUIRES: state and link live longer.
   mark_raising(redis_state& state, control_link& link, signs seen)
@@ -53,7 +53,7 @@ class mark_raising {
   // Raises the mark of the cell's resource to `wanted` unless it is there already or higher. 0 = no step limit.
   void raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step, raise_callback done);
 
-  // Puts back what was seen of a mark, as a part of this healing, or of none. REQUIRES: a mark was seen.
+  // Puts back what was seen of a mark, as a part of this healing. REQUIRES: a mark was seen.
   void put_back(std::shared_ptr<mark_cell> cell, std::shared_ptr<mark_healing> healing, raise_callback done);
 
   // Reads the mark; puts right a regression that it sees.

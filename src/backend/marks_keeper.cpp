@@ -22,7 +22,7 @@ bool is_demoted(const wire::reply_value& info) { return !is_error(&info) && !rea
 marks_keeper::marks_keeper(redis_state& shared, control_link& link)
     : shared_(shared),
       link_(link),
-      raising_(shared, link, {.news = [this] { recheck([] {}); }, .went_back = [this] { doubted_ = true; }}),
+      raising_(shared, link, {.other_epoch = [this] { recheck([] {}); }, .went_back = [this] { doubted_ = true; }}),
       compared_(shared.marks) {}
 
 // ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────

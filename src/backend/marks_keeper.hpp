@@ -112,7 +112,6 @@ class marks_keeper {
   void answer_rechecks();
 
   void check_epoch();
-  void note_lowered(std::string_view lines);
   void on_epoch(const epoch_keys& found, const std::string& known, bool quiet);
   void on_loss(const epoch_keys& found, const std::string& known, bool quiet);
   [[nodiscard]] bool waited_for(const std::string& healing);

@@ -12,7 +12,6 @@
 namespace fencegate::backend {
 
 using detail::is_error;
-using detail::read_lowerings;
 using detail::words_of;
 
 namespace {
@@ -33,7 +32,7 @@ constexpr std::string_view waiting =
 void marks_keeper::check_epoch() {
   auto on_keys = [this, asked = shared_.look().epoch](const wire::reply_value* reply) {
     if (reply == nullptr || only_busy(reply)) return;
-    if (reply->type != '*' || reply->elements.size() != 4)
+    if (reply->type != '*' || reply->elements.size() != 3)
       return unfit("the epoch could not be read: " + words_of(reply));
     const auto text = [reply](std::size_t i) { return std::string(reply->elements[i].text); };
     const epoch_keys found{text(0), text(1), text(2)};
@@ -41,16 +40,9 @@ void marks_keeper::check_epoch() {
     const std::string known = shared_.look().epoch;
     // Another thread has created or renewed the epoch meanwhile; this answer may be from before that.
     if (known != asked) return check_epoch();
-    note_lowered(reply->elements[3].text);
     on_epoch(found, known, quiet);
   };
-  link_.send({"MGET", epoch_key, healing_key, healing_busy_key, lowered_key}, std::move(on_keys));
-}
-
-// Before marks are compared or put back.
-void marks_keeper::note_lowered(std::string_view lines) {
-  for (const auto& one : shared_.lowered.apply(shared_.marks, read_lowerings(lines), link_.now()))
-    log_lowering(shared_.event(), one);
+  link_.send({"MGET", epoch_key, healing_key, healing_busy_key}, std::move(on_keys));
 }
 
 void marks_keeper::on_epoch(const epoch_keys& found, const std::string& known, bool quiet) {

@@ -225,40 +225,23 @@ void pg_control::look_after(looked_after& one) {
   auto seen =
       gate_.policy.mode == fence::enforcement::enforce ? lost_marks::some_of(*one.compared) : lost_marks::seen_marks();
   const auto names = lost_marks::names_of(seen);
-  const auto found = std::make_shared<std::optional<pg_rows>>();
-  auto failed = [self = shared_from_this(), &one](const wire::pg_error& why) {
-    const bool no_schema = why.message.find("fencegate") != std::string::npos;
-    self->note_problem(one, why.message + (no_schema ? " (run fencegate install)" : ""));
-  };
   ++one.unanswered;
-  auto on_marks = [found, failed](const pg_result& rows) {
-    if (!rows) return failed(rows.error());
-    *found = *rows;
+  auto on_marks = [self = shared_from_this(), &one, seen = std::move(seen)](const pg_result& rows) {
+    --one.unanswered;
+    if (rows) {
+      self->note_problem(one, "");
+      return self->compare_marks(one, seen, *rows);
+    }
+    const bool no_schema = rows.error().message.find("fencegate") != std::string::npos;
+    self->note_problem(one, rows.error().message + (no_schema ? " (run fencegate install)" : ""));
   };
   one.own.link->query(
       "SELECT r.name, l.mark FROM pg_catalog.unnest($1::pg_catalog.text[]) r(name) LEFT JOIN "
       "fencegate.look($1::pg_catalog.text[]) l ON l.resource OPERATOR(pg_catalog.=) r.name",
       {array_of(names)}, std::move(on_marks));
-  // Behind the marks: whichever of them an operator had lowered by then is not lost.
-  auto on_lowered = [self = shared_from_this(), &one, found, failed, seen = std::move(seen)](const pg_result& rows) {
-    --one.unanswered;
-    if (!rows) return failed(rows.error());
-    if (!*found) return;
-    self->note_problem(one, "");
-    self->note_lowered(one, *rows);
-    self->compare_marks(one, seen, **found);
-  };
-  one.own.link->transaction({lowered_statement(one.lowered.known())}, std::move(on_lowered));
   if (clock::now() < one.next_sweep) return;
   one.next_sweep = clock::now() + sweep_interval;
   one.own.link->query("SELECT fencegate.sweep()", {}, [](const pg_result&) {});
-}
-
-void pg_control::note_lowered(looked_after& one, const pg_rows& rows) {
-  for (const auto& mark : one.lowered.apply(marks(one.name), lowerings_of(rows), clock::now())) {
-    one.lost.is_back(mark.resource);
-    log_lowering(log::event().add("gate", gate_.name).add("database", one.name), mark);
-  }
 }
 
 void pg_control::note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found) {

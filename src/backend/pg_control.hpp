@@ -7,7 +7,6 @@
 
 #include "backend/ended_registration.hpp"
 #include "backend/lost_marks.hpp"
-#include "backend/lowered_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/pg_link.hpp"
 #include "backend/pg_raised.hpp"
@@ -83,7 +82,6 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
     clock::time_point next_sweep{};
     std::size_t unanswered = 0;  // of the last look and its raises, behind which others would wait for theirs
     lost_marks lost{};
-    lowered_marks lowered{};
     std::optional<mark_memory::walk> compared{};  // where the marks stand that are compared next
     std::optional<std::string> problem;           // of `own`, as it was logged last, "" = it is up
   };
@@ -98,7 +96,6 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   [[nodiscard]] static pg_raises::raise_statements raise_statements(const claims& wanted, std::int64_t max_step);
   void look_after(looked_after& one);
   void compare_marks(looked_after& one, const lost_marks::seen_marks& seen, const pg_rows& rows);
-  void note_lowered(looked_after& one, const pg_rows& rows);
   void note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found);
   void note_problem(looked_after& one, const std::string& problem);
 

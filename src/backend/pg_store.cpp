@@ -179,40 +179,14 @@ void pg_store::look_at_marks() {
   auto seen = lost_marks::some_of(compared_);
   const auto names = lost_marks::names_of(seen);
   ++unanswered_;
-  auto begin = [self = shared_from_this(), names, seen](const pg_pool::lent& link) {
-    auto on_answer = [self, link, seen](pg_outcome& outcome) {
-      --self->unanswered_;
-      if (outcome.lost.empty()) self->pool_->give_back(link);
-      if (!self->stopped_) self->on_looked(seen, outcome);
-    };
-    // Lowerings behind the marks: whichever of them an operator had lowered by then is not lost.
-    link->pipeline({in_text("SELECT r.name, l.mark FROM pg_catalog.unnest($1::pg_catalog.text[]) r(name) LEFT JOIN "
-                            "fencegate.look($1::pg_catalog.text[]) l ON l.resource OPERATOR(pg_catalog.=) r.name",
-                            {array_of(names)}),
-                    lowered_statement(self->lowered_.known())},
-                   budget_until(clock::now() + watch_patience).link, any_rows, std::move(on_answer));
-  };
-  auto given_up = [self = shared_from_this()](const fence::rejection& why) {
+  auto on_found = [self = shared_from_this(),
+                   seen = std::move(seen)](const store_result<std::vector<looked_mark>>& found) {
     --self->unanswered_;
-    if (!self->stopped_) self->note_problem(why.detail);
+    if (self->stopped_) return;
+    self->note_problem(found ? "" : found.error().detail);
+    if (found) self->compare(seen, *found);
   };
-  ask(pg_pool::work::brief, clock::now() + watch_patience, std::move(begin), std::move(given_up));
-}
-
-void pg_store::on_looked(const lost_marks::seen_marks& seen, const pg_outcome& outcome) {
-  if (!outcome.lost.empty()) return note_problem(outcome.lost);
-  if (!outcome.steps.empty() && outcome.steps.back().has_error())
-    return note_problem(rejection_of(outcome.steps.back().error(), {}).detail);
-  if (outcome.steps.size() != 2) return note_problem("an unexpected answer");
-  note_problem("");
-  for (const auto& mark : lowered_.apply(marks_, lowerings_of(outcome.steps[1]->rows), clock::now())) {
-    lost_.is_back(mark.resource);
-    log_lowering(log::event().add("gate", gate_).add("store", store_.name), mark);
-  }
-  std::vector<looked_mark> found;
-  for (const auto& row : outcome.steps[0]->rows)
-    if (row.size() == 2 && row[0]) found.push_back({*row[0], token_of(row[1])});
-  compare(seen, found);
+  look_now(clock::now() + watch_patience, names, std::move(on_found));
 }
 
 void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found) {

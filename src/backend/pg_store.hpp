@@ -7,7 +7,6 @@
 
 #include "backend/held_marks.hpp"
 #include "backend/lost_marks.hpp"
-#include "backend/lowered_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/pg_pool.hpp"
 #include "backend/store.hpp"
@@ -104,7 +103,6 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
            std::function<void(fence::rejection)> give_up);
   void watch();
   void look_at_marks();
-  void on_looked(const lost_marks::seen_marks& seen, const pg_outcome& outcome);
   void compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found);
   void note_problem(const std::string& problem);
   [[nodiscard]] std::string named(const std::string& problem) const { return "store " + store_.name + ": " + problem; }
@@ -119,7 +117,6 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   mark_memory marks_;
   mark_memory::walk compared_{marks_};  // where the marks stand that are compared next
   lost_marks lost_;
-  lowered_marks lowered_;
   std::size_t unanswered_ = 0;          // of the last look at all marks and its raises, which take connections
   clock::time_point blocks_until_{};    // till then statements are sent between BEGIN and COMMIT, whatever they are
   std::optional<std::string> problem_;  // as it was logged last; "" = it is up

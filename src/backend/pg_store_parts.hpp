@@ -1,7 +1,6 @@
 // What the two halves of pg_store have in common, and what raises prove, for pg_control, too.
 #pragma once
 
-#include "backend/lowered_marks.hpp"
 #include "backend/pg_claims.hpp"
 #include "backend/pg_link.hpp"
 #include "backend/store.hpp"
@@ -62,21 +61,6 @@ struct time_budget {
       "SELECT resource, mark, raised FROM fencegate.put_back($1::pg_catalog.text, $2::pg_catalog.int8, "
       "$3::pg_catalog.int4, $4::pg_catalog.int4)",
       {lost.resource, lost.presented.to_string(), std::to_string(cut.count()), std::to_string(grace.count())});
-}
-
-// What operators have lowered behind the lowering `known`.
-[[nodiscard]] inline pg_statement lowered_statement(std::uint64_t known) {
-  return in_text("SELECT lowering, resource, lowered_from, lowered_to FROM fencegate.lowered($1::pg_catalog.int8)",
-                 {std::to_string(known)});
-}
-[[nodiscard]] inline std::vector<lowering> lowerings_of(const pg_rows& rows) {
-  std::vector<lowering> found;
-  for (const auto& row : rows) {
-    if (row.size() != 4 || !row[1]) continue;
-    const auto number = token_of(row[0]), from = token_of(row[2]), to = token_of(row[3]);
-    if (number && from && to) found.push_back({static_cast<std::uint64_t>(number->value()), *row[1], *from, *to});
-  }
-  return found;
 }
 
 // What its rows prove, in the order of the claims; nullopt: not all that it takes.

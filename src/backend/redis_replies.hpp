@@ -1,18 +1,15 @@
 // What a reply to the gate itself says.
 #pragma once
 
-#include "backend/lowered_marks.hpp"
 #include "fence/tag.hpp"
 #include "wire/resp_reply.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace fencegate::backend::detail {
 
@@ -54,28 +51,6 @@ struct refused_claim {
 // A key that is there, byte for byte.
 [[nodiscard]] inline bool is_value(const wire::reply_value* reply, std::string_view value) {
   return reply != nullptr && reply->type == '$' && !reply->null && reply->text == value;
-}
-
-// What lowered_key holds (backend/redis_scripts.hpp). The oldest is the first here. A line that
-// is none is left out.
-[[nodiscard]] inline std::vector<lowering> read_lowerings(std::string_view lines) {
-  std::vector<lowering> out;
-  while (!lines.empty()) {
-    auto line = lines.substr(0, lines.find('\n'));
-    lines.remove_prefix(std::min(line.size() + 1, lines.size()));
-    const auto next_field = [&line] {
-      const auto field = line.substr(0, line.find('\t'));
-      line.remove_prefix(std::min(field.size() + 1, line.size()));
-      return field;
-    };
-    const auto number = fence::token::parse(next_field());
-    const auto resource = next_field();
-    const auto from = fence::token::parse(next_field()), to = fence::token::parse(next_field());
-    if (number && from && to && fence::is_resource_name(resource))
-      out.push_back({static_cast<std::uint64_t>(number->value()), std::string(resource), *from, *to});
-  }
-  std::reverse(out.begin(), out.end());
-  return out;
 }
 
 }  // namespace fencegate::backend::detail

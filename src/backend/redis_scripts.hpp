@@ -18,10 +18,6 @@ inline constexpr std::string_view healing_key = "fencegate:healing";
 // expire: Redis's clock goes on while Redis stands still, and nobody can say anything.
 inline constexpr std::string_view healing_busy_key = "fencegate:healing:busy";
 
-// What operators have lowered, the newest first: lines of number, resource, from, to, who and why, with tabs between. A number
-// is higher than those before it: microseconds since 1970, or more.
-inline constexpr std::string_view lowered_key = "fencegate:lowered";
-
 // A mark that is not to be changed is touched by GETEX … PERSIST. Redis takes that for a write, and refuses it where it
 // would refuse a raise (a replica, NOREPLICAS, MISCONF, missing rights); and a mark that was about to expire stays. It
 // comes behind what Redis may refuse for want of memory: once a script has written, Redis does not look at that any more.
@@ -29,10 +25,10 @@ inline constexpr std::string_view lowered_key = "fencegate:lowered";
 // In front of a script: what it writes, Redis takes although it is out of memory (Redis 7; older ones do not read it).
 inline constexpr std::string_view allow_oom = "#!lua flags=allow-oom\n";
 
-// Compare-and-set of a mark. KEYS: mark, epoch (or healing_key), record of its grant, lowered_key. ARGV: the expected mark
-// ("" = none), the new mark ("" = only look at it), the expected epoch, "raise" or "heal" (puts back what was seen before), the
-// number of the last lowering that is known. Answers {'set'}, {'is', mark}, {'none'}, {'epoch'}, {'leased', mark or ''}: only
-// seals raise it, or {'lowered'}: since what was seen; anything but the first changed nothing.
+// Compare-and-set of a mark. KEYS: mark, epoch (or healing_key), record of its grant. ARGV: the expected mark ("" = none),
+// the new mark ("" = only look at it), the expected epoch, "raise" or "heal" (puts back what was seen before). Answers
+// {'set'}, {'is', mark}, {'none'}, {'epoch'}, or {'leased', mark or ''}: only seals raise it; anything but the first changed
+// nothing.
 inline constexpr std::string_view compare_and_set_mark = R"lua(
 if redis.call('GET', KEYS[2]) ~= ARGV[3] then return {'epoch'} end
 local is = redis.call('GET', KEYS[1])
@@ -42,15 +38,7 @@ elseif ARGV[1] == '' or is ~= ARGV[1] or ARGV[2] == '' then
   return {'is', is}
 end
 if is ~= ARGV[2] then
-  if ARGV[4] == 'heal' then
-    for number, resource in string.gmatch(redis.call('GET', KEYS[4]) or '', '(%d+)\t(%S+)[^\n]*\n') do
-      if tonumber(number) > tonumber(ARGV[5]) and KEYS[1] == 'fencegate:mark:{' .. resource .. '}' then
-        return {'lowered'}
-      end
-    end
-  elseif redis.call('GET', KEYS[3]) then
-    return {'leased', is or ''}
-  end
+  if ARGV[4] ~= 'heal' and redis.call('GET', KEYS[3]) then return {'leased', is or ''} end
   redis.call('SET', KEYS[1], ARGV[2])
 else
   redis.call('GETEX', KEYS[1], 'PERSIST')
@@ -68,26 +56,6 @@ local function below(a, b)
   end
   return false
 end
-)lua";
-
-// An operator lowers a mark. KEYS: epoch, mark, record of its grant, lowered_key. ARGV: the expected epoch, the expected mark,
-// the new one, who, why, "force" or "", the time in microseconds. Answers {'lowered'}, {'is', mark or ''}: another one, {'sealed'}: not below the seal of a
-// lease, or {'floor'}: Redis does not keep what a mark was before; anything but the first changed nothing.
-inline constexpr std::string_view lower_mark = R"lua(
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
-local is = redis.call('GET', KEYS[2])
-if is ~= ARGV[2] then return {'is', is or ''} end
-if ARGV[6] ~= 'force' then return {redis.call('GET', KEYS[3]) and 'sealed' or 'floor'} end
-local number, lines = tonumber(ARGV[7]), {}
-for line, before in string.gmatch(redis.call('GET', KEYS[4]) or '', '((%d+)\t[^\n]*\n)') do
-  if tonumber(before) >= number then number = before + 1 end
-  if #lines < 99 then lines[#lines + 1] = line end
-end
-local resource = string.match(KEYS[2], '^fencegate:mark:{(.*)}$')
-table.insert(lines, 1, table.concat({string.format('%.0f', number), resource, is, ARGV[3], ARGV[4], ARGV[5]}, '\t') .. '\n')
-redis.call('SET', KEYS[4], table.concat(lines))
-redis.call('SET', KEYS[2], ARGV[3])
-return {'lowered'}
 )lua";
 
 // Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that has an

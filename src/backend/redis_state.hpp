@@ -2,7 +2,6 @@
 #pragma once
 
 #include "backend/command_table.hpp"
-#include "backend/lowered_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/tls.hpp"
 #include "base/limits.hpp"
@@ -42,7 +41,6 @@ struct redis_state {
   metrics::gate& figures;
   const std::shared_ptr<tls_context> tls;  // of all links to it; nullptr: they are plain text
   mark_memory marks;
-  lowered_marks lowered;
 
   // A consistent picture for a session, taken when `version` has moved.
   struct picture {

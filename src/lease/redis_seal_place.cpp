@@ -1,9 +1,7 @@
 #include "lease/redis_seal_place.hpp"
 
 #include "backend/redis_lease_scripts.hpp"
-#include "backend/redis_scripts.hpp"
 
-#include <chrono>
 #include <utility>
 
 namespace fencegate::lease {
@@ -68,33 +66,6 @@ void redis_seal_place::raise(const fence::claims_list& to,
   };
   caller_.ask([to, answered = std::move(answered)](redis_store& store, const store_caller& from) {
     store.seal(from, {to}, answered);
-  });
-}
-
-void redis_seal_place::lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) {
-  using words = std::vector<std::string>;
-  const backend::mark_cell cell(wish.resource);
-  words keys{cell.key, cell.grant_key(), std::string(backend::lowered_key)};
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  words values{wish.expected.to_string(),
-               wish.to.to_string(),
-               wish.by,
-               wish.why,
-               wish.force ? "force" : "",
-               std::to_string(std::chrono::floor<std::chrono::microseconds>(now).count())};
-  auto answered = [done = std::move(done)](const result<words>& said) {
-    if (!said) return done(said.error());
-    const std::string word = said->empty() ? "" : said->front();
-    if (word == "lowered") return done({});
-    if (word == "is") return done(error{"it has moved; look at it again"});
-    const std::string_view force = "; make sure that no older holder is at work, then use --force";
-    if (word == "sealed") return done(error{std::string("a lease has sealed it").append(force)});
-    if (word == "floor") return done(error{std::string("Redis does not keep what it was before").append(force)});
-    done(error{"it answered something unexpected"});
-  };
-  caller_.ask([keys = std::move(keys), values = std::move(values), answered = std::move(answered)](
-                  redis_store& store, const store_caller& by) {
-    store.run_leasing(by, std::string(backend::lower_mark), keys, values, answered);
   });
 }
 

@@ -164,7 +164,7 @@ class Command(LiveTest):
         self.assert_failed(self.run_install(), "cannot connect")
 
 
-NEWEST = 8
+NEWEST = 7
 RAISED = "TABLE (resource text, mark bigint, raised boolean, cut integer)"
 STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 

@@ -15,17 +15,6 @@ BEGIN
     ALTER TABLE fencegate.marks ADD COLUMN sealed bigint, ADD COLUMN issuer uuid, ADD COLUMN grant_hash bytea; END IF;
 END $$;
 
--- `was`: the mark before its last rise, or 0; NULL: nobody knows. The others are about the last time when an operator lowered it
--- (fencegate.lower): from what to what, and in which order with others. New in version 8.
-DO $$
-BEGIN
-  IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.marks'::regclass AND a.attname = 'lowering') THEN
-    ALTER TABLE fencegate.marks ADD COLUMN was bigint, ADD COLUMN lowering bigint, ADD COLUMN lowered_from bigint,
-      ADD COLUMN lowered_to bigint, ADD COLUMN lowered_by text, ADD COLUMN lowered_why text; END IF;
-  IF to_regclass('fencegate.marks_lowering') IS NULL THEN
-    CREATE INDEX marks_lowering ON fencegate.marks (lowering) WHERE lowering IS NOT NULL; END IF;
-END $$;
-
 -- Leases (fencegate.lease_grant). A row is never deleted: its token is the floor of the next grant. New in version 7.
 CREATE TABLE IF NOT EXISTS fencegate.leases (
   resource      text COLLATE "C" PRIMARY KEY
@@ -143,7 +132,7 @@ UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
 
 -- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
-CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 8;
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 7;
 
 -- A resource as it may stand in a sentence: a caller's name may hold anything.
 CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text

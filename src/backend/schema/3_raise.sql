@@ -242,10 +242,10 @@ BEGIN
       'Is the token right? If so, raise the mark in smaller steps, or raise max_step and install again.'); END IF;
   BEGIN
     PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
-    INSERT INTO fencegate.marks AS x (resource, mark, was, sealed, issuer, grant_hash)
-      VALUES (r, t, 0, CASE WHEN by_grant IS NOT NULL THEN t END, by_issuer, by_grant) ON CONFLICT (resource) DO UPDATE
-      SET mark = EXCLUDED.mark, was = x.mark, raised_at = clock_timestamp(), sealed = EXCLUDED.sealed,
-          issuer = EXCLUDED.issuer, grant_hash = EXCLUDED.grant_hash
+    INSERT INTO fencegate.marks AS x (resource, mark, sealed, issuer, grant_hash)
+      VALUES (r, t, CASE WHEN by_grant IS NOT NULL THEN t END, by_issuer, by_grant) ON CONFLICT (resource) DO UPDATE
+      SET mark = EXCLUDED.mark, raised_at = clock_timestamp(), sealed = EXCLUDED.sealed, issuer = EXCLUDED.issuer,
+          grant_hash = EXCLUDED.grant_hash
       WHERE x.mark < EXCLUDED.mark RETURNING x.mark INTO became;
   EXCEPTION WHEN lock_not_available THEN
     PERFORM fencegate.unavailable(r, t, m, 'its row is locked from outside', 'See pg_locks.');
@@ -286,7 +286,7 @@ BEGIN
     'Acquire the lease again, above this mark.');
 END $$;
 
--- How many live sessions are registered below the token (NULL: at any); sends SIGTERM to each when told to. A session whose
+-- How many live sessions are registered below the token; sends SIGTERM to each when told to. A session whose
 -- backend_start cannot be seen counts as alive.
 CREATE OR REPLACE FUNCTION fencegate.cut_once(r text, t bigint, signal boolean) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -296,7 +296,7 @@ BEGIN
   SELECT count(*) FILTER (WHERE CASE WHEN signal THEN pg_terminate_backend(s.pid) IS NOT NULL ELSE true END) INTO n
     FROM pg_stat_get_activity(NULL) a
     JOIN fencegate.sessions s ON s.pid = a.pid AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)
-   WHERE s.resource = r AND (s.token < t) IS NOT FALSE AND s.pid <> pg_backend_pid();
+   WHERE s.resource = r AND s.token < t AND s.pid <> pg_backend_pid();
   RETURN n;
 EXCEPTION WHEN insufficient_privilege THEN  -- its user became a superuser after it was armed
   PERFORM fencegate.unavailable(r, t, NULL, 'an older session belongs to a superuser and may not be ended', 'End it.');

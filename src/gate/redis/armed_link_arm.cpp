@@ -237,7 +237,7 @@ void armed_link::look_again() {
     const auto& one = claims_.items()[i];
     auto cell = one.cell;
     const bool once = one.rules.equal == fence::equal_token::reject;
-    if (once && !cell->seen()) marks_.saw(*cell, fence::token());
+    marks_.saw(*cell, once ? cell->seen().value_or(fence::token()) : one.presented);
     host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
       on_mark(*cell, reading);
       one_done();
@@ -249,7 +249,6 @@ void armed_link::look_again() {
 
 void armed_link::on_mark(const backend::mark_cell& cell, const backend::mark_reading& reading) {
   if (!reading.detail.empty()) arm_error_ = "the mark of " + std::string(cell.resource) + ": " + reading.detail;
-  if (reading.detail.empty()) claims_.on_lowered(cell, reading.mark);
   const auto uses_up = [&](const bound_claim& one) {
     return one.cell.get() == &cell && one.rules.equal == fence::equal_token::reject && one.status == claim_status::held;
   };

@@ -123,21 +123,10 @@ claim_mask claims::monitored() const {
 void claims::learn_from_memory() {
   for (auto& one : items_) {
     const auto seen = one.cell->seen();
-    if (one.status == claim_status::stale && one.mark && seen && *seen < *one.mark)
-      one.status = claim_status::unraised;  // an operator has lowered it
     if (fence::compare(one.presented, seen) == fence::comparison::stale) {
       one.status = claim_status::stale;
       one.mark = seen;
     }
-  }
-}
-
-void claims::on_lowered(const backend::mark_cell& cell, std::optional<fence::token> mark) {
-  for (auto& one : items_) {
-    const bool once = one.rules.equal == fence::equal_token::reject;
-    if (one.cell.get() == &cell && one.status == claim_status::held && !once &&
-        fence::compare(one.presented, mark) == fence::comparison::lower)
-      one.status = claim_status::unraised;
   }
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "backend/marks_keeper.hpp"
-#include "backend/redis_replies.hpp"
 #include "backend/redis_scripts.hpp"
 #include "recorded_commands.hpp"
 
@@ -94,9 +93,6 @@ class marks_server {
       }
       return bulk({});
     }
-    if (argument(4) == "heal" && value(key(1)) != argument(2))
-      for (const auto& one : backend::detail::read_lowerings(is(4)))
-        if (one.number > std::stoull(argument(5)) && key(1) == mark_key(one.resource)) return list({"lowered"});
     return compare_and_set(key(1), key(2), key(3), argument(1), argument(2), argument(3), argument(4) == "heal");
   }
   std::string compare_and_set(const std::string& mark, const std::string& guard, const std::string& grant,

@@ -32,7 +32,7 @@ using boost::system::error_code;
 using response = http::response<http::string_body>;
 
 // They end with the connection, so that none is idle behind them.
-constexpr std::string_view events_head =
+constexpr std::string_view watch_head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
     "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n\r\n";
 
@@ -83,7 +83,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   std::uint16_t port() const { return listener_->port(); }
   void serve_marks(marks_service marks) { marks_ = std::move(marks); }
   void serve_only(std::function<page_answer(const page_request&)> pages) { pages_ = std::move(pages); }
-  void serve_status(const status_desk& status) { status_ = &status; }
+  void serve_status(status_desk& status) { status_ = &status; }
 
   void close() {
     listener_->close();
@@ -173,7 +173,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     const watching one(*self);
     asio::steady_timer pause(self->io_);
     std::uint64_t version = 0;
-    std::string event(events_head);
+    std::string event(watch_head);
     while (self->status_ != nullptr) {
       event += "event: status\ndata: " + self->status_->json_since(version) + "\n\n";
       at.stream().expires_after(self->timeout_);
@@ -228,7 +228,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   marks_service marks_;                                    // empty: there are none
   std::function<page_answer(const page_request&)> pages_;  // empty: those of the admin listener
   std::size_t marks_asked_ = 0;                            // and not answered yet
-  const status_desk* status_ = nullptr;                    // nullptr: there is none, or it is closed
+  status_desk* status_ = nullptr;                          // nullptr: there is none, or it is closed
   std::size_t watchers_ = 0;
 };
 
@@ -244,7 +244,7 @@ void admin_server::serve_only(std::function<page_answer(const page_request&)> pa
   state_->serve_only(std::move(pages));
 }
 
-void admin_server::serve_status(const status_desk& status) { state_->serve_status(status); }
+void admin_server::serve_status(status_desk& status) { state_->serve_status(status); }
 
 void admin_server::serve_marks(marks_service marks) { state_->serve_marks(std::move(marks)); }
 

@@ -35,7 +35,7 @@ class admin_server {
   // From then on it answers status_pages.hpp, too. Of those who watch, limits::status_watchers_max are served: nobody
   // displaces them, and one that does not take an event within `timeout` is dropped. REQUIRES: `io` does not run yet; the desk
   // lives on its thread, and longer than this object.
-  void serve_status(const status_desk& status);
+  void serve_status(status_desk& status);
   // From then on it answers nothing but what this one does, and 404: it is another listener. REQUIRES: `io` does not run yet.
   void serve_only(std::function<page_answer(const page_request&)> pages);
   // Stops listening and closes all connections. REQUIRES: `io` is not running, or this is its thread.

@@ -8,7 +8,7 @@
 namespace fencegate::admin {
 namespace {
 
-constexpr std::size_t client_bytes_max = 128, command_bytes_max = 64, detail_bytes_max = 512;
+constexpr std::size_t seen_client_bytes_max = 128, seen_command_bytes_max = 64, seen_detail_bytes_max = 512;
 
 std::optional<std::int64_t> number_of(const std::optional<fence::token>& token) {
   if (!token) return std::nullopt;
@@ -24,9 +24,9 @@ rejection_seen printable_copy(std::string_view gate, const fence::rejection& why
   out.token = number_of(why.presented);
   out.mark = number_of(why.mark);
   out.why = why.why;
-  out.client = fence::printable(client, client_bytes_max);
-  out.command = fence::printable(command, command_bytes_max);
-  out.detail = fence::printable(why.detail, detail_bytes_max);
+  out.client = fence::printable(client, seen_client_bytes_max);
+  out.command = fence::printable(command, seen_command_bytes_max);
+  out.detail = fence::printable(why.detail, seen_detail_bytes_max);
   out.monitor = monitor;
   return out;
 }

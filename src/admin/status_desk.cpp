@@ -96,14 +96,23 @@ gate_status status_desk::status_of(std::size_t gate) const {
   return out;
 }
 
-std::string status_desk::json_since(std::uint64_t& version) const {
+const lease_status& status_desk::leases_now() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!leases_ || now - asked_ < limits::status_interval / 2) return leased_;
+  asked_ = now;
+  leased_ = leases_();
+  if (leased_.leases.size() > limits::status_resources_max) leased_.leases.resize(limits::status_resources_max);
+  return leased_;
+}
+
+std::string status_desk::json_since(std::uint64_t& version) {
   status_view view;
   view.state = process_state(figures_);
   view.draining = figures_.draining.value() != 0;
   view.started = started_;
   view.now = std::chrono::system_clock::now();
   for (std::size_t i = 0; i < facts_.size(); ++i) view.gates.push_back(status_of(i));
-  if (leases_) view.leased = leases_();
+  view.leased = leases_now();
   view.complete = version == 0;
   view.seen = board_.since(version);
   version = view.seen.version;

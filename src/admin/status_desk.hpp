@@ -19,7 +19,8 @@ namespace fencegate::admin {
 
 class status_desk {
  public:
-  // `gates`: in the order of the figures. `leases`: asked whenever a status is told; empty: there are none.
+  // `gates`: in the order of the figures. `leases`: asked when a status is told, not all the time; limits::status_resources_max
+  // of them are shown. Empty: there are none.
   // REQUIRES: figures and board live longer.
   status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& figures,
               const status_board& board, std::function<lease_status()> leases);
@@ -30,7 +31,7 @@ class status_desk {
   void look();
 
   // What has changed behind `version`, which is moved on; 0: all that is known. The gates and leases are there always.
-  [[nodiscard]] std::string json_since(std::uint64_t& version) const;
+  [[nodiscard]] std::string json_since(std::uint64_t& version);
 
  private:
   // What was counted, and in each of the last seconds.
@@ -39,6 +40,7 @@ class status_desk {
     traffic lately{};
   };
   [[nodiscard]] gate_status status_of(std::size_t gate) const;
+  [[nodiscard]] const lease_status& leases_now();
 
   boost::asio::steady_timer timer_;
   const std::vector<gate_facts> facts_;
@@ -47,6 +49,8 @@ class status_desk {
   const std::function<lease_status()> leases_;
   const wall_time started_ = std::chrono::system_clock::now();
   std::vector<counted> counted_;
+  lease_status leased_;  // as it was asked last: there may be many, and several who watch
+  std::chrono::steady_clock::time_point asked_{};
 };
 
 }  // namespace fencegate::admin

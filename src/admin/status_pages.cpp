@@ -19,7 +19,7 @@ void fill_in(std::string& page, std::string_view name, std::string_view text) {
 }
 
 // The status stands in the page, so that it is whole when it is first seen.
-page_answer html_page(const status_desk& desk) {
+page_answer html_page(status_desk& desk) {
   const std::string nonce = random_id();
   std::uint64_t all = 0;
   page_answer out;
@@ -33,7 +33,7 @@ page_answer html_page(const status_desk& desk) {
   return out;
 }
 
-page_answer json_page(const status_desk& desk) {
+page_answer json_page(status_desk& desk) {
   std::uint64_t all = 0;
   page_answer out;
   out.content_type = "application/json";
@@ -43,7 +43,7 @@ page_answer json_page(const status_desk& desk) {
 
 }  // namespace
 
-std::optional<page_answer> answer_status(const page_request& request, const status_desk& desk,
+std::optional<page_answer> answer_status(const page_request& request, status_desk& desk,
                                          const settings::address& listen) {
   const std::string_view path = request.target.substr(0, request.target.find('?'));
   const bool events = path == "/api/v1/status/events";

@@ -17,7 +17,7 @@ namespace fencegate::admin {
 class status_desk;
 
 // nullopt: it is none of these pages.
-[[nodiscard]] std::optional<page_answer> answer_status(const page_request& request, const status_desk& desk,
+[[nodiscard]] std::optional<page_answer> answer_status(const page_request& request, status_desk& desk,
                                                        const settings::address& listen);
 
 }  // namespace fencegate::admin

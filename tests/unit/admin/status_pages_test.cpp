@@ -166,6 +166,11 @@ TEST_F(StatusPages, TrafficIsShownBySeconds) {
   EXPECT_EQ(shown.at("stale").as_int64(), 3);
 }
 
+TEST_F(StatusPages, AThousandLeasesAreEnough) {
+  leases.leases.resize(limits::status_resources_max + 5);
+  EXPECT_EQ(status().at("leases").as_array().size(), limits::status_resources_max);
+}
+
 TEST_F(StatusPages, LeasesAreShownWithHolderAndPhase) {
   lease::lease_seen held{{"orders"}, {{"orders", fence::token(35)}}, "host:4711"};
   held.act_for = std::chrono::milliseconds(1500);

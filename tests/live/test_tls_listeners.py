@@ -20,7 +20,7 @@ from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
 from support import PATIENCE, LiveTest, RedisServer, connect, eventually, main
 from test_http_tls import ROUTES, SecuredGate, TlsUpstream
 from test_redis_tls import NEWER, TAG, TlsGate
-from tls import Authority, Load, TlsRedis, TlsResp, client_context, replace
+from tls import Authority, Load, TlsRedis, TlsResp, client_context, replace, secure
 
 BIG = 100 * 1024 * 1024
 
@@ -36,8 +36,9 @@ class TlsWire(Wire):
         sock = connect(address, timeout)
         sock.sendall(SSL_REQUEST)
         if sock.recv(1) != b"S":
+            sock.close()
             raise ConnectionError("no TLS")
-        return self.context.wrap_socket(sock, server_hostname="localhost")
+        return secure(sock, self.context)
 
 
 class Listeners(LiveTest):

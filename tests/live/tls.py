@@ -90,6 +90,15 @@ def client_context(authority, certificate=None, key=None):
     return context
 
 
+def secure(sock, context):
+    """The socket behind the handshake; it is closed where there is none."""
+    try:
+        return context.wrap_socket(sock, server_hostname="localhost")
+    except OSError:
+        sock.close()
+        raise
+
+
 class Load:
     """Threads that call `once` again and again. What it answers is in `done` where `good` says so, and else in `wrong`."""
 
@@ -156,4 +165,4 @@ class TlsResp(Resp):
         super().__init__(port, **options)
 
     def connect(self, address, timeout):
-        return self.context.wrap_socket(connect(address, timeout), server_hostname="localhost")
+        return secure(connect(address, timeout), self.context)

@@ -161,8 +161,13 @@ class TlsResp(Resp):
     """Through TLS, checked by this context."""
 
     def __init__(self, port, context, **options):
-        self.context = context
-        super().__init__(port, **options)
+        self.context, self.sock = context, None
+        try:
+            super().__init__(port, **options)
+        except OSError:
+            if self.sock:
+                self.sock.close()
+            raise
 
     def connect(self, address, timeout):
         return secure(connect(address, timeout), self.context)

@@ -117,6 +117,11 @@ def redis_py():
     return _suite("python-redis", _adapt_redis_py, lambda package, folder: _fetch_as_published(package, folder, "testing"))
 
 
+def psycopg2():
+    """The folder of psycopg2, of Debian 13. Its tests are in Python, and take the psycopg2 that is installed."""
+    return _suite("psycopg2", lambda folder: None, lambda package, folder: _fetch_as_published(package, folder, "trixie"))
+
+
 def _adapt_redis_py(folder):
     for path in glob.glob(os.path.join(folder, "tests/**/*.py"), recursive=True):
         with open(path) as file:

@@ -1,6 +1,6 @@
-"""The tests that hiredis, redis-py, libpqxx and Redis come with, run against the server and then through a gate under a token that
-is good all the time. Each ends alike, but for those that are listed here with the reason. Only with `ctest -C all`; the lists are
-of the versions in Debian 12, and of one redis-py."""
+"""The tests that hiredis, redis-py, libpqxx, psycopg2 and Redis come with, run against the server and then through a gate under a
+token that is good all the time. Each ends alike, but for those that are listed here with the reason. Only with `ctest -C all`; the
+lists are of the versions in Debian 12, and of one redis-py."""
 
 import collections
 import os
@@ -43,6 +43,13 @@ def differences(direct, through):
 
 class SuiteTest(LiveTest):
     maxDiff = None
+
+    def folder_of(self, suite):
+        """Of another release than the one at hand, which need not be there."""
+        try:
+            return suite()
+        except RuntimeError as error:
+            return self.skipTest(f"its tests cannot be had: {error}")
 
     def in_three_tries(self, attempt):
         """Many of these tests count on what happens within some milliseconds: what fails each time is a difference."""
@@ -121,10 +128,7 @@ class RedisPy(SuiteTest):
     DIFFERS = {"REPLICAOF is refused: it would replace the marks": ["test_replicaof"]}
 
     def setUp(self):
-        try:
-            self.folder = suite_sources.redis_py()
-        except RuntimeError as error:
-            self.skipTest(f"redis-py cannot be had: {error}")
+        self.folder = self.folder_of(suite_sources.redis_py)
         with open(os.path.join(self.folder, "redis/__init__.py")) as file:
             if f'__version__ = "{self.VERSION}"' not in file.read():
                 self.skipTest(f"the lists are of redis-py {self.VERSION}")
@@ -205,6 +209,52 @@ class Libpqxx(SuiteTest):
     def test_guard_transaction_as_behind_a_pooler(self):
         self.check("`guard: transaction`", {"a prepared statement outside of the transaction that prepared it": ["test_092"]},
                    guard="transaction")
+
+
+class Psycopg2(SuiteTest):
+    LATER = {"they are of a later psycopg2": [f"test_notifies_received_on_{what}" for what in (
+        "commit", "reset", "rollback", "set_client_encoding", "set_session")]}
+    DIFFERS = {
+        "a session that is ended ends with an error, behind which the connection closes": [
+            "test_cleanup_on_badconn_close", "test_external_close_async", "test_external_close_sync"],
+        "it connects with options of its own, and so without a token": ["test_scs"]}
+
+    def setUp(self):
+        self.folder = self.folder_of(suite_sources.psycopg2)
+
+    def server(self):
+        server = self.start(PostgresServer())
+        server.install()
+        server.user("suite")
+        server.sql("GRANT ALL ON SCHEMA public TO suite")
+        server.sql("GRANT CREATE ON DATABASE postgres TO suite")
+        server.sql("CREATE EXTENSION hstore")
+        return server
+
+    def outcomes(self, port, **environment):
+        """({test: outcome}, what it said)"""
+        said = said_by("/usr/bin/python3", "-W", "ignore", "-m", "unittest", "-v", "tests.test_suite", folder=self.folder,
+                       PSYCOPG2_TESTDB="postgres", PSYCOPG2_TESTDB_HOST=LOOPBACK, PSYCOPG2_TESTDB_PORT=str(port),
+                       PSYCOPG2_TESTDB_USER="suite", PYTHONDONTWRITEBYTECODE="1", **environment)
+        ends = re.findall(r"^\w+ \((tests\.[\w.]+)\)(?:\n.*)? \.\.\. (ok|FAIL|ERROR)$", said, re.M)
+        return {test: end for test, end in ends if test.rsplit(".", 1)[-1] not in self.LATER["they are of a later psycopg2"]}, said
+
+    def check(self, settings, listed, **gate):
+        direct, said = self.outcomes(self.server().port)
+        self.assertEqual({test for test, end in direct.items() if end != "ok"}, set(), said[-6000:])
+        server = self.server()
+        through, said = self.outcomes(self.start(PgGate(server, **gate)).port, PGOPTIONS="-c fencing.tokens=suite=1")
+        self.assertEqual(server.sql("SELECT resource, mark FROM fencegate.marks"), [("suite", 1)])
+        named = {why: [test for test in direct if test.rsplit(".", 1)[-1] in tests] for why, tests in listed.items()}
+        self.assert_alike(direct, through, named, said)
+        self.assert_documented(f"psycopg2 2.9.5, {settings}", direct, listed)
+
+    def test_guard_session(self):
+        self.in_three_tries(lambda: self.check("`guard: session`", self.DIFFERS, guard="session"))
+
+    def test_guard_transaction(self):
+        self.in_three_tries(lambda: self.check("`guard: transaction`, `pooled: false`", self.DIFFERS, guard="transaction",
+                                               extra={"pooled": False}))
 
 
 class Redis(SuiteTest):

@@ -129,7 +129,7 @@ class Pages(unittest.TestCase):
         self.assertLessEqual({ROOT / page for page in documents.PAGES}, {path for path, _ in documents.links(README)} | {ROOT / README})
 
     def test_each_command_is_run_by_a_test(self):
-        tests = [path.read_text() for path in (*(ROOT / "tests").rglob("test_*.py"), ROOT / "tests/kubernetes/cluster.py")]
+        tests = [path.read_text() for path in (*(ROOT / "tests/live").rglob("test_*.py"), *(ROOT / "tests/kubernetes").glob("*.py"))]
         for page in documents.PAGES:
             starts = {start for test in tests if f'"{page}"' in test for start in re.findall(r'"([^"\n]{4,})"', test)} - {"fencegate"}
             for line in documents.commands(page):

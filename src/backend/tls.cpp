@@ -79,7 +79,7 @@ error tls_stream::why_no_handshake(int system_error) const {
       reason == SSL_R_CERTIFICATE_VERIFY_FAILED && verdict != X509_V_OK)
     return error{"TLS: " + who + "'s certificate is not accepted: " +
                  (verdict == X509_V_ERR_APPLICATION_VERIFICATION
-                      ? "it has none of client_names"
+                      ? "it has none of client_name"
                       : std::string(ssl().X509_verify_cert_error_string(verdict)))};
   if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return error{"TLS: " + who + " has sent no certificate"};
   if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST || reason == SSL_R_HTTPS_PROXY_REQUEST)
@@ -146,7 +146,7 @@ result<tls_context::loaded> tls_context::load() const {
   const bool verifies = how_.checks == check::authority || how_.checks == check::name;
   ssl().SSL_CTX_set_verify(context, verifies ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
   if (verifies && ssl().SSL_CTX_load_verify_locations(context, how_.authorities.c_str(), nullptr) != 1)
-    return detail::unusable("sslrootcert");
+    return detail::unusable(how_.called.authorities);
   if (!speaks_.empty()) {
     const std::string list = static_cast<char>(speaks_.size()) + speaks_;
     const auto* const bytes = reinterpret_cast<const unsigned char*>(list.data());
@@ -154,7 +154,8 @@ result<tls_context::loaded> tls_context::load() const {
       return detail::unusable("OpenSSL");
   }
   if (how_.certificate.empty()) return made;
-  const auto shown = detail::show_certificate(context, {how_.certificate, "sslcert"}, {how_.key, "sslkey"});
+  const auto shown =
+      detail::show_certificate(context, {how_.certificate, how_.called.certificate}, {how_.key, how_.called.key});
   return shown ? made : result<loaded>(shown.error());
 }
 

@@ -65,10 +65,10 @@ std::string reason_of(unsigned long code) {
   return text != nullptr ? text : "an unknown error";
 }
 
-error unusable(const std::string& what) {
+error unusable(std::string_view what) {
   const unsigned long code = ssl().ERR_get_error();
   ssl().ERR_clear_error();
-  return error{"TLS: cannot use " + what + ": " + reason_of(code)};
+  return error{"TLS: cannot use " + std::string(what) + ": " + reason_of(code)};
 }
 
 result<ssl_context> new_context(const SSL_METHOD* side) {

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::backend::detail {
@@ -18,7 +19,7 @@ using ssl_context = std::shared_ptr<SSL_CTX>;
 
 [[nodiscard]] std::string reason_of(unsigned long code);
 // What OpenSSL says of this, which cannot be used.
-[[nodiscard]] error unusable(const std::string& what);
+[[nodiscard]] error unusable(std::string_view what);
 
 // TLS 1.2 or newer, no renegotiation, no session is resumed, nobody is asked for a passphrase.
 [[nodiscard]] result<ssl_context> new_context(const SSL_METHOD* side);
@@ -26,7 +27,7 @@ using ssl_context = std::shared_ptr<SSL_CTX>;
 // A file, and the word for it in an error.
 struct named_file {
   const std::string& path;
-  const char* name;
+  std::string_view name;
 };
 [[nodiscard]] result<void> show_certificate(SSL_CTX* context, const named_file& certificate, const named_file& key);
 

@@ -88,11 +88,11 @@ result<tls_server_context::loaded> tls_server_context::read_files() {
       !shown)
     return shown.error();
   if (!speaks_.empty()) ssl().SSL_CTX_set_alpn_select_cb(context, choose_protocol, const_cast<std::string*>(&speaks_));
-  if (how_.client_authorities.empty()) return made;
-  if (ssl().SSL_CTX_load_verify_locations(context, how_.client_authorities.c_str(), nullptr) != 1)
-    return detail::unusable("tls.client_authorities");
-  ssl().SSL_CTX_set_client_CA_list(context, ssl().SSL_load_client_CA_file(how_.client_authorities.c_str()));
-  ssl().SSL_CTX_set_ex_data(context, 0, const_cast<name_list*>(&how_.client_names));
+  if (how_.client_ca.empty()) return made;
+  if (ssl().SSL_CTX_load_verify_locations(context, how_.client_ca.c_str(), nullptr) != 1)
+    return detail::unusable("tls.client_ca");
+  ssl().SSL_CTX_set_client_CA_list(context, ssl().SSL_load_client_CA_file(how_.client_ca.c_str()));
+  ssl().SSL_CTX_set_ex_data(context, 0, const_cast<name_list*>(&how_.client_name));
   ssl().SSL_CTX_set_verify(context,
                            how_.client_required ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_PEER,
                            check_client);
@@ -100,7 +100,7 @@ result<tls_server_context::loaded> tls_server_context::read_files() {
 }
 
 std::vector<std::filesystem::file_time_type> tls_server_context::times() const {
-  return detail::times_of({&how_.certificate, &how_.key, &how_.client_authorities});
+  return detail::times_of({&how_.certificate, &how_.key, &how_.client_ca});
 }
 
 result<void> tls_server_context::load() {

@@ -64,9 +64,9 @@ void check_files(report& to, section& in, std::string_view key, const settings::
     if (const auto found = to.from.file(path); !found)
       in.complain(key, std::string(key) + ": cannot read " + std::string(parameter) + ": " + found.error().message);
   };
-  check("sslrootcert", secured.authorities);
-  check("sslcert", secured.certificate);
-  check("sslkey", secured.key);
+  check(secured.called.authorities, secured.authorities);
+  check(secured.called.certificate, secured.certificate);
+  check(secured.called.key, secured.key);
 }
 
 namespace {
@@ -84,10 +84,14 @@ std::string read_path(report& to, section& in, std::string_view key) {
 
 std::vector<std::string> read_names(report& to, const YAML::Node& list) {
   std::vector<std::string> out;
-  if (!is_list(to, list, "client_names")) return out;
+  if (list.IsScalar()) {
+    if (auto name = text_of(to, list, "client_name")) out.push_back(std::move(*name));
+    return out;
+  }
+  if (!is_list(to, list, "client_name")) return out;
   for (const auto& node : list)
     if (auto name = text_of(to, node, "a name")) out.push_back(std::move(*name));
-  if (out.empty()) to.add(list.Mark(), "client_names is empty: no client would be let in");
+  if (out.empty()) to.add(list.Mark(), "client_name is empty: no client would be let in");
   return out;
 }
 
@@ -97,18 +101,18 @@ void read_listener_tls(report& to, section& gate, const settings::address& liste
   const auto node = gate.node("tls");
   if (!node) return;
   section tls(to, *node, "tls", keys::tls);
-  tls.require("certificate");
+  tls.require("cert");
   tls.require("key");
-  out.certificate = read_path(to, tls, "certificate");
+  out.certificate = read_path(to, tls, "cert");
   out.key = read_path(to, tls, "key");
-  out.client_authorities = read_path(to, tls, "client_authorities");
+  out.client_ca = read_path(to, tls, "client_ca");
   tls.choice("client_certificate", out.client_required, words::client_certificate);
-  if (const auto names = tls.node("client_names")) out.client_names = read_names(to, *names);
-  for (const auto* key : {"client_certificate", "client_names"})
-    if (tls.has(key) && !tls.has("client_authorities"))
-      tls.complain(key, std::string(key) + " needs client_authorities, who have signed the certificates of clients");
-  if (tls.has("client_names") && !out.client_required)
-    tls.complain("client_names", "client_names needs client_certificate: required: a client without one has no name");
+  if (const auto names = tls.node("client_name")) out.client_name = read_names(to, *names);
+  for (const auto* key : {"client_certificate", "client_name"})
+    if (tls.has(key) && !tls.has("client_ca"))
+      tls.complain(key, std::string(key) + " needs client_ca, who have signed the certificates of clients");
+  if (tls.has("client_name") && !out.client_required)
+    tls.complain("client_name", "client_name needs client_certificate: required: a client without one has no name");
   if (listen.is_unix()) gate.complain("tls", "there is no TLS on a unix socket: leave tls out, or listen on a port");
 }
 

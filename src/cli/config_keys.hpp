@@ -60,8 +60,7 @@ inline constexpr std::array<std::string_view, 36> gate{"name",
                                                        "share_writes_from"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
-inline constexpr std::array<std::string_view, 5> tls{"certificate", "key", "client_authorities", "client_certificate",
-                                                     "client_names"};
+inline constexpr std::array<std::string_view, 5> tls{"cert", "key", "client_ca", "client_certificate", "client_name"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
 inline constexpr std::array<std::string_view, 8> route{"match",  "resource",  "redis", "sql",
                                                        "params", "guarantee", "store", "policy"};

@@ -45,31 +45,38 @@ bool has_nul(std::string_view text) { return text.find('\0') != std::string_view
 
 // What may stand behind the "?" of a URL.
 struct url_parameters {
-  std::optional<std::string> host, port, sslmode, sslrootcert, sslcert, sslkey;
+  std::optional<std::string> host, port, sslmode, authorities, certificate, key;
+  settings::tls::words called;  // the last three
 
   // host and port are postgres's, for its unix sockets.
-  std::optional<std::string>* find(std::string_view key, bool postgres) {
-    const std::array<std::pair<std::string_view, std::optional<std::string>*>, 6> all{{{"host", &host},
-                                                                                       {"port", &port},
-                                                                                       {"sslmode", &sslmode},
-                                                                                       {"sslrootcert", &sslrootcert},
-                                                                                       {"sslcert", &sslcert},
-                                                                                       {"sslkey", &sslkey}}};
+  std::optional<std::string>* find(std::string_view name, bool postgres) {
+    const std::array<std::pair<std::string_view, std::optional<std::string>*>, 6> all{
+        {{"host", &host},
+         {"port", &port},
+         {"sslmode", &sslmode},
+         {called.authorities, &authorities},
+         {called.certificate, &certificate},
+         {called.key, &key}}};
     const auto at =
-        std::find_if(all.begin() + (postgres ? 0 : 2), all.end(), [&](const auto& one) { return one.first == key; });
+        std::find_if(all.begin() + (postgres ? 0 : 2), all.end(), [&](const auto& one) { return one.first == name; });
     return at == all.end() ? nullptr : at->second;
   }
 };
 
+std::string all_of(const settings::tls::words& called) {
+  return std::string(called.authorities) + ", " + std::string(called.certificate) + " and " + std::string(called.key);
+}
+
 result<url_parameters> parameters_of(const boost::urls::url_view& url, bool postgres) {
   url_parameters out;
+  out.called = postgres ? settings::tls::of_libpq : settings::tls::of_others;
   boost::urls::encoding_opts plus_is_plus;
   plus_is_plus.space_as_plus = false;
   for (const auto& one : url.params(plus_is_plus)) {
     auto* const place = out.find(one.key, postgres);
     if (place == nullptr)
-      return error{std::string("only ") + (postgres ? "host, port, " : "") +
-                   "sslmode, sslrootcert, sslcert and sslkey may stand behind the question mark"};
+      return error{std::string("only ") + (postgres ? "host, port, " : "") + "sslmode, " + all_of(out.called) +
+                   " may stand behind the question mark"};
     if (place->has_value()) return error{"a parameter was given twice"};
     *place = one.value;
   }
@@ -80,6 +87,7 @@ result<url_parameters> parameters_of(const boost::urls::url_view& url, bool post
 result<settings::tls> tls_of(const url_parameters& given, std::string_view unsaid) {
   using check = settings::tls::check;
   settings::tls out;
+  out.called = given.called;
   const std::string mode = given.sslmode.value_or(std::string(unsaid));
   if (mode == "require")
     out.checks = check::nothing;
@@ -92,23 +100,25 @@ result<settings::tls> tls_of(const url_parameters& given, std::string_view unsai
                  " may end in plain text without a word: choose disable, require, verify-ca or verify-full"};
   else if (mode != "disable")
     return error{"sslmode is one of disable, require, verify-ca and verify-full"};
-  out.authorities = given.sslrootcert.value_or("");
-  out.certificate = given.sslcert.value_or("");
-  out.key = given.sslkey.value_or("");
-  if (!out.wanted() && (given.sslrootcert || given.sslcert || given.sslkey))
-    return error{"sslrootcert, sslcert and sslkey need an sslmode: there is no TLS without one"};
+  out.authorities = given.authorities.value_or("");
+  out.certificate = given.certificate.value_or("");
+  out.key = given.key.value_or("");
+  if (!out.wanted() && (given.authorities || given.certificate || given.key))
+    return error{all_of(given.called) + " need an sslmode: there is no TLS without one"};
   if (out.wanted() && given.host) return error{"there is no TLS on a unix socket: leave sslmode out"};
   for (const auto* path : {&out.authorities, &out.certificate, &out.key})
     if (!path->empty() && (!path->starts_with('/') || has_nul(*path)))
-      return error{"sslrootcert, sslcert and sslkey are absolute paths of PEM files"};
+      return error{all_of(given.called) + " are absolute paths of PEM files"};
   const bool verifies = out.checks == check::authority || out.checks == check::name;
   if (verifies && out.authorities.empty())
-    return error{"sslmode=" + mode + " needs sslrootcert, such as /etc/ssl/certs/ca-certificates.crt"};
+    return error{"sslmode=" + mode + " needs " + std::string(given.called.authorities) +
+                 ", such as /etc/ssl/certs/ca-certificates.crt"};
   if (!verifies && !out.authorities.empty())
     return error{
-        "sslmode=require does not look at the server's certificate: choose verify-ca or verify-full, or leave "
-        "sslrootcert out"};
-  if (out.certificate.empty() != out.key.empty()) return error{"sslcert and sslkey belong together"};
+        "sslmode=require does not look at the server's certificate: choose verify-ca or verify-full, or leave " +
+        std::string(given.called.authorities) + " out"};
+  if (out.certificate.empty() != out.key.empty())
+    return error{std::string(given.called.certificate) + " and " + std::string(given.called.key) + " belong together"};
   return out;
 }
 

@@ -18,10 +18,10 @@ struct upstream {
   settings::tls secured;
 };
 
-// TLS is asked for in one way, whatever the scheme: `sslmode=require`, `verify-ca` or `verify-full`, with libpq's
-// `sslrootcert`, `sslcert` and `sslkey`. Where the scheme says that there is TLS, sslmode is verify-full when left out.
+// TLS is asked for in one way, whatever the scheme: `sslmode=require`, `verify-ca` or `verify-full`, with `cafile`, `cert` and
+// `key`, which for PostgreSQL are libpq's `sslrootcert`, `sslcert` and `sslkey`. Where the scheme says that there is TLS, sslmode is verify-full when left out.
 
-// "redis://[[user]:password@]host[:port]" (port 6379 when left out), "rediss://…[?sslrootcert=…]" for TLS, or
+// "redis://[[user]:password@]host[:port]" (port 6379 when left out), "rediss://…[?cafile=…]" for TLS, or
 // "unix://[[user]:password@]/path". A user without a password is let through: the password may come from a file.
 [[nodiscard]] result<upstream> parse_redis_url(std::string_view text);
 
@@ -32,7 +32,7 @@ struct upstream {
 // default. What may end up in plain text (`allow`, `prefer`) is an error.
 [[nodiscard]] result<upstream> parse_postgres_url(std::string_view text);
 
-// "http://host[:port]" (port 80 when left out), "https://host[:port][?sslrootcert=…]" (443), or "unix:///path": where requests
+// "http://host[:port]" (port 80 when left out), "https://host[:port][?cafile=…]" (443), or "unix:///path": where requests
 // are forwarded to.
 [[nodiscard]] result<upstream> parse_http_url(std::string_view text);
 

@@ -62,7 +62,7 @@ std::vector<examined> examine_listeners(const settings::process& config) {
   if (config.admin_enabled) look("admin", config.admin, hazard_kind::admin_exposed);
   const auto look_at_all = [&](const auto& gates) {
     for (const auto& one : gates) {
-      if (!one.shown.client_authorities.empty() && one.shown.client_required) continue;
+      if (!one.shown.client_ca.empty() && one.shown.client_required) continue;
       look("gate:" + one.name, one.listen, hazard_kind::gate_exposed,
            one.shown.wanted() ? ", and requires no certificate of its clients" : ", in plain text");
     }

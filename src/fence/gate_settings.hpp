@@ -23,6 +23,12 @@ struct credentials {
 
 // TLS to a server of any protocol, as libpq means it (https://www.postgresql.org/docs/15/libpq-ssl.html).
 struct tls {
+  // How a URL names its files.
+  struct words {
+    std::string_view authorities, certificate, key;
+    friend bool operator==(const words&, const words&) = default;
+  };
+  static constexpr words of_libpq{"sslrootcert", "sslcert", "sslkey"}, of_others{"cafile", "cert", "key"};
   enum class check : std::uint8_t {
     none,       // no TLS at all
     nothing,    // sslmode=require: what is sent is encrypted, for whoever has answered
@@ -32,17 +38,18 @@ struct tls {
   std::string authorities;  // path of a PEM file; "" unless the certificate is checked
   std::string certificate;  // the gate's own, and its key: paths of PEM files; "" = none
   std::string key;
+  words called = of_libpq;
 
   [[nodiscard]] bool wanted() const { return checks != check::none; }
 };
 
 // TLS of a listener.
 struct listener_tls {
-  std::string certificate;         // path of a PEM file, with the authorities between it and the root; "" = no TLS
-  std::string key;                 // the same
-  std::string client_authorities;  // the same; "": clients show no certificate
-  bool client_required = true;     // where there are client_authorities
-  std::vector<std::string> client_names;  // a client's certificate has one of these; empty: any will do
+  std::string certificate;      // path of a PEM file, with the authorities between it and the root; "" = no TLS
+  std::string key;              // the same
+  std::string client_ca;        // the same; "": clients show no certificate
+  bool client_required = true;  // where there are client_ca
+  std::vector<std::string> client_name;  // a client's certificate has one of these; empty: any will do
 
   [[nodiscard]] bool wanted() const { return !certificate.empty(); }
 };

@@ -51,7 +51,7 @@ class HttpTls(LiveTest):
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
         cls.own = cls.authority.issue("server", "DNS:localhost")
-        cls.checked = f"?sslrootcert={cls.authority.certificate}"
+        cls.checked = f"?cafile={cls.authority.certificate}"
         cls.redis = cls.enterClassContext(RedisServer())
 
     def setUp(self):
@@ -77,7 +77,7 @@ class WhatTheServiceMustProve(HttpTls):
     def test_what_is_not_accepted(self):
         upstream = self.start(TlsUpstream(self.own))
         self.refused(self.gate(upstream, host=LOOPBACK), "IP address mismatch")
-        self.refused(self.gate(upstream, f"?sslrootcert={self.rogue.certificate}"), "unable to get local issuer certificate")
+        self.refused(self.gate(upstream, f"?cafile={self.rogue.certificate}"), "unable to get local issuer certificate")
         old = self.start(TlsUpstream(self.authority.issue("expired", "DNS:localhost", days=-1)))
         self.refused(self.gate(old), "certificate has expired")
         other = self.start(TlsUpstream(self.authority.issue("other", "DNS:other.example")))
@@ -96,7 +96,7 @@ class WhatTheServiceMustProve(HttpTls):
         status = self.gate(upstream).request("PUT", "/orders/7", b"x", token=34)[0]
         self.assertIn(status, (502, 503))  # TLS 1.3 tells it behind the handshake
         certificate, key = self.authority.issue("gate")
-        gate = self.gate(upstream, f"{self.checked}&sslcert={certificate}&sslkey={key}")
+        gate = self.gate(upstream, f"{self.checked}&cert={certificate}&key={key}")
         self.assertEqual(gate.request("PUT", "/orders/7", b"x", token=34)[0], 200)
 
     def test_certificates_are_replaced_under_load(self):
@@ -104,7 +104,7 @@ class WhatTheServiceMustProve(HttpTls):
         first, second = (open(one.certificate, "rb").read() for one in (self.authority, self.rogue))
         replace(trusted, first)
         upstream = self.start(TlsUpstream(self.own))
-        gate = self.gate(upstream, f"?sslrootcert={trusted}")
+        gate = self.gate(upstream, f"?cafile={trusted}")
         write = lambda: gate.request("PUT", "/orders/7", b"x", token=34)[0]  # noqa: E731
         with Load(write, lambda status: status == 200) as load:
             replace(trusted, first + second)

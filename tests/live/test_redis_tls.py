@@ -37,7 +37,7 @@ class RedisTls(DoctorTest):
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
         cls.certificates = cls.authority.issue("server", "DNS:localhost")
-        cls.checked = f"?sslrootcert={cls.authority.certificate}"
+        cls.checked = f"?cafile={cls.authority.certificate}"
 
     def server(self, certificates=None, **conf):
         return self.start(TlsRedis(self.authority, certificates or self.certificates, **conf))
@@ -77,7 +77,7 @@ class WhatTheServerMustProve(RedisTls):
     def test_an_unknown_authority(self):
         redis = self.server()
         for mode in ("verify-ca", "verify-full"):
-            self.refused(redis.url(f"?sslmode={mode}&sslrootcert={self.rogue.certificate}"),
+            self.refused(redis.url(f"?sslmode={mode}&cafile={self.rogue.certificate}"),
                          "certificate is not accepted: self-signed certificate in certificate chain")
 
     def test_an_expired_certificate(self):
@@ -88,7 +88,7 @@ class WhatTheServerMustProve(RedisTls):
         redis = self.server(clients="yes")
         self.refused(redis.url(self.checked), "certificate required")
         certificate, key = self.authority.issue("gate")
-        gate = self.gate(redis.url(f"{self.checked}&sslcert={certificate}&sslkey={key}"))
+        gate = self.gate(redis.url(f"{self.checked}&cert={certificate}&key={key}"))
         self.assertEqual(self.client(gate).call("SET", "k", "v"), b"OK")
 
     def test_a_server_without_tls_hears_nothing_of_the_client(self):
@@ -114,7 +114,7 @@ class WhatTheServerMustProve(RedisTls):
         certificate, key = (shutil.copy(path, os.path.join(self.folder, f"own{path[-4:]}"))
                             for path in self.authority.issue("own"))
         redis = self.server(clients="yes", tls_ca_cert_file=trusted)
-        gate = self.gate(redis.url(f"?sslrootcert={trusted}&sslcert={certificate}&sslkey={key}"))
+        gate = self.gate(redis.url(f"?cafile={trusted}&cert={certificate}&key={key}"))
 
         def write():
             with Resp(gate.port, name=TAG) as client:
@@ -225,7 +225,7 @@ class OtherConnections(RedisTls):
         redis = self.server(appendfsync="always")
         hazards, unknown = self.look(redis.folder, gates=self.gates(redis.url(self.checked)))
         self.assertEqual((list(hazards), unknown), (["redis-open-default"], []))
-        hazards, unknown = self.look(redis.folder, gates=self.gates(redis.url(f"?sslrootcert={self.rogue.certificate}")))
+        hazards, unknown = self.look(redis.folder, gates=self.gates(redis.url(f"?cafile={self.rogue.certificate}")))
         self.assertEqual(hazards, {})
         self.assertIn("self-signed certificate in certificate chain", unknown[0])
 
@@ -262,8 +262,8 @@ class OtherConnections(RedisTls):
     def test_check(self):
         redis = self.server()
         for url, words in ((f"unix://{redis.address}?sslmode=require", "there is no TLS on a unix socket"),
-                           (redis.url(""), "sslmode=verify-full needs sslrootcert"),
-                           (redis.url("?sslrootcert=/none"), "cannot read sslrootcert"),
+                           (redis.url(""), "sslmode=verify-full needs cafile"),
+                           (redis.url("?cafile=/none"), "cannot read cafile"),
                            (f"redis://localhost:1{self.checked}", "write rediss://")):
             done = self.run_words(redis.folder, "check", gates=self.gates(url))
             self.assertEqual(done.returncode, 2)

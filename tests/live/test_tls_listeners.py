@@ -52,7 +52,7 @@ class Listeners(LiveTest):
         cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
         cls.own = cls.authority.issue("server", "DNS:localhost")
         cls.shown = cls.authority.issue("gate", "DNS:localhost")
-        cls.checked = f"?sslrootcert={cls.authority.certificate}"
+        cls.checked = f"?cafile={cls.authority.certificate}"
         cls.context = client_context(cls.authority)
         cls.redis = cls.enterClassContext(TlsRedis(cls.authority, cls.own))
 
@@ -61,7 +61,7 @@ class Listeners(LiveTest):
 
     def tls(self, shown=None, **more):
         certificate, key = shown or self.shown
-        return {"tls": {"certificate": certificate, "key": key} | more}
+        return {"tls": {"cert": certificate, "key": key} | more}
 
     def redis_gate(self, tls=None, **extra):
         return self.start(TlsGate(self.redis.url(self.checked), extra=(tls or self.tls()) | extra))
@@ -96,15 +96,15 @@ class Redis(Listeners):
         self.assertEqual(self.redis.cli.call("GET", "k"), b"new")
 
     def test_what_clients_must_prove(self):
-        gate = self.redis_gate(self.tls(client_authorities=self.authority.certificate,
-                                        client_names=["app.orders", "spiffe://prod/orders", "by-common-name"]))
+        gate = self.redis_gate(self.tls(client_ca=self.authority.certificate,
+                                        client_name=["app.orders", "spiffe://prod/orders", "by-common-name"]))
         for subject, names in (("a", "DNS:other,DNS:APP.orders"), ("b", "URI:spiffe://prod/orders"), ("by-common-name", None)):
             self.assertEqual(self.resp(gate, context=self.context_of(subject, names=names)).call("SET", "k", "v"), b"OK")
         for context, words in ((self.context, "TLS: the client has sent no certificate"),
                                (self.context_of("c", self.rogue, "DNS:app.orders"), "unable to get local issuer certificate"),
                                (self.context_of("d", names="DNS:app.orders", days=-1), "certificate has expired"),
                                (self.context_of("e", names="DNS:*.orders,DNS:app.orders.evil,URI:app.orders/"),
-                                "has none of client_names")):
+                                "has none of client_name")):
             with self.subTest(words):
                 before = gate.metric("connections_rejected_total", reason="tls")
                 with self.assertRaises(OSError):
@@ -121,7 +121,7 @@ class Redis(Listeners):
         self.assertEqual(gate.metric("connections"), 3)
 
     def test_optional_certificates(self):
-        gate = self.redis_gate(self.tls(client_authorities=self.authority.certificate, client_certificate="optional"))
+        gate = self.redis_gate(self.tls(client_ca=self.authority.certificate, client_certificate="optional"))
         self.assertEqual(self.resp(gate).call("SET", "k", "v"), b"OK")
         self.assertEqual(self.resp(gate, context=self.context_of("a")).call("SET", "k", "v"), b"OK")
         with self.assertRaises(OSError):
@@ -286,7 +286,7 @@ class Postgres(Listeners):
 
     def gate(self, tls=None, **options):
         return self.start(PgGate(self.server, policy={"missing_token": "allow"}, user="gate", upstream_host="localhost",
-                                 upstream_parameters=self.checked + "&sslmode=verify-full", extra=tls or self.tls(),
+                                 upstream_parameters=f"?sslmode=verify-full&sslrootcert={self.authority.certificate}", extra=tls or self.tls(),
                                  **options))
 
     def client(self, gate, tag=None, user="alice", **options):
@@ -404,7 +404,7 @@ class Postgres(Listeners):
             self.client(gate, **login)  # it takes the gate for an attacker
 
     def test_what_clients_must_prove(self):
-        gate = self.gate(self.tls(client_authorities=self.authority.certificate, client_names=["app.orders"]))
+        gate = self.gate(self.tls(client_ca=self.authority.certificate, client_name=["app.orders"]))
         certificate, key = self.authority.issue("app.orders")
         self.assertEqual(run_sql(self.client(gate, sslcert=certificate, sslkey=key), "SELECT 1"), [(1,)])
         with self.assertRaises(psycopg2.OperationalError):
@@ -484,7 +484,7 @@ class Http(Listeners):
 
     def test_what_clients_must_prove(self):
         upstream = self.start(TlsUpstream(self.own))
-        gate = self.gate(upstream, self.tls(client_authorities=self.authority.certificate))
+        gate = self.gate(upstream, self.tls(client_ca=self.authority.certificate))
         self.assertEqual(self.request(gate, 34, context=self.context_of("a")), 200)
         with self.assertRaises(OSError):
             self.request(gate, 34)
@@ -508,7 +508,7 @@ class LeaseGates(test_lease_gates.LeaseGatesTest):
         authority = Authority(folder, "authority")
         certificate, key = authority.issue("gate", "DNS:localhost")
         cls.context = client_context(authority)
-        cls.keys = {"tls": {"certificate": certificate, "key": key}}
+        cls.keys = {"tls": {"cert": certificate, "key": key}}
 
     def test_a_standby_refuses_and_a_holder_serves(self):
         a, b = self.two(gate=self.keys)
@@ -559,7 +559,7 @@ class PrivateGates(LiveTest):
         for name in ("gate", "orders"):
             database.user(name)
         database.install("app", gate_users=("gate",))
-        PrivateSidecar.tls = {"certificate": certificate, "key": key, "client_authorities": certificate}
+        PrivateSidecar.tls = {"cert": certificate, "key": key, "client_ca": certificate}
         sidecar = self.start(PrivateSidecar(database, redis))
         for gate, script, told in (("cache", f"{test_private_gate.REDIS} SET k v", "OK\n"), ("db", "psql -qXAtc 'SELECT 7'", "7\n")):
             hold = test_private_gate.Dynamic(sidecar, "orders", "--private-gate", gate, command=["sh", "-c", script],

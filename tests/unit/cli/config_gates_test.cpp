@@ -194,7 +194,7 @@ TEST_F(ConfigTest, RedisReadsTlsToItsServer) {
   files = {{"/ca", "-"}, {"/gate.crt", "-"}, {"/gate.key", "-"}};
   const auto plain = gate_of(gate_at("redis://h"));
   EXPECT_FALSE(plain.secured.wanted());
-  const auto usual = gate_of(gate_at("\"rediss://u:p@h?sslrootcert=/ca&sslcert=/gate.crt&sslkey=/gate.key\""));
+  const auto usual = gate_of(gate_at("\"rediss://u:p@h?cafile=/ca&cert=/gate.crt&key=/gate.key\""));
   EXPECT_EQ(usual.upstream, (settings::address{"h", 6379, ""}));
   EXPECT_EQ(usual.control.password, "p");
   EXPECT_EQ(usual.secured.checks, check::name);
@@ -202,7 +202,7 @@ TEST_F(ConfigTest, RedisReadsTlsToItsServer) {
   EXPECT_EQ(usual.secured.certificate, "/gate.crt");
   EXPECT_EQ(usual.secured.key, "/gate.key");
   EXPECT_EQ(gate_of(gate_at("rediss://h:1?sslmode=require")).secured.checks, check::nothing);
-  EXPECT_EQ(gate_of(gate_at("\"rediss://h?sslmode=verify-ca&sslrootcert=/ca\"")).secured.checks, check::authority);
+  EXPECT_EQ(gate_of(gate_at("\"rediss://h?sslmode=verify-ca&cafile=/ca\"")).secured.checks, check::authority);
 }
 
 TEST_F(ConfigTest, RedisRejectsTlsThatWouldNotHold) {
@@ -211,31 +211,31 @@ TEST_F(ConfigTest, RedisRejectsTlsThatWouldNotHold) {
     const auto errors = errors_of(gate_at("\"" + std::string(upstream) + "\""));
     return errors.size() == 1 ? errors[0] : std::to_string(errors.size()) + " errors";
   };
-  EXPECT_THAT(error_at("rediss://h"), HasSubstr("5:15: upstream: sslmode=verify-full needs sslrootcert, such as /etc"));
+  EXPECT_THAT(error_at("rediss://h"), HasSubstr("5:15: upstream: sslmode=verify-full needs cafile, such as /etc"));
   EXPECT_THAT(error_at("rediss://h?sslmode=disable"), HasSubstr("rediss:// is TLS: sslmode=disable has no meaning"));
   EXPECT_THAT(error_at("rediss://h?sslmode=prefer"), HasSubstr("may end in plain text"));
-  EXPECT_THAT(error_at("rediss://h?host=/x"), HasSubstr("only sslmode, sslrootcert, sslcert and sslkey may stand"));
-  EXPECT_THAT(error_at("redis://h?sslrootcert=/ca"), HasSubstr("there is no TLS in redis://: write rediss://"));
+  EXPECT_THAT(error_at("rediss://h?host=/x"), HasSubstr("only sslmode, cafile, cert and key may stand"));
+  EXPECT_THAT(error_at("redis://h?cafile=/ca"), HasSubstr("there is no TLS in redis://: write rediss://"));
   EXPECT_THAT(error_at("unix:///x?sslmode=require"), HasSubstr("there is no TLS on a unix socket"));
-  EXPECT_THAT(error_at("rediss://h?sslrootcert=/none"), HasSubstr("cannot read sslrootcert: "));
-  EXPECT_THAT(error_at("rediss:///x?sslrootcert=/ca"), HasSubstr("no meaning here"));
+  EXPECT_THAT(error_at("rediss://h?cafile=/none"), HasSubstr("cannot read cafile: "));
+  EXPECT_THAT(error_at("rediss:///x?cafile=/ca"), HasSubstr("no meaning here"));
 }
 
 TEST_F(ConfigTest, ReadsTlsOfAListener) {
   files = {{"/crt", "-"}, {"/key", "-"}, {"/ca", "-"}};
   EXPECT_FALSE(gate_of(gate_with("")).shown.wanted());
-  const auto simple = gate_of(gate_with("tls: { certificate: /crt, key: /key }")).shown;
+  const auto simple = gate_of(gate_with("tls: { cert: /crt, key: /key }")).shown;
   EXPECT_EQ(simple.certificate, "/crt");
   EXPECT_EQ(simple.key, "/key");
-  EXPECT_EQ(simple.client_authorities, "");
+  EXPECT_EQ(simple.client_ca, "");
   const auto named =
-      gate_of(gate_with(
-                  "tls: { certificate: /crt, key: /key, client_authorities: /ca, client_names: [a.b, 'spiffe://c'] }"))
-          .shown;
+      gate_of(gate_with("tls: { cert: /crt, key: /key, client_ca: /ca, client_name: [a.b, 'spiffe://c'] }")).shown;
+  EXPECT_THAT(gate_of(gate_with("tls: { cert: /crt, key: /key, client_ca: /ca, client_name: a.b }")).shown.client_name,
+              ElementsAre("a.b"));
   EXPECT_TRUE(named.client_required);
-  EXPECT_THAT(named.client_names, ElementsAre("a.b", "spiffe://c"));
-  const auto optional = gate_of(
-      gate_with("tls: { certificate: /crt, key: /key, client_authorities: /ca, client_certificate: optional }"));
+  EXPECT_THAT(named.client_name, ElementsAre("a.b", "spiffe://c"));
+  const auto optional =
+      gate_of(gate_with("tls: { cert: /crt, key: /key, client_ca: /ca, client_certificate: optional }"));
   EXPECT_FALSE(optional.shown.client_required);
 }
 
@@ -245,19 +245,18 @@ TEST_F(ConfigTest, RejectsTlsOfAListenerThatWouldNotHold) {
     const auto errors = errors_of(gate_with("tls: { " + std::string(tls) + " }"));
     return errors.size() == 1 ? errors[0] : std::to_string(errors.size()) + " errors";
   };
-  EXPECT_THAT(error_at("certificate: /crt"), HasSubstr("tls needs the key \"key\""));
-  EXPECT_THAT(error_at("key: /key"), HasSubstr("tls needs the key \"certificate\""));
-  EXPECT_THAT(error_at("certificate: crt, key: /key"), HasSubstr("certificate is the absolute path of a PEM file"));
-  EXPECT_THAT(error_at("certificate: /none, key: /key"), HasSubstr("certificate: cannot read the file: No such file"));
-  EXPECT_THAT(error_at("certificate: /crt, key: /key, client_names: [a]"),
-              HasSubstr("client_names needs client_authorities"));
-  EXPECT_THAT(error_at("certificate: /crt, key: /key, client_authorities: /ca, client_names: []"),
-              HasSubstr("client_names is empty: no client would be let in"));
-  EXPECT_THAT(error_at("certificate: /crt, key: /key, client_authorities: /ca, client_names: [a], "
+  EXPECT_THAT(error_at("cert: /crt"), HasSubstr("tls needs the key \"key\""));
+  EXPECT_THAT(error_at("key: /key"), HasSubstr("tls needs the key \"cert\""));
+  EXPECT_THAT(error_at("cert: crt, key: /key"), HasSubstr("cert is the absolute path of a PEM file"));
+  EXPECT_THAT(error_at("cert: /none, key: /key"), HasSubstr("cert: cannot read the file: No such file"));
+  EXPECT_THAT(error_at("cert: /crt, key: /key, client_name: [a]"), HasSubstr("client_name needs client_ca"));
+  EXPECT_THAT(error_at("cert: /crt, key: /key, client_ca: /ca, client_name: []"),
+              HasSubstr("client_name is empty: no client would be let in"));
+  EXPECT_THAT(error_at("cert: /crt, key: /key, client_ca: /ca, client_name: [a], "
                        "client_certificate: optional"),
-              HasSubstr("client_names needs client_certificate: required"));
+              HasSubstr("client_name needs client_certificate: required"));
   EXPECT_THAT(errors_of("gates:\n  - { name: a, protocol: redis, listen: 'unix:/x', upstream: 'redis://h', "
-                        "tls: { certificate: /crt, key: /key } }\n"),
+                        "tls: { cert: /crt, key: /key } }\n"),
               ElementsAre(HasSubstr("there is no TLS on a unix socket")));
 }
 

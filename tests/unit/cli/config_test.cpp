@@ -157,7 +157,7 @@ TEST_F(ConfigTest, ChecksTheShapeOfStores) {
                 gate_with("")),
       ElementsAre("2:13: url: a store is redis://, rediss:// or postgres://", "3:3: store needs the key \"url\"",
                   "4:3: store needs the key \"url\"", "5:3: a store's name has 1 to 64 letters, digits, _ . and -",
-                  HasSubstr("6:13: url: sslmode=verify-full needs sslrootcert"), "7:3: store needs the key \"url\"",
+                  HasSubstr("6:13: url: sslmode=verify-full needs cafile"), "7:3: store needs the key \"url\"",
                   HasSubstr("7:8: unknown key \"urll\" in store (did you mean \"url\"?)")));
 }
 

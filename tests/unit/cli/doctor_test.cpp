@@ -35,11 +35,11 @@ TEST_F(DoctorTest, ListenersBeyondLoopback) {
 TEST_F(DoctorTest, AListenerThatRequiresCertificatesOfClientsIsNotExposed) {
   files = {{"/crt", "-"}, {"/key", "-"}, {"/ca", "-"}};
   const auto with = [this](const std::string& more) {
-    return exposed(":6380", "127.0.0.1:9180", ", tls: { certificate: /crt, key: /key" + more + " }").size();
+    return exposed(":6380", "127.0.0.1:9180", ", tls: { cert: /crt, key: /key" + more + " }").size();
   };
   EXPECT_EQ(with(""), 1U);
-  EXPECT_EQ(with(", client_authorities: /ca, client_certificate: optional"), 1U);
-  EXPECT_EQ(with(", client_authorities: /ca"), 0U);
+  EXPECT_EQ(with(", client_ca: /ca, client_certificate: optional"), 1U);
+  EXPECT_EQ(with(", client_ca: /ca"), 0U);
 }
 
 TEST_F(DoctorTest, JsonAndParagraphs) {

@@ -31,6 +31,7 @@ constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
 constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "files",
                                                                                        "lease", "tls"};
 constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
+constexpr std::array<std::string_view, metrics::response_classes> response_names{"2xx", "3xx", "4xx", "5xx"};
 constexpr std::array<std::string_view, metrics::lease_states> lease_state_names{"waiting", "held"};
 constexpr std::array<std::string_view, metrics::writer_states> writer_state_names{"unknown", "standby", "holding",
                                                                                   "lost"};
@@ -85,15 +86,40 @@ class page {
   // One counter per gate and value of `label`.
   template <std::size_t N>
   void per_gate(std::string name, std::string help, std::array<metrics::counter, N> metrics::gate::*member,
-                std::string_view label, const std::array<std::string_view, N>& values) {
+                std::string_view label, const std::array<std::string_view, N>& values,
+                bool metrics::gate::*has = nullptr) {
     MetricFamily& family = add(MetricType::Counter, "fencegate_" + std::move(name), std::move(help));
     for (const auto& gate : process_.gates) {
+      if (has != nullptr && !((*gate).*has)) continue;
       for (std::size_t i = 0; i < N; ++i) {
         ClientMetric m = metric_of(((*gate).*member)[i]);
         m.label = {{"gate", gate->name}, {std::string(label), std::string(values[i])}};
         family.metric.push_back(std::move(m));
       }
     }
+  }
+
+  // Of the stores of HTTP gates.
+  void stores_up() {
+    MetricFamily& family = add(MetricType::Gauge, "fencegate_store_up", "1 while the store answers the gate.");
+    for (const auto& gate : process_.gates)
+      for (const auto& [store, problem] : gate->backends_said().backends) {
+        if (store.empty()) continue;
+        ClientMetric m;
+        m.gauge.value = problem.empty() ? 1 : 0;
+        m.label = {{"gate", gate->name}, {"store", store}};
+        family.metric.push_back(std::move(m));
+      }
+  }
+
+  void pools() {
+    MetricFamily& connections =
+        add(MetricType::Gauge, "fencegate_store_connections", "Connections of a gate's pool to a store in PostgreSQL.");
+    for_each_pool(connections, &metrics::pool::idle, {{"state", "idle"}});
+    for_each_pool(connections, &metrics::pool::busy, {{"state", "busy"}});
+    for_each_pool(
+        add(MetricType::Gauge, "fencegate_store_waiting", "Requests that wait for a connection to the store."),
+        &metrics::pool::waiting, {});
   }
 
   void single(MetricType type, std::string name, std::string help, std::optional<double> value,
@@ -137,6 +163,17 @@ class page {
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
 
  private:
+  void for_each_pool(MetricFamily& family, metrics::gauge metrics::pool::*member,
+                     const std::vector<ClientMetric::Label>& more) {
+    for (const auto& gate : process_.gates)
+      for (const auto& pool : gate->pools) {
+        ClientMetric m = metric_of((*pool).*member);
+        m.label = {{"gate", gate->name}, {"store", pool->store}};
+        m.label.insert(m.label.end(), more.begin(), more.end());
+        family.metric.push_back(std::move(m));
+      }
+  }
+
   MetricFamily& add(MetricType type, std::string name, std::string help) {
     MetricFamily family;
     family.name = std::move(name);
@@ -233,6 +270,10 @@ void add_traffic(page& p) {
   p.per_gate("protocol_errors_total", "Messages that break the protocol, by who sent them.",
              &gate::protocol_errors_total, "side", side_names);
   p.per_gate(MetricType::Gauge, "backend_up", "1 while the backend answers the gate.", &gate::backend_up);
+  p.stores_up();
+  p.pools();
+  p.per_gate("http_responses_total", "Answers to clients of HTTP gates.", &gate::responses_total, "class",
+             response_names, &gate::speaks_http);
   p.per_gate(MetricType::Histogram, "overhead_seconds", "From reading a client's bytes until they were sent on.",
              &gate::overhead_seconds);
 }
@@ -243,6 +284,8 @@ void add_fencing(page& p) {
              &gate::checks_total, "outcome", outcome_names);
   p.per_gate(MetricType::Histogram, "check_duration_seconds",
              "From sending a check or a raise until its proof was read.", &gate::check_duration_seconds);
+  p.per_gate(MetricType::Counter, "unknown_outcomes_total",
+             "Requests, or sessions that ended, of which nobody knows what was applied.", &gate::unknown_total);
   p.per_gate(MetricType::Counter, "raises_total", "Marks raised.", &gate::raises_total);
   p.per_gate(MetricType::Counter, "shared_writes_total", "Writes that went over a link which several connections use.",
              &gate::shared_writes_total);

@@ -157,6 +157,7 @@ function rejection_row(one) {
   const about = [element("code", {}, one.resource || "–")];
   const detail = [one.command, one.detail].filter((text) => text).join(": ");
   if (detail) about.push(element("small", {}, detail));
+  if (one.traceparent) about.push(element("small", {}, `traceparent ${one.traceparent}`));
   return [cell("Last seen", {}, time(one.at), passed(one.at)), cell("Reason", {}, ...why), cell("Resource", { class: "wide" }, ...about),
           cell("Token", { class: "number" }, token(one.token)), cell("Mark", { class: "number" }, token(one.mark)),
           cell("Gate", {}, one.gate), cell("Client", {}, element("code", {}, one.client)),
@@ -197,7 +198,7 @@ function fill(body, all, make, id_of) {
 }
 
 const filtered = (one, words) =>
-  words === "" || [one.resource, one.gate, one.reason, reason(one.reason), one.client, one.command, one.detail]
+  words === "" || [one.resource, one.gate, one.reason, reason(one.reason), one.client, one.command, one.detail, one.traceparent]
     .some((text) => (text || "").toLowerCase().includes(words));
 
 function show_rejections() {

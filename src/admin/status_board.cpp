@@ -8,7 +8,8 @@
 namespace fencegate::admin {
 namespace {
 
-constexpr std::size_t seen_client_bytes_max = 128, seen_command_bytes_max = 64, seen_detail_bytes_max = 512;
+constexpr std::size_t seen_client_bytes_max = 128, seen_command_bytes_max = 64, seen_detail_bytes_max = 512,
+                      seen_trace_bytes_max = 128;
 
 std::optional<std::int64_t> number_of(const std::optional<fence::token>& token) {
   if (!token) return std::nullopt;
@@ -64,8 +65,9 @@ void status_board::note_rise(std::string_view gate, std::string_view resource, s
 }
 
 void status_board::note_rejection(std::string_view gate, const fence::rejection& why, std::string_view client,
-                                  std::string_view command, bool monitor, wall_time now) {
+                                  std::string_view command, bool monitor, wall_time now, std::string_view trace) {
   auto latest = printable_copy(gate, why, client, command, monitor, now);
+  latest.trace = fence::printable(trace, seen_trace_bytes_max);
   const std::lock_guard lock(mutex_);
   if (!latest.resource.empty()) {
     auto& one = touch(gate, latest.resource);

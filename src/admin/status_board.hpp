@@ -42,8 +42,8 @@ struct rejection_seen {
   std::string gate, resource;
   std::optional<std::int64_t> token, mark;
   fence::reason why = fence::reason::stale;
-  std::string client, command, detail;  // printable ASCII
-  bool monitor = false;                 // it was let through
+  std::string client, command, detail, trace;  // printable ASCII
+  bool monitor = false;                        // it was let through
 };
 
 // Any thread.
@@ -59,7 +59,7 @@ class status_board {
 
   void note_rise(std::string_view gate, std::string_view resource, std::int64_t mark, bool first, wall_time now);
   void note_rejection(std::string_view gate, const fence::rejection& why, std::string_view client,
-                      std::string_view command, bool monitor, wall_time now);
+                      std::string_view command, bool monitor, wall_time now, std::string_view trace = {});
 
   struct changes {
     std::uint64_t version = 0;             // to be asked with, the next time

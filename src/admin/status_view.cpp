@@ -139,6 +139,7 @@ void write_rejection(std::string& out, json_object& to, const rejection_seen& on
   to.add("client", one.client);
   to.add("command", one.command);
   to.add("detail", one.detail);
+  to.add("traceparent", one.trace);
   add_bool(out, to, "let_through", one.monitor);
 }
 

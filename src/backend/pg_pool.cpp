@@ -17,11 +17,12 @@ constexpr milliseconds pool_back_off_min{100}, pool_back_off_max{5'000};
 }  // namespace
 
 pg_pool::pg_pool(boost::asio::io_context& context, pg_target to, std::size_t size, milliseconds connect_timeout,
-                 std::function<void(const std::string&)> tell)
+                 metrics::pool& figures, std::function<void(const std::string&)> tell)
     : context_(context),
       to_(std::move(to)),
       size_(std::max<std::size_t>(size, 2)),
       connect_timeout_(connect_timeout),
+      figures_(figures),
       tell_(std::move(tell)),
       ticker_(context) {}
 
@@ -70,10 +71,24 @@ void pg_pool::dispatch() {
   };
   while (member* free = idle()) {
     const auto line = next();
-    if (line == waiting_.end()) return;
+    if (line == waiting_.end()) return show();
     lend(*free, line->second);
   }
   if (next() != waiting_.end()) grow();
+  show();
+}
+
+// Whatever changes something here, dispatches.
+void pg_pool::show() {
+  std::int64_t connected = 0, busy = 0, waiting = 0;
+  for (const auto& one : members_) {
+    connected += one->connected ? 1 : 0;
+    busy += one->busy ? 1 : 0;
+  }
+  for (const auto& [what, line] : waiting_) waiting += static_cast<std::int64_t>(line.size());
+  figures_.idle.set(connected - busy);
+  figures_.busy.set(busy);
+  figures_.waiting.set(waiting);
 }
 
 bool pg_pool::may_begin(work what) const {

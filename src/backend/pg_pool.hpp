@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backend/pg_dial.hpp"
+#include "base/metrics.hpp"
 
 #include <boost/asio/steady_timer.hpp>
 
@@ -38,9 +39,9 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
     std::function<void(const std::string&)> give_up;  // or this, once
   };
 
-  // `tell`: "" when a connection was made after there was none, or else why there is none.
+  // `tell`: "" when a connection was made after there was none, or else why there is none. REQUIRES: `figures` live longer.
   pg_pool(boost::asio::io_context& context, pg_target to, std::size_t size, std::chrono::milliseconds connect_timeout,
-          std::function<void(const std::string&)> tell);
+          metrics::pool& figures, std::function<void(const std::string&)> tell);
 
   void start();
   void stop();
@@ -71,11 +72,13 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   void remove(const pg_link* link, const std::string& why);
   void fail_all(const std::string& why);
   void tick();
+  void show();
 
   boost::asio::io_context& context_;
   const pg_target to_;
   const std::size_t size_;
   const std::chrono::milliseconds connect_timeout_;
+  metrics::pool& figures_;
   const std::function<void(const std::string&)> tell_;
   boost::asio::steady_timer ticker_;
   std::vector<std::unique_ptr<member>> members_;

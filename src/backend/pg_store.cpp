@@ -27,6 +27,7 @@ pg_store::pg_store(asio::io_context& context, std::string gate, const settings::
       store_(store),
       grace_(grace),
       figures_(figures),
+      pool_figures_(*figures.pools.emplace_back(std::make_unique<metrics::pool>(store.name))),
       watch_timer_(context) {
   marks_.tell_rises(figures);
 }
@@ -41,7 +42,7 @@ void pg_store::start() {
       self->note_problem(self->named(problem));
   };
   const pg_target target{store_.where, store_.login, store_.database, store_.secured};
-  pool_ = std::make_shared<pg_pool>(context_, target, store_.pool, store_.connect, std::move(tell));
+  pool_ = std::make_shared<pg_pool>(context_, target, store_.pool, store_.connect, pool_figures_, std::move(tell));
   pool_->start();
 }
 

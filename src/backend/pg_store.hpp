@@ -112,6 +112,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   const settings::mark_store& store_;
   const std::chrono::milliseconds grace_;
   metrics::gate& figures_;
+  metrics::pool& pool_figures_;
   std::shared_ptr<pg_pool> pool_;  // from start() on
   boost::asio::steady_timer watch_timer_;
   mark_memory marks_;

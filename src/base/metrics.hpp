@@ -92,6 +92,16 @@ inline constexpr std::size_t connection_rejections = 5;
 enum class side : std::uint8_t { client, backend };
 inline constexpr std::size_t sides = 2;
 
+inline constexpr std::size_t response_classes = 4;  // 2xx to 5xx
+
+// Connections of an HTTP gate to one of its stores.
+struct pool {
+  explicit pool(std::string store_name) : store(std::move(store_name)) {}
+  const std::string store;
+  gauge idle, busy;
+  gauge waiting;  // requests that wait for one
+};
+
 // One gate's figures; lives as long as the process.
 struct gate {
   explicit gate(std::string gate_name) : name(std::move(gate_name)) {}
@@ -116,6 +126,11 @@ struct gate {
   counter regressions_total;
   gauge backend_up;  // 1 or 0; where there are several backends, 1 while all of them are up
   std::array<counter, sides> protocol_errors_total;
+
+  std::array<counter, response_classes> responses_total;  // HTTP: to clients, by the first digit of the status
+  counter unknown_total;     // nobody knows what of it was applied: requests of HTTP, else sessions that ended so
+  bool speaks_http = false;  // set before the first thread
+  std::vector<std::unique_ptr<pool>> pools;  // fixed before the first thread starts
 
   counter& requests(request_class c) { return requests_total[static_cast<std::size_t>(c)]; }
   counter& checks(check_outcome o) { return checks_total[static_cast<std::size_t>(o)]; }

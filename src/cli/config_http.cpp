@@ -115,6 +115,7 @@ settings::http_gate read_http_gate(report& to, section& gate, const settings::pr
   read_times(gate, out);
   gate.count("body_max", out.body_bytes_max, 0, std::numeric_limits<std::int64_t>::max());
   gate.count("body_held_max", out.body_held_bytes_max, 0, body_held_most);
+  gate.count("access_log", out.access_log_every, 0, std::numeric_limits<std::int64_t>::max());
 
   http_routes_reader routes(to, out, process.stores);
   const auto store = gate.text("store");

@@ -53,6 +53,7 @@ inline constexpr std::array<std::string_view, 36> gate{"name",
                                                        "answer_timeout",
                                                        "body_max",
                                                        "body_held_max",
+                                                       "access_log",
                                                        "keep_alive",
                                                        "body_timeout",
                                                        "request_timeout",
@@ -137,7 +138,7 @@ inline constexpr std::array<word<settings::comment_tags>, 2> comment_tags{
 }  // namespace words
 
 // Keys of a gate that not every protocol has; one that two have stands here twice.
-inline constexpr std::array<word<protocol>, 21> keys_of_one_protocol{{{"resources", protocol::redis},
+inline constexpr std::array<word<protocol>, 22> keys_of_one_protocol{{{"resources", protocol::redis},
                                                                       {"unmatched", protocol::redis},
                                                                       {"allow_commands", protocol::redis},
                                                                       {"share_writes_from", protocol::redis},
@@ -154,6 +155,7 @@ inline constexpr std::array<word<protocol>, 21> keys_of_one_protocol{{{"resource
                                                                       {"answer_timeout", protocol::http},
                                                                       {"body_max", protocol::http},
                                                                       {"body_held_max", protocol::http},
+                                                                      {"access_log", protocol::http},
                                                                       {"keep_alive", protocol::http},
                                                                       {"body_timeout", protocol::http},
                                                                       {"request_timeout", protocol::http},

@@ -148,9 +148,10 @@ void show_on(admin::status_board& board, metrics::process& figures, gate::reject
     one->on_rise = [&board, &gate = one->name](std::string_view resource, std::int64_t mark, bool first) {
       board.note_rise(gate, resource, mark, first, wall::now());
     };
-  rejections.hear_of_all(
-      [&board](std::string_view gate, const fence::rejection& why, std::string_view client, std::string_view command,
-               bool monitor) { board.note_rejection(gate, why, client, command, monitor, wall::now()); });
+  rejections.hear_of_all([&board](std::string_view gate, const fence::rejection& why, std::string_view client,
+                                  std::string_view command, bool monitor, std::string_view trace) {
+    board.note_rejection(gate, why, client, command, monitor, wall::now(), trace);
+  });
 }
 
 // Before anything is bound, or begun at a server. Errors: there is a hazard, or a server could not be asked.
@@ -193,6 +194,7 @@ int serve(const settings::process& config) {
   for (const auto& one : config.http_gates) {
     figures.gates.push_back(std::make_unique<metrics::gate>(one.name));
     figures.gates.back()->times_takeovers = false;
+    figures.gates.back()->speaks_http = true;
   }
   gate::rejection_log rejections;
   gate::workers workers(config.threads, std::chrono::microseconds(config.busy_poll_us));

@@ -185,6 +185,7 @@ struct http_gate {
   std::string token_header = "Fencing-Token";
   std::chrono::milliseconds hold_grace{5'000};  // how long a raise waits for forwards that hold the mark; then it cuts
   std::chrono::milliseconds answer_timeout{10'000};  // for marks and statements: how long a request waits for its store
+  std::uint64_t access_log_every = 0;                // one request in so many has a line in the log; 0 = none
   std::uint64_t body_bytes_max = 0;                  // of forwards; 0 = no limit
   std::size_t body_held_bytes_max = 1024 * 1024;     // of routes with redis or sql, whose bodies are held whole
   std::chrono::milliseconds keep_alive{75'000};      // a client that sends no next request; 0 = none

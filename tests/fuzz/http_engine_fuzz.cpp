@@ -52,7 +52,8 @@ class willing_host final : public gate::http_host {
     std::abort();
   }
   std::chrono::steady_clock::time_point now() const override { return {}; }
-  void report(const fence::rejection&, std::string_view, bool) override {}
+  void report(const fence::rejection&, std::string_view, std::string_view, bool) override {}
+  void access(const gate::http_access&) override {}
 
   const bool spends;
   bool wanted = false, linked = false, held = false, used = false;

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import documents
 from documents import ROOT, block, command, run_shell
-from http_gate import Upstream
+from http_gate import HttpGate, Upstream
 from postgres import PostgresServer, run_sql
 from support import LOOPBACK, Gate, GateProcess, LiveTest, RedisServer, Resp, eventually, free_port, main
 
@@ -143,7 +143,10 @@ class Metrics(LiveTest):
         gate = self.start(Gate(redis, process={"stores": {"ledger": {"url": f"redis://{LOOPBACK}:{redis.port}"}}, "leases": leases},
                                extra={"lease": "orders", "on_loss": "rebind", "standby": "wait"}))
         self.assertEqual(self.start(Resp(gate.port)).call("SET", "k", "v"), b"OK")
-        scrape = gate.http("/metrics")[1]
+        database = self.start(PostgresServer())
+        database.install()
+        api = self.start(HttpGate(self.start(Upstream()), {"ledger": database.url()}, [{"match": "PUT /{id}", "resource": "{id}"}]))
+        scrape = gate.http("/metrics")[1] + api.http("/metrics")[1]
         served = dict(re.findall(r"^# TYPE (\w+) (\w+)$", scrape, re.M))
         rows = re.findall(r"^\| `(\w+)` \| (\w+)(.*?) \| .* \|$", documents.text("docs/metrics.md"), re.M)
         self.assertEqual({name: kind for name, kind, _ in rows}, served)
@@ -153,7 +156,7 @@ class Metrics(LiveTest):
             if label:
                 self.assertTrue(self.values_of(scrape, name, label), f"{name} has no label {label}")
             elif name.startswith("fencegate_"):
-                self.assertNotRegex(re.sub(r'gate="cache",?|le="[^"]*"', "", scrape), rf"{name}(_bucket)?{{[^}}]", name)
+                self.assertNotRegex(re.sub(r'gate="\w+",?|le="[^"]*"', "", scrape), rf"{name}(_bucket)?{{[^}}]", name)
 
     @staticmethod
     def values_of(scrape, name, label):

@@ -6,6 +6,7 @@
 #include "gate/http/http_marks.hpp"
 #include "gate/http/http_words.hpp"
 #include "gate/relay/rejection_log.hpp"
+#include "wire/trace_parent.hpp"
 
 #include <algorithm>
 #include <string>
@@ -105,9 +106,12 @@ bool http_engine::read_head(std::string_view bytes) {
   claims_.clear();
   presented_.reset();
   marks_.clear();
+  trace_.clear();
+  target_ = {};
   framing_ = {};
   request_body_.begin({}, wire::http_framing::kind::none);
   if (auto parsed = wire::parse_request_head(bytes, request_); parsed.has_error()) return wrong(parsed.error());
+  trace_ = wire::trace_parent_of(request_.fields);
   const auto framing = wire::request_framing(request_);
   if (framing.has_error()) return wrong(framing.error());
   framing_ = *framing;
@@ -222,7 +226,7 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
     reject(*why);
     return false;
   }
-  host_.report(*why, request_.method, true);
+  host_.report(*why, request_.method, trace_, true);
   return true;
 }
 
@@ -246,7 +250,7 @@ void http_engine::look(const fence::policy& rules) {
       reject(*why);
     } else {
       if (why)
-        host_.report(*why, request_.method, true);
+        host_.report(*why, request_.method, trace_, true);
       else
         figures_.checks(metrics::check_outcome::admitted).add();
       marks_ = answer.marks;
@@ -278,7 +282,7 @@ void http_engine::reject(rejection why) {
     why.resource = claims_.front().resource;
     why.presented = claims_.front().presented;
   }
-  host_.report(why, request_.method, false);
+  host_.report(why, request_.method, trace_, false);
   if (!why.resource.empty() && why.mark) marks_ = {{why.resource, *why.mark}};
   refuse(fence::problem_of(why));
 }
@@ -290,6 +294,7 @@ void http_engine::refuse(int status, std::string_view detail) {
 // It may have been carried out.
 void http_engine::refuse_unknown(int status, std::string_view detail) {
   auto what = problem_of_gateway(status, detail, fence::problem::effect::unknown);
+  figures_.unknown_total.add();
   if (!claims_.empty()) {
     figures_.checks(metrics::check_outcome::unknown).add();
     const auto& one = claims_.front();
@@ -305,7 +310,11 @@ void http_engine::refuse_unknown(int status, std::string_view detail) {
 void http_engine::refuse_unread(int status, std::string_view detail) {
   keep_alive_ = false;
   request_ = {};
+  target_ = {};
+  trace_.clear();
+  claims_.clear();
   marks_.clear();
+  began_ = host_.now();
   refuse(status, detail);
 }
 
@@ -320,6 +329,7 @@ void http_engine::answer(int status, std::string_view content_type, std::string_
   const bool short_rest = framing_.what == wire::http_framing::kind::length &&
                           framing_.length <= limits::http_swallowed_bytes_max && !hop_.expects_continue;
   if (is_last() || (unread && !short_rest)) keep_alive_ = false;
+  note_answer(status);
   append_answer(to_client,
                 {status, content_type, body, marks_, keep_alive_, request_.minor, request_.method == "HEAD"});
   if (unread && keep_alive_) {
@@ -333,7 +343,15 @@ void http_engine::answer(int status, std::string_view content_type, std::string_
 // No request is read behind this one. What a client has asked before it said that nothing more comes is answered.
 bool http_engine::is_last() const { return draining_ || (client_ended_ && from_client.empty()); }
 
+void http_engine::tell_access() {
+  const int status = std::exchange(status_, 0);
+  if (gate_.access_log_every == 0) return;
+  const auto* claim = claims_.empty() ? nullptr : &claims_.front();
+  host_.access({request_.method, target_.path, status, host_.now() - began_, claim, trace_});
+}
+
 void http_engine::finish_request() {
+  tell_access();
   request_body_.begin({}, wire::http_framing::kind::none);
   collected_.clear();
   collected_.shrink_to_fit();  // the next request may be long in coming
@@ -365,6 +383,8 @@ void http_engine::on_client_timeout() {
 }
 
 void http_engine::abandon() {
+  const bool under_way = phase_ != phase::head && phase_ != phase::swallowing && phase_ != phase::closing;
+  if (under_way || status_ != 0) tell_access();
   if (linked_) drop_link();
   release();
   phase_ = phase::closing;

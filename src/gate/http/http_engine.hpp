@@ -117,6 +117,11 @@ class http_engine {
   void refuse_unknown(int status, std::string_view detail);
   void answer(int status, std::string_view content_type, std::string_view body);
   [[nodiscard]] bool is_last() const;
+  void note_answer(int status) {
+    status_ = status;
+    figures_.responses_total.at(static_cast<std::size_t>(status) / 100 - 2).add();
+  }
+  void tell_access();
   void finish_request();
   void abandon();
 
@@ -173,6 +178,8 @@ class http_engine {
   claims_list claims_;                     // under which it is let through
   std::optional<fence::token> presented_;  // for the route's own resource
   claims_list marks_;                      // for the client to know
+  std::string trace_;                      // the request's traceparent
+  int status_ = 0;                         // of its answer
   std::string collected_;
   std::chrono::steady_clock::time_point began_{};
   std::chrono::steady_clock::time_point checked_{};  // when the store had said that the marks are at the tokens

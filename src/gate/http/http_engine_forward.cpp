@@ -148,6 +148,7 @@ void http_engine::relay_response_head(const wire::http_framing& framing) {
     goes_on.what = request_.minor == 1 ? kind::chunked : kind::until_close;
   if (early || is_last() || goes_on.what == kind::until_close) keep_alive_ = false;
   link_reusable_ = link_reusable_ && !early;
+  note_answer(response_.status);
   append_relayed(to_client, response_, response_hop_);
   append_marks(to_client, marks_);
   // Of what would have come, in an answer to HEAD or a 304.

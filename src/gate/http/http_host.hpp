@@ -46,6 +46,15 @@ struct atomic_answer {
   bool raised = false;
 };
 
+// A request that has ended.
+struct http_access {
+  std::string_view method, path;  // "" when the head could not be read; without the query
+  int status = 0;                 // 0: its client left before the answer
+  std::chrono::nanoseconds took{};
+  const fence::claim* claim = nullptr;  // the first under which it was let through; nullptr: none
+  std::string_view trace;               // its traceparent; "": it has none
+};
+
 // Callbacks arrive on the session's thread, never after the session's end, and may come before the call returns. There is
 // at most one question under way.
 class http_host {
@@ -81,7 +90,9 @@ class http_host {
 
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
   // One line in the log, and counted.
-  virtual void report(const fence::rejection& why, std::string_view method, bool monitor) = 0;
+  virtual void report(const fence::rejection& why, std::string_view method, std::string_view trace, bool monitor) = 0;
+  // Of each request of a gate with an access log, at its end.
+  virtual void access(const http_access& one) = 0;
 };
 
 }  // namespace fencegate::gate

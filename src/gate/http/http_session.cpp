@@ -1,6 +1,7 @@
 #include "gate/http/http_session.hpp"
 
 #include "base/limits.hpp"
+#include "base/log.hpp"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
@@ -217,9 +218,20 @@ void http_session::run(std::size_t route, const claims_list& wanted, route_value
   shard_.stores->run(weak_from_this(), route, wanted, std::move(values), read_only, later(std::move(done)));
 }
 
-void http_session::report(const fence::rejection& why, std::string_view method, bool monitor) {
+void http_session::report(const fence::rejection& why, std::string_view method, std::string_view trace, bool monitor) {
   shard_.figures.checks(outcome_of(why.why)).add();
-  shard_.rejections.report(shard_.gate.name, why, client_address_, method, now(), monitor);
+  shard_.rejections.report(shard_.gate.name, why, client_address_, method, now(), monitor, trace);
+}
+
+void http_session::access(const http_access& one) {
+  if (shard_.requests_seen++ % shard_.gate.access_log_every != 0) return;
+  log::event event;
+  event.add("gate", shard_.gate.name).add("client", client_address_).add("method", one.method).add("path", one.path);
+  if (one.status != 0) event.add("status", one.status);
+  event.add("microseconds", std::chrono::duration_cast<std::chrono::microseconds>(one.took).count());
+  if (one.claim != nullptr)
+    event.add("resource", one.claim->resource).add("token", std::optional(one.claim->presented));
+  event.add("traceparent", one.trace).write(log::level::info, "request");
 }
 
 }  // namespace fencegate::gate

@@ -28,6 +28,7 @@ struct http_shard {
   std::shared_ptr<backend::tls_context> tls;            // of the links to it; nullptr: they are plain text
   std::shared_ptr<http_stores> stores;
   poller& sockets;
+  std::uint64_t requests_seen = 0;  // of an access log
 };
 
 class http_session final : public relay_session, public http_host {
@@ -66,7 +67,8 @@ class http_session final : public relay_session, public http_host {
   void run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
            std::function<void(const atomic_answer&)> done) override;
   [[nodiscard]] time_point now() const override { return std::chrono::steady_clock::now(); }
-  void report(const fence::rejection& why, std::string_view method, bool monitor) override;
+  void report(const fence::rejection& why, std::string_view method, std::string_view trace, bool monitor) override;
+  void access(const http_access& one) override;
 
   // relay_session
   void on_started() override { after_event(); }

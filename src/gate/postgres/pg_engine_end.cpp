@@ -50,6 +50,7 @@ std::string with_outcome(std::string words, applied certain) {
 void pg_engine::on_terminated(bool with_error) {
   const bool uncommitted = guarded_ ? guarded_->uncommitted() : flight_.uncommitted();
   certain_ = is_quiet() || (with_error && uncommitted) ? applied::no : applied::unknown;
+  if (certain_ == applied::unknown) figures_.unknown_total.add();
   ended_at_ = host_.now();
   phase_ = phase::judging;
   ask_why();

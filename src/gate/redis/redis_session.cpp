@@ -119,9 +119,11 @@ void redis_session::on_end(peer& of, const boost::system::error_code& why) {
 
 // What the backend said before it closed still belongs to the client.
 void redis_session::end_with_server() {
-  if (engine_.write_in_flight())
+  if (engine_.write_in_flight()) {
+    shard_.state->figures.unknown_total.add();
     log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
                {{"gate", shard_.state->gate.name}, {"client", client_address_}});
+  }
   engine_.end();
 }
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t client_bytes_max = 128;
 constexpr std::size_t detail_bytes_max = 512;
+constexpr std::size_t trace_bytes_max = 128;
 
 // The address without its port: a writer that connects anew for each write is one client, not many.
 std::string_view host_of(std::string_view address) {
@@ -56,9 +57,9 @@ metrics::check_outcome outcome_of(fence::reason why) {
 }
 
 void rejection_log::report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
-                           std::string_view command, clock::time_point now, bool monitor) {
+                           std::string_view command, clock::time_point now, bool monitor, std::string_view trace) {
   tell_of_stale(gate, why);
-  if (all_) all_(gate, why, client_address, command, monitor);
+  if (all_) all_(gate, why, client_address, command, monitor, trace);
   if (!log::enabled(log::level::warn)) return;
 
   line latest;
@@ -70,6 +71,7 @@ void rejection_log::report(std::string_view gate, const fence::rejection& why, s
   latest.why.detail = fence::printable(why.detail, detail_bytes_max);
   latest.client = fence::printable(client_address, client_bytes_max);
   latest.command = fence::printable(command, command_bytes_max);
+  latest.trace = fence::printable(trace, trace_bytes_max);
   latest.monitor = monitor;
   auto key = key_of(gate, why, latest.why.resource, latest.client, monitor);
 
@@ -172,7 +174,7 @@ void rejection_log::write(const line& l) {
   log::event event;
   event.add("gate", l.gate).add("reason", fence::terms_of(l.why.why).name).add("resource", l.why.resource);
   event.add("token", l.why.presented).add("mark", l.why.mark).add("client", l.client).add("command", l.command);
-  event.add("detail", l.why.detail);
+  event.add("detail", l.why.detail).add("traceparent", l.trace);
   if (l.repeated > 0) event.add("repeated", static_cast<std::int64_t>(l.repeated));
   event.write(log::level::warn, l.monitor ? "write would be rejected" : "write rejected");
 }

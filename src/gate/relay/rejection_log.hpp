@@ -44,8 +44,9 @@ class rejection_log {
   using on_stale = std::function<void(std::string_view gate, const fence::rejection& why)>;
   void hear_of_stale(on_stale tell) { stale_ = std::move(tell); }
   // `tell` hears of each rejection that is reported, on that thread, and returns at once. REQUIRES: before the first of them.
-  using on_rejection = std::function<void(std::string_view gate, const fence::rejection& why,
-                                          std::string_view client_address, std::string_view command, bool monitor)>;
+  using on_rejection =
+      std::function<void(std::string_view gate, const fence::rejection& why, std::string_view client_address,
+                         std::string_view command, bool monitor, std::string_view trace)>;
   void hear_of_all(on_rejection tell) { all_ = std::move(tell); }
   // Of what is no rejection: a session that was served was ended by it.
   void tell_of_stale(std::string_view gate, const fence::rejection& why) const {
@@ -53,9 +54,10 @@ class rejection_log {
   }
 
   // `client_address`: "host:port", "[v6]:port", or a name without port. `command`: its name only, never arguments.
-  // `monitor`: the request was let through all the same. `now` may differ a little between threads.
+  // `monitor`: the request was let through all the same. `now` may differ a little between threads. `trace`: the traceparent of
+  // the request; "": it has none.
   void report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
-              std::string_view command, clock::time_point now, bool monitor);
+              std::string_view command, clock::time_point now, bool monitor, std::string_view trace = {});
 
   // Writes the counts whose interval is over; report() does so too, hence this is for quiet times.
   void write_due(clock::time_point now);
@@ -69,6 +71,7 @@ class rejection_log {
     fence::rejection why;
     std::string client;
     std::string command;
+    std::string trace;
     bool monitor = false;
     std::uint64_t repeated = 0;  // 0: the first of its kind
     bool of_many_kinds = false;  // shows nothing but how many were suppressed

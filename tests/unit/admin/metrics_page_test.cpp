@@ -61,6 +61,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_connections_waiting gauge",
                        "fencegate_draining gauge",
                        "fencegate_forwards_overtaken_total counter",
+                       "fencegate_http_responses_total counter",
                        "fencegate_overhead_seconds histogram",
                        "fencegate_protocol_errors_total counter",
                        "fencegate_raises_total counter",
@@ -68,7 +69,11 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_requests_total counter",
                        "fencegate_sessions_cut_total counter",
                        "fencegate_shared_writes_total counter",
+                       "fencegate_store_connections gauge",
+                       "fencegate_store_up gauge",
+                       "fencegate_store_waiting gauge",
                        "fencegate_takeover_seconds histogram",
+                       "fencegate_unknown_outcomes_total counter",
                        "process_cpu_seconds_total counter",
                        "process_max_fds gauge",
                        "process_open_fds gauge",
@@ -101,6 +106,32 @@ TEST_F(MetricsPage, ShowsEachValueUnderItsOwnLabel) {
   for (const char* value : {"client", "backend"}) {
     EXPECT_THAT(all, Contains("fencegate_protocol_errors_total{gate=\"cache\",side=\"" + std::string(value) + "\"} " +
                               std::to_string(++n)));
+  }
+}
+
+TEST_F(MetricsPage, ShowsTheStoresOfAnHttpGate) {
+  auto& api = *process.gates.emplace_back(std::make_unique<metrics::gate>("api"));
+  api.speaks_http = true;
+  api.note_backend("ledger", "connection refused");
+  api.note_backend("cache", "");
+  cache().note_backend("", "");
+  auto& pool = *api.pools.emplace_back(std::make_unique<metrics::pool>("ledger"));
+  pool.idle.set(3);
+  pool.busy.set(7);
+  pool.waiting.set(2);
+  api.responses_total[3].add(5);
+  api.unknown_total.add(4);
+  const auto all = lines();
+  EXPECT_THAT(all, Contains("fencegate_store_up{gate=\"api\",store=\"ledger\"} 0"));
+  EXPECT_THAT(all, Contains("fencegate_store_up{gate=\"api\",store=\"cache\"} 1"));
+  EXPECT_THAT(all, Contains("fencegate_store_connections{gate=\"api\",store=\"ledger\",state=\"idle\"} 3"));
+  EXPECT_THAT(all, Contains("fencegate_store_connections{gate=\"api\",store=\"ledger\",state=\"busy\"} 7"));
+  EXPECT_THAT(all, Contains("fencegate_store_waiting{gate=\"api\",store=\"ledger\"} 2"));
+  EXPECT_THAT(all, Contains("fencegate_http_responses_total{gate=\"api\",class=\"5xx\"} 5"));
+  EXPECT_THAT(all, Contains("fencegate_unknown_outcomes_total{gate=\"api\"} 4"));
+  for (const auto& line : all) {
+    EXPECT_EQ(line.find("fencegate_http_responses_total{gate=\"cache\""), std::string::npos);
+    EXPECT_EQ(line.find("fencegate_store_up{gate=\"cache\""), std::string::npos);
   }
 }
 

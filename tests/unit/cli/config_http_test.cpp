@@ -66,7 +66,8 @@ TEST_F(HttpConfigTest, ReadsEveryKeyOfAGate) {
   const auto gate = http_of(http_with(
       "store: ledger\n    routes:\n      - { match: '* /{path...}', resource: all }\n    unmatched: pass\n"
       "    token_header: X-Lease\n    seal: off\n    hold_grace: 3s\n    answer_timeout: 20s\n    body_max: 5\n"
-      "    body_held_max: 6\n    keep_alive: 7s\n    body_timeout: 1s\n    request_timeout: 3s\n    response_timeout: "
+      "    body_held_max: 6\n    access_log: 100\n    keep_alive: 7s\n    body_timeout: 1s\n    request_timeout: 3s\n  "
+      "  response_timeout: "
       "2s\n"
       "    connections_max: 8\n"
       "    policy: { mode: monitor, missing_token: allow, reads: fence, max_step: 9 }"));
@@ -77,6 +78,7 @@ TEST_F(HttpConfigTest, ReadsEveryKeyOfAGate) {
   EXPECT_EQ(gate.answer_timeout, 20s);
   EXPECT_EQ(gate.body_bytes_max, 5u);
   EXPECT_EQ(gate.body_held_bytes_max, 6u);
+  EXPECT_EQ(gate.access_log_every, 100u);
   EXPECT_EQ(gate.keep_alive, 7s);
   EXPECT_EQ(gate.body_timeout, 1s);
   EXPECT_EQ(gate.request_timeout, 3s);

@@ -46,8 +46,14 @@ class fake_http_host final : public http_host {
     run_done_ = std::move(done);
   }
   std::chrono::steady_clock::time_point now() const override { return clock; }
-  void report(const fence::rejection& why, std::string_view, bool monitor) override {
+  void report(const fence::rejection& why, std::string_view, std::string_view trace, bool monitor) override {
     reports.push_back(std::string(monitor ? "monitor " : "") + std::string(fence::terms_of(why.why).name));
+    traced = trace;
+  }
+  void access(const http_access& one) override {
+    accesses.push_back(std::string(one.method) + " " + std::string(one.path) + " " + std::to_string(one.status) +
+                       (one.claim == nullptr ? "" : " " + one.claim->resource) +
+                       (one.trace.empty() ? "" : " " + std::string(one.trace)));
   }
 
   // The question under way, which is then answered.
@@ -55,6 +61,8 @@ class fake_http_host final : public http_host {
   void admit() { answer(fence_answer{{}, claims, false}); }
   void answer(const atomic_answer& what) { std::exchange(run_done_, nullptr)(what); }
 
+  std::string traced;                 // of the last report
+  std::vector<std::string> accesses;  // method, path, status, resource, traceparent
   int connects = 0, disconnects = 0, releases = 0;
   bool holding = true;
   bool quiet = true;
@@ -139,6 +147,8 @@ class http_rig : public ::testing::Test {
 
   fake_http_host host;
   settings::http_gate gate_;
+
+  [[nodiscard]] const metrics::gate& figures() const { return figures_; }
 
  private:
   http_plan plan_;

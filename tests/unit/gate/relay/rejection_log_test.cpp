@@ -314,7 +314,7 @@ TEST_F(RejectionLog, WhoeverWantsHearsOfEachWhateverIsLogged) {
   rejection_log log;
   std::vector<std::string> heard;
   log.hear_of_all([&heard](std::string_view gate, const fence::rejection& why, std::string_view client,
-                           std::string_view command, bool monitor) {
+                           std::string_view command, bool monitor, std::string_view) {
     heard.push_back(std::string(gate) + " " + why.resource + " " + std::string(client) + " " + std::string(command) +
                     (monitor ? " monitor" : ""));
   });

@@ -35,6 +35,9 @@ spec:
       image: ""
       restartPolicy: Always
       args: ["serve", "-c", "/etc/fencegate/fencegate.yaml"]
+      ports:
+        - name: fencegate
+          containerPort: 9180
       startupProbe:
         exec:
           command: ["fencegate", "healthcheck", "--ready"]

@@ -189,6 +189,8 @@ TEST(Inject, IsWhatIsShipped) {
   const auto shipped = YAML::Load(in)["spec"]["template"]["spec"]["initContainers"][0];
   const auto made = template_of(YAML::Load(made_of(deployment()).text))["spec"]["initContainers"][0];
   for (const auto* key : {"image", "restartPolicy"}) EXPECT_EQ(made[key].Scalar(), shipped[key].Scalar());
+  for (const auto* key : {"name", "containerPort"})
+    EXPECT_EQ(made["ports"][0][key].Scalar(), shipped["ports"][0][key].Scalar());
   for (const auto* probe : {"startupProbe", "livenessProbe"}) {
     for (std::size_t at = 0; at < shipped[probe]["exec"]["command"].size(); ++at)
       EXPECT_EQ(made[probe]["exec"]["command"][at].Scalar(), shipped[probe]["exec"]["command"][at].Scalar());

@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 14> leases{
 inline constexpr std::array<std::string_view, 1> lease_issuer{"store"};
 inline constexpr std::array<std::string_view, 2> lease_writer{"containers", "writer_timeout"};
 inline constexpr std::array<std::string_view, 4> lease_rule{"match", "issuer", "lock_delay", "seal"};
-inline constexpr std::array<std::string_view, 36> gate{"name",
+inline constexpr std::array<std::string_view, 37> gate{"name",
                                                        "protocol",
                                                        "listen",
                                                        "tls",

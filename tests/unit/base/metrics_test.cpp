@@ -73,7 +73,7 @@ TEST(Gate, AccessorsNameTheirOwnCounter) {
   gate g("cache");
   g.requests(request_class::other).add(1);
   g.checks(check_outcome::unknown).add(2);
-  g.rejected(connection_rejection::lease).add(3);
+  g.rejected(connection_rejection::tls).add(3);
   g.protocol_errors(side::backend).add(4);
   EXPECT_EQ(g.requests_total.back().value(), 1u);
   EXPECT_EQ(g.checks_total.back().value(), 2u);

@@ -174,6 +174,17 @@ environment process_environment() {
           read_file};
 }
 
+environment without_secrets(environment from, std::string config) {
+  return {[variable = std::move(from.variable)](const std::string& name) -> std::optional<std::string> {
+            return variable(name).value_or("1");
+          },
+          [file = std::move(from.file), config = std::move(config)](const std::string& path) -> result<std::string> {
+            auto found = file(path);
+            if (found || path == config) return found;
+            return {boost::system::in_place_value, "none"};
+          }};
+}
+
 config_result read_config(std::string_view text, std::string_view file_name, const environment& from) {
   report found(file_name, from);
   settings::process out;

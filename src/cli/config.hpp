@@ -38,6 +38,9 @@ struct environment {
   std::function<result<std::string>(const std::string& path)> file;  // errors: a reason without the path
 };
 [[nodiscard]] environment process_environment();
+// For a pipeline, which has no secrets: a variable that is not set is "1" there, and a file that cannot be read is "none"; but
+// for the configuration itself.
+[[nodiscard]] environment without_secrets(environment from, std::string config);
 
 // `file_name` is only used in errors.
 [[nodiscard]] config_result read_config(std::string_view text, std::string_view file_name, const environment& from);

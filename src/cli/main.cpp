@@ -171,6 +171,9 @@ int run(int argc, char** argv) {
   serve->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
   auto* check = app.add_subcommand("check", "Validate a configuration; exit code 2 when it has errors");
   check->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
+  bool no_secrets = false;
+  check->add_flag("--no-secrets", no_secrets,
+                  "Where secrets are not: variables that are not set, and files that are missing, are right");
   bool json = false;
   auto* doctor = app.add_subcommand("doctor", "Look for hazards in the servers; exit code 1 when there are some");
   doctor->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
@@ -220,7 +223,11 @@ int run(int argc, char** argv) {
     std::cout << *text;
     return cli::exit_ok;
   }
-  if (check->parsed()) return cli::check(config_path, cli::process_environment(), std::cout, std::cerr);
+  if (check->parsed()) {
+    auto from = cli::process_environment();
+    if (no_secrets) from = cli::without_secrets(std::move(from), config_path);
+    return cli::check(config_path, from, std::cout, std::cerr);
+  }
   if (doctor->parsed()) return cli::doctor(config_path, json, cli::process_environment(), std::cout, std::cerr);
   if (install->parsed()) return cli::install(installing, cli::process_environment(), std::cout, std::cerr);
   if (inject_command->parsed()) return cli::inject(injecting, std::cin, std::cout, std::cerr);

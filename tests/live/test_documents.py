@@ -54,6 +54,36 @@ class ReadmesGates(GateProcess):
         return run_shell(self.local(line), self.folder, **more)
 
 
+class Pipeline(unittest.TestCase):
+    """Where neither passwords nor certificates are, nor variables of the environment."""
+
+    def check(self, path, *words):
+        done = subprocess.run([os.environ["FENCEGATE"], "check", *words, "-c", path], text=True, capture_output=True,
+                              env={}, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_what_is_shipped_is_right(self):
+        shipped = [ROOT / "config/fencegate.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
+        self.assertGreater(len(shipped), 5)
+        for one in shipped:
+            status, said = self.check(one, "--no-secrets")
+            self.assertEqual(status, 0, said)
+            self.assertIn(": OK, ", said)
+        self.assertTrue(any(self.check(one)[0] == 2 for one in shipped), "some need secrets")
+        self.assertIn(": OK, 2 gates\n", run_shell(command("docs/configuration.md", "fencegate check --no-secrets"), ROOT))
+
+    def test_all_else_is_looked_at(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "fencegate.yaml"
+            path.write_text(block("docs/configuration.md", "yaml"))
+            self.assertEqual(self.check(path, "--no-secrets")[0], 0)
+            path.write_text(path.read_text().replace("unmatched: tag", "unmatched: tags"))
+            status, said = self.check(path, "--no-secrets")
+            self.assertEqual(status, 2)
+            self.assertIn("unmatched", said)
+            self.assertIn("cannot read the file", self.check(Path(folder) / "missing.yaml", "--no-secrets")[1])
+
+
 class FirstTenMinutes(LiveTest):
     @classmethod
     def setUpClass(cls):

@@ -44,15 +44,16 @@ void redis_client::connect(events tell) {
 }
 
 void redis_client::connect_to(std::vector<endpoint> endpoints) {
-  auto on_connected = [self = shared_from_this(), mine = connection_, endpoints](
+  // end() lets go of the socket, which has to be there until Asio has called back.
+  const auto fresh = connecting_ = std::make_shared<stream::socket>(context_);
+  auto on_connected = [self = shared_from_this(), mine = connection_, endpoints, fresh](
                           const boost::system::error_code& failed, const endpoint& answered) mutable {
     if (mine != self->connection_) return;
     if (failed) return self->lose("cannot connect: " + failed.message());
     std::rotate(endpoints.begin(), std::find(endpoints.begin(), endpoints.end(), answered), endpoints.end());
     self->secure(std::move(endpoints));
   };
-  connecting_ = std::make_shared<stream::socket>(context_);
-  asio::async_connect(*connecting_, endpoints, std::move(on_connected));
+  asio::async_connect(*fresh, endpoints, std::move(on_connected));
 }
 
 void redis_client::secure(std::vector<endpoint> endpoints) {

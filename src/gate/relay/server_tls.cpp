@@ -5,6 +5,7 @@
 #include "gate/relay/server_shard.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -43,7 +44,7 @@ void server::note_no_tls(shard& at, const std::string& client, const std::string
   log::event event;
   event.add("gate", place_.name).add("client", client).add("detail", why);
   if (const auto others = std::exchange(at.no_tls_since, 0); others != 0)
-    event.add("others_before", std::to_string(others));
+    event.add("others_before", static_cast<std::int64_t>(others));
   event.write(log::level::warn, "a client was not served through TLS");
 }
 

@@ -79,9 +79,9 @@ class BillingTest(unittest.TestCase):
 
     @staticmethod
     def within(pod, container, *line):
-        """(status, what it said) of a command there; behind one that went well, kubectl may have something to say of its own."""
+        """(status, what it said) of a command there; behind that, kubectl may have something to say of its own."""
         done = subprocess.run(["kubectl", "exec", pod, "-c", container, "--", *line], capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + (done.stderr if done.returncode else "")
+        return done.returncode, done.stdout + done.stderr
 
     @classmethod
     def probe(cls, pod, container="app"):

@@ -110,7 +110,7 @@ void read_listener_tls(report& to, section& gate, const settings::address& liste
   if (const auto names = tls.node("client_name")) out.client_name = read_names(to, *names);
   for (const auto* key : {"client_certificate", "client_name"})
     if (tls.has(key) && !tls.has("client_ca"))
-      tls.complain(key, std::string(key) + " needs client_ca, who have signed the certificates of clients");
+      tls.complain(key, std::string(key) + " needs client_ca, by which the certificates of clients are signed");
   if (tls.has("client_name") && !out.client_required)
     tls.complain("client_name", "client_name needs client_certificate: required: a client without one has no name");
   if (listen.is_unix()) gate.complain("tls", "there is no TLS on a unix socket: leave tls out, or listen on a port");

@@ -38,7 +38,7 @@ class securing_session final : public session, public std::enable_shared_from_th
   void secure(bool asks_for_protocol);
   void fail(const std::string& why);
   void finish(result<client_link> outcome);
-  // Of bytes that are there; 0: none are, or the client has gone.
+  // The first of the bytes that are there, which stay. False: none are, or the client has gone.
   [[nodiscard]] bool peek(char& first);
 
   const std::shared_ptr<stream::socket> socket_;

@@ -1,36 +1,11 @@
 #include "admin/status_board.hpp"
 
 #include "base/limits.hpp"
-#include "fence/printable.hpp"
 
 #include <utility>
 
 namespace fencegate::admin {
 namespace {
-
-constexpr std::size_t seen_client_bytes_max = 128, seen_command_bytes_max = 64, seen_detail_bytes_max = 512,
-                      seen_trace_bytes_max = 128;
-
-std::optional<std::int64_t> number_of(const std::optional<fence::token>& token) {
-  if (!token) return std::nullopt;
-  return token->value();
-}
-
-rejection_seen printable_copy(std::string_view gate, const fence::rejection& why, std::string_view client,
-                              std::string_view command, bool monitor, wall_time now) {
-  rejection_seen out;
-  out.at = now;
-  out.gate = gate;
-  out.resource = fence::printable(why.resource, limits::resource_bytes_max);
-  out.token = number_of(why.presented);
-  out.mark = number_of(why.mark);
-  out.why = why.why;
-  out.client = fence::printable(client, seen_client_bytes_max);
-  out.command = fence::printable(command, seen_command_bytes_max);
-  out.detail = fence::printable(why.detail, seen_detail_bytes_max);
-  out.monitor = monitor;
-  return out;
-}
 
 // A writer that connects anew for each write has another port each time.
 std::string_view without_port(std::string_view client) { return client.substr(0, client.rfind(':')); }
@@ -64,23 +39,20 @@ void status_board::note_rise(std::string_view gate, std::string_view resource, s
   one.rose = now;
 }
 
-void status_board::note_rejection(std::string_view gate, const fence::rejection& why, std::string_view client,
-                                  std::string_view command, bool monitor, wall_time now, std::string_view trace) {
-  auto latest = printable_copy(gate, why, client, command, monitor, now);
-  latest.trace = fence::printable(trace, seen_trace_bytes_max);
+void status_board::note_rejections(rejection_seen latest) {
   const std::lock_guard lock(mutex_);
   if (!latest.resource.empty()) {
-    auto& one = touch(gate, latest.resource);
+    auto& one = touch(latest.gate, latest.resource);
     if (latest.mark && one.mark.value_or(-1) < *latest.mark) one.mark = latest.mark;
-    one.rejected = now;
+    one.rejected = latest.at;
     one.token = latest.token;
-    one.why = why.why;
-    ++one.rejections;
+    one.why = latest.why;
+    one.rejections += latest.count;
   }
   const auto known = find_kind(latest);
   if (known != rejections_.end()) {
     latest.id = known->seen.id;
-    latest.count = known->seen.count + 1;
+    latest.count += known->seen.count;
     rejections_.splice(rejections_.begin(), rejections_, known);
     rejections_.front() = {std::move(latest), ++version_};
     return;

@@ -58,8 +58,8 @@ class status_board {
       : resources_max_(resources_max), rejections_max_(rejections_max) {}
 
   void note_rise(std::string_view gate, std::string_view resource, std::int64_t mark, bool first, wall_time now);
-  void note_rejection(std::string_view gate, const fence::rejection& why, std::string_view client,
-                      std::string_view command, bool monitor, wall_time now, std::string_view trace = {});
+  // `latest.count` of them, alike; its id is given here. REQUIRES: its words are printable and bounded.
+  void note_rejections(rejection_seen latest);
 
   struct changes {
     std::uint64_t version = 0;             // to be asked with, the next time

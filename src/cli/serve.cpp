@@ -148,9 +148,24 @@ void show_on(admin::status_board& board, metrics::process& figures, gate::reject
     one->on_rise = [&board, &gate = one->name](std::string_view resource, std::int64_t mark, bool first) {
       board.note_rise(gate, resource, mark, first, wall::now());
     };
-  rejections.hear_of_all([&board](std::string_view gate, const fence::rejection& why, std::string_view client,
-                                  std::string_view command, bool monitor, std::string_view trace) {
-    board.note_rejection(gate, why, client, command, monitor, wall::now(), trace);
+  rejections.hear_of_all([&board](const gate::rejection_log::told& one) {
+    const auto number_of = [](const std::optional<fence::token>& token) {
+      return token ? std::optional(token->value()) : std::nullopt;
+    };
+    admin::rejection_seen seen;
+    seen.at = wall::now() - std::chrono::duration_cast<wall::duration>(clock::now() - one.at);
+    seen.count = one.count;
+    seen.gate = one.gate;
+    seen.resource = one.why.resource;
+    seen.token = number_of(one.why.presented);
+    seen.mark = number_of(one.why.mark);
+    seen.why = one.why.why;
+    seen.client = one.client;
+    seen.command = one.command;
+    seen.detail = one.why.detail;
+    seen.trace = one.trace;
+    seen.monitor = one.monitor;
+    board.note_rejections(std::move(seen));
   });
 }
 

@@ -63,7 +63,7 @@ class OfPostgres(ApiTest):
             eventually(lambda one=one: self.is_waiting(name, one))
         self.assertEqual(brief.ended(), 75)
         eventually(lambda: not self.is_waiting(name, brief))
-        self.assertEqual(len(self.waiters(name)), 3)
+        eventually(lambda: len(self.waiters(name)) == 3)
         self.assert_told_alike(name)
 
         gone.child.send_signal(signal.SIGTERM)
@@ -72,7 +72,7 @@ class OfPostgres(ApiTest):
         killed.child.kill()
         killed.child.wait()
         eventually(lambda: not self.is_waiting(name, killed), FORGOTTEN)
-        self.assertTrue(self.is_waiting(name, stays))
+        eventually(lambda: self.is_waiting(name, stays))  # on a busy machine he asks again a moment too late
 
         self.api.release(lease)
         eventually(lambda: self.holder(name).endswith(f":{stays.child.pid}"))

@@ -10,6 +10,8 @@ import xml.etree.ElementTree
 
 CASE_BEGINS = re.compile(r"\[ RUN      \] ")
 CASE_PASSED = re.compile(r"\[       OK \] ")
+UNITTEST_FAILED = re.compile(r"(FAIL|ERROR): ")
+UNITTEST_SECTION = re.compile(r"={70}|-{70}$")
 
 
 def without_passed(lines):
@@ -25,10 +27,24 @@ def without_passed(lines):
     return kept
 
 
+def of_failures(lines):
+    """Of a Python test: what is said of each test that failed. Where several processes share a file's tests, the last lines
+    are of one that may have passed all of its own."""
+    kept, telling = [], False
+    for before, line in zip([""] + lines, lines):
+        if UNITTEST_FAILED.match(line):
+            telling = True
+        elif UNITTEST_SECTION.match(line) and not UNITTEST_FAILED.match(before):
+            telling = False
+        if telling:
+            kept.append(line)
+    return kept or lines
+
+
 def failures(path, lines):
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         if case.get("status") == "fail":
-            output = without_passed((case.findtext("system-out") or "").rstrip().splitlines())
+            output = of_failures(without_passed((case.findtext("system-out") or "").rstrip().splitlines()))
             yield "\n".join([f"{case.get('name')} FAILED, after {float(case.get('time')):.0f} s", *("  | " + line for line in output[-lines:])])
 
 

@@ -16,6 +16,9 @@ using std::chrono::milliseconds;
 
 // A client that has gone (half-closed) may still have commands under way: they get this long.
 constexpr milliseconds finish_after_end{5'000};
+// A client that was turned away may still be sending: to close on unread bytes is a reset, which takes the answers with it
+// that it has not read. So it is answered until it has been silent for so long, or has gone on for the longer time.
+constexpr milliseconds turned_away_silent{1'000}, turned_away_most{30'000};
 // What a client may send ahead while its earlier commands are under way.
 constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
@@ -137,7 +140,6 @@ void redis_session::after_event() {
   } while (engine_.to_client.empty() && engine_.say_more());
   if (closed_) return;
   if (engine_.closing() && engine_.to_client.empty()) return close();
-  if (engine_.turned_away() && engine_.has_said_all()) return close();
   if (waits_for_keys_ && !engine_.waits_for_keys()) stop_waiting();
   if (client_.ended && (engine_.has_finished() || engine_.polling())) return close();
   if (draining_ && engine_.may_end()) return close();
@@ -173,6 +175,11 @@ void redis_session::on_tick(time_point at) {
   if (engine_.half_read() && !engine_.streaming() && over(began_, times.head, at)) return close();
   if (!engine_.waits_on_purpose() && over(last_heard_, times.idle, at)) return close();
   if (client_.ended && over(client_ended_, finish_after_end, at)) return close();
+  if (engine_.turned_away()) {
+    if (turned_away_ == time_point{}) turned_away_ = at;
+    const bool waited_enough = over(last_heard_, turned_away_silent, at) || over(turned_away_, turned_away_most, at);
+    if (waited_enough && engine_.has_said_all()) return close();
+  }
   // Others have taken the room, or given it back: it is read now, be it to be turned away.
   if (engine_.answers_held() == 0 || (holds_back() && !turns_away())) return;
   before_event();

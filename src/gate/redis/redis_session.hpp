@@ -73,6 +73,7 @@ class redis_session final : public relay_session,
   time_point last_heard_;
   time_point link_used_{};
   time_point client_ended_{};
+  time_point turned_away_{};
 };
 
 }  // namespace fencegate::gate

@@ -59,10 +59,9 @@ metrics::check_outcome outcome_of(fence::reason why) {
 void rejection_log::report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
                            std::string_view command, clock::time_point now, bool monitor, std::string_view trace) {
   tell_of_stale(gate, why);
-  if (all_) all_(gate, why, client_address, command, monitor, trace);
-  if (!log::enabled(log::level::warn)) return;
+  if (!all_ && !log::enabled(log::level::warn)) return;
 
-  line latest;
+  told latest;
   latest.gate = gate;
   latest.why.why = why.why;
   latest.why.resource = fence::printable(why.resource, limits::resource_bytes_max);
@@ -73,96 +72,122 @@ void rejection_log::report(std::string_view gate, const fence::rejection& why, s
   latest.command = fence::printable(command, command_bytes_max);
   latest.trace = fence::printable(trace, trace_bytes_max);
   latest.monitor = monitor;
+  latest.at = now;
   auto key = key_of(gate, why, latest.why.resource, latest.client, monitor);
 
-  std::vector<line> lines;
+  due out;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto known = by_key_.find(key); known != by_key_.end()) {
-      line& shown = known->second->latest;
-      latest.repeated = shown.repeated + 1;
-      shown = std::move(latest);
-      take_due(now, lines);
+    if (const auto found = by_key_.find(key); found != by_key_.end()) {
+      kind& known = *found->second;
+      const bool another_token = known.latest.why.presented != latest.why.presented;
+      if (another_token) tell(known, now, out);
+      known.latest = std::move(latest);
+      ++known.repeated;
+      ++known.untold;
+      if (another_token || now - known.told_at >= tell_interval) tell(known, now, out);
+      take_due(now, out);
     } else {
-      take_due(now, lines);
-      if (by_age_.size() == kinds_max) forget_oldest(now, lines);
-      show(latest, now, lines);
-      by_age_.push_back({std::move(key), std::move(latest), now});
-      by_key_.emplace(by_age_.back().key, std::prev(by_age_.end()));
+      take_due(now, out);
+      if (by_age_.size() == kinds_max) forget_oldest(now, out);
+      show({latest}, now, out);
+      kind& made = by_age_.emplace_back();
+      made.key = std::move(key);
+      made.latest = std::move(latest);
+      made.written = now;
+      made.untold = 1;
+      by_key_.emplace(made.key, std::prev(by_age_.end()));
+      tell(made, now, out);
     }
   }
-  for (const line& l : lines) write(l);
+  do_outside(out);
 }
 
 void rejection_log::write_due(clock::time_point now) {
-  std::vector<line> lines;
+  due out;
   {
     const std::lock_guard lock(mutex_);
-    take_due(now, lines);
+    for (kind& one : by_age_)
+      if (now - one.told_at >= tell_interval) tell(one, now, out);
+    take_due(now, out);
   }
-  for (const line& l : lines) write(l);
+  do_outside(out);
 }
 
 void rejection_log::flush(clock::time_point now) {
-  std::vector<line> lines;
+  due out;
   {
     const std::lock_guard lock(mutex_);
     auto next = by_age_.begin();
     for (auto left = by_age_.size(); left > 0; --left) {
       const auto here = next++;  // take_count moves it to the end
-      if (here->latest.repeated > 0) take_count(here, now, lines);
+      tell(*here, now, out);
+      if (here->repeated > 0) take_count(here, now, out);
     }
-    take_suppressed(lines);
+    take_suppressed(out);
   }
-  for (const line& l : lines) write(l);
+  do_outside(out);
 }
 
-void rejection_log::take_due(clock::time_point now, std::vector<line>& lines) {
-  turn_second(now, lines);
+void rejection_log::tell(kind& one, clock::time_point now, due& out) const {
+  const auto count = std::exchange(one.untold, 0);
+  if (count == 0 || !all_) return;
+  one.told_at = now;
+  out.tellings.push_back(one.latest);
+  out.tellings.back().count = count;
+}
+
+void rejection_log::do_outside(const due& out) const {
+  for (const told& one : out.tellings) all_(one);
+  for (const line& one : out.lines) write(one);
+}
+
+void rejection_log::take_due(clock::time_point now, due& out) {
+  turn_second(now, out);
   while (!by_age_.empty() && now - by_age_.front().written >= line_interval) {
-    if (by_age_.front().latest.repeated > 0) {
-      take_count(by_age_.begin(), now, lines);
+    if (by_age_.front().repeated > 0) {
+      take_count(by_age_.begin(), now, out);
     } else {
-      forget_oldest(now, lines);
+      forget_oldest(now, out);
     }
   }
 }
 
-void rejection_log::show(line one, clock::time_point now, std::vector<line>& lines) {
-  turn_second(now, lines);
+void rejection_log::show(line one, clock::time_point now, due& out) {
+  turn_second(now, out);
   if (shown_this_second_ == lines_per_second_max) {
     suppressed_ += std::max<std::uint64_t>(1, one.repeated);
     return;
   }
   ++shown_this_second_;
-  lines.push_back(std::move(one));
+  out.lines.push_back(std::move(one));
 }
 
-void rejection_log::turn_second(clock::time_point now, std::vector<line>& lines) {
+void rejection_log::turn_second(clock::time_point now, due& out) {
   if (now - second_began_ < std::chrono::seconds(1)) return;
   second_began_ = now;
   shown_this_second_ = 0;
-  take_suppressed(lines);
+  take_suppressed(out);
 }
 
-void rejection_log::take_suppressed(std::vector<line>& lines) {
+void rejection_log::take_suppressed(due& out) {
   if (suppressed_ == 0) return;
   line sum;
   sum.repeated = std::exchange(suppressed_, 0);
   sum.of_many_kinds = true;
-  lines.push_back(std::move(sum));
+  out.lines.push_back(std::move(sum));
 }
 
-void rejection_log::take_count(kinds::iterator of, clock::time_point now, std::vector<line>& lines) {
-  show(of->latest, now, lines);
-  of->latest.repeated = 0;
+void rejection_log::take_count(kinds::iterator of, clock::time_point now, due& out) {
+  show({of->latest, std::exchange(of->repeated, 0)}, now, out);
   of->written = now;
   by_age_.splice(by_age_.end(), by_age_, of);
 }
 
-void rejection_log::forget_oldest(clock::time_point now, std::vector<line>& lines) {
+void rejection_log::forget_oldest(clock::time_point now, due& out) {
   kind& oldest = by_age_.front();
-  if (oldest.latest.repeated > 0) show(std::move(oldest.latest), now, lines);
+  tell(oldest, now, out);
+  if (oldest.repeated > 0) show({std::move(oldest.latest), oldest.repeated}, now, out);
   by_key_.erase(oldest.key);
   by_age_.pop_front();
 }
@@ -171,12 +196,13 @@ void rejection_log::write(const line& l) {
   if (l.of_many_kinds)
     return log::write(log::level::warn, "more rejections than the log takes; see checks_total",
                       {{"repeated", static_cast<std::int64_t>(l.repeated)}});
+  const told& one = l.latest;
   log::event event;
-  event.add("gate", l.gate).add("reason", fence::terms_of(l.why.why).name).add("resource", l.why.resource);
-  event.add("token", l.why.presented).add("mark", l.why.mark).add("client", l.client).add("command", l.command);
-  event.add("detail", l.why.detail).add("traceparent", l.trace);
+  event.add("gate", one.gate).add("reason", fence::terms_of(one.why.why).name).add("resource", one.why.resource);
+  event.add("token", one.why.presented).add("mark", one.why.mark).add("client", one.client).add("command", one.command);
+  event.add("detail", one.why.detail).add("traceparent", one.trace);
   if (l.repeated > 0) event.add("repeated", static_cast<std::int64_t>(l.repeated));
-  event.write(log::level::warn, l.monitor ? "write would be rejected" : "write rejected");
+  event.write(log::level::warn, one.monitor ? "write would be rejected" : "write rejected");
 }
 
 }  // namespace fencegate::gate

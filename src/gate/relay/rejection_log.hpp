@@ -4,6 +4,7 @@
 // A line for more than the first carries `repeated`: how many there were since the line before, the shown one included.
 // A storm over many kinds is cut off at lines_per_second_max, and one more line says how many rejections had none of
 // their own. So the lines without `repeated` plus its sum are all rejections; what is still outstanding, flush() writes.
+// Whoever else wants to hear of rejections (hear_of_all) is told of them in the same kinds, some times a second.
 #pragma once
 
 #include "base/metrics.hpp"
@@ -43,11 +44,23 @@ class rejection_log {
   // first of them.
   using on_stale = std::function<void(std::string_view gate, const fence::rejection& why)>;
   void hear_of_stale(on_stale tell) { stale_ = std::move(tell); }
-  // `tell` hears of each rejection that is reported, on that thread, and returns at once. REQUIRES: before the first of them.
-  using on_rejection =
-      std::function<void(std::string_view gate, const fence::rejection& why, std::string_view client_address,
-                         std::string_view command, bool monitor, std::string_view trace)>;
-  void hear_of_all(on_rejection tell) { all_ = std::move(tell); }
+  // Rejections that differ in their time alone, or in a client's port: the latest one. Printable and bounded.
+  struct told {
+    std::string gate;
+    fence::rejection why;
+    std::string client;
+    std::string command;
+    std::string trace;
+    bool monitor = false;
+    clock::time_point at;
+    std::uint64_t count = 1;
+  };
+  // At most as often for one kind and token.
+  static constexpr std::chrono::milliseconds tell_interval{500};
+  // `tell` hears of all rejections, whatever is logged: of the first of a kind and token at once, of those behind it together.
+  // It is called outside of the log's lock, on any thread, and returns at once. REQUIRES: before the first of them.
+  using on_rejections = std::function<void(const told&)>;
+  void hear_of_all(on_rejections tell) { all_ = std::move(tell); }
   // Of what is no rejection: a session that was served was ended by it.
   void tell_of_stale(std::string_view gate, const fence::rejection& why) const {
     if (stale_ && why.why == fence::reason::stale) stale_(gate, why);
@@ -59,43 +72,48 @@ class rejection_log {
   void report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
               std::string_view command, clock::time_point now, bool monitor, std::string_view trace = {});
 
-  // Writes the counts whose interval is over; report() does so too, hence this is for quiet times.
+  // Writes the counts whose interval is over, and tells of those that nobody was told of; report() does so too, hence this is
+  // for quiet times.
   void write_due(clock::time_point now);
   // Writes every outstanding count; for the end of the process.
   void flush(clock::time_point now);
 
  private:
-  // What a line shows: the latest rejection of a kind. Made of what peers chose, hence printable and bounded.
   struct line {
-    std::string gate;
-    fence::rejection why;
-    std::string client;
-    std::string command;
-    std::string trace;
-    bool monitor = false;
+    told latest;
     std::uint64_t repeated = 0;  // 0: the first of its kind
     bool of_many_kinds = false;  // shows nothing but how many were suppressed
   };
   struct kind {
     std::string key;
-    line latest;
-    clock::time_point written;  // its last line
+    told latest;
+    std::uint64_t repeated = 0;  // since its last line
+    clock::time_point written;   // its last line
+    std::uint64_t untold = 0;    // since
+    clock::time_point told_at;
   };
   using kinds = std::list<kind>;
+  // What is done when the lock is free again.
+  struct due {
+    std::vector<line> lines;
+    std::vector<told> tellings;
+  };
 
-  void take_due(clock::time_point now, std::vector<line>& lines);
+  void take_due(clock::time_point now, due& out);
   // The kind counts anew from `now` on, as the youngest.
-  void take_count(kinds::iterator of, clock::time_point now, std::vector<line>& lines);
-  void forget_oldest(clock::time_point now, std::vector<line>& lines);
+  void take_count(kinds::iterator of, clock::time_point now, due& out);
+  void forget_oldest(clock::time_point now, due& out);
   // Keeps the line if this second has room for it; otherwise it counts as suppressed.
-  void show(line one, clock::time_point now, std::vector<line>& lines);
+  void show(line one, clock::time_point now, due& out);
   // Begins the next second, with a line about what the last one suppressed.
-  void turn_second(clock::time_point now, std::vector<line>& lines);
-  void take_suppressed(std::vector<line>& lines);
+  void turn_second(clock::time_point now, due& out);
+  void take_suppressed(due& out);
+  void tell(kind& one, clock::time_point now, due& out) const;
+  void do_outside(const due& out) const;
   static void write(const line& l);
 
   on_stale stale_;
-  on_rejection all_;
+  on_rejections all_;
   std::mutex mutex_;
   clock::time_point second_began_{};
   std::size_t shown_this_second_ = 0;

@@ -28,7 +28,17 @@ class StatusPages : public testing::Test {
   boost::json::object status() { return boost::json::parse(ask("/api/v1/status")->body).as_object(); }
   boost::json::object gate(int which) { return status().at("gates").as_array().at(which).as_object(); }
   void reject(const fence::rejection& why, std::string_view client = "10.0.0.7:1", std::string_view command = "SET") {
-    board.note_rejection("cache", why, client, command, false, std::chrono::system_clock::now());
+    rejection_seen seen;
+    seen.at = std::chrono::system_clock::now();
+    seen.gate = "cache";
+    seen.resource = why.resource;
+    if (why.presented) seen.token = why.presented->value();
+    if (why.mark) seen.mark = why.mark->value();
+    seen.why = why.why;
+    seen.client = client;
+    seen.command = command;
+    seen.detail = why.detail;
+    board.note_rejections(std::move(seen));
   }
 
   settings::address listen{"10.1.2.3", 9180, {}};

@@ -14,6 +14,7 @@ namespace fencegate::gate {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::_;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
@@ -309,18 +310,79 @@ TEST_F(RejectionLog, ThreadsLoseNoCount) {
   EXPECT_EQ(told(), threads * each);
 }
 
-TEST_F(RejectionLog, WhoeverWantsHearsOfEachWhateverIsLogged) {
-  log::set_sink(nullptr, log::level::error);
-  rejection_log log;
+// What is told to whoever wants to hear of rejections, whatever is logged: "resource token client ×count".
+class RejectionsTold : public RejectionLog {
+ protected:
+  RejectionsTold() {
+    log::set_sink(nullptr, log::level::error);
+    log_.hear_of_all([this](const rejection_log::told& one) {
+      heard.push_back(one.why.resource + " " + (one.why.presented ? one.why.presented->to_string() : "-") + " " +
+                      one.client + " ×" + std::to_string(one.count) + (one.monitor ? " monitor" : ""));
+      latest = one;
+    });
+  }
+  void reject(std::chrono::milliseconds when, std::int64_t token = 33, std::string_view client = "10.0.0.7:1") {
+    log_.report("cache", {fence::reason::stale, "orders", fence::token(token), fence::token(34), {}}, client, "SET",
+                start_ + when, false);
+  }
+
   std::vector<std::string> heard;
-  log.hear_of_all([&heard](std::string_view gate, const fence::rejection& why, std::string_view client,
-                           std::string_view command, bool monitor, std::string_view) {
-    heard.push_back(std::string(gate) + " " + why.resource + " " + std::string(client) + " " + std::string(command) +
-                    (monitor ? " monitor" : ""));
-  });
-  log.report("cache", stale("orders"), "10.0.0.7:1", "SET", {}, false);
-  log.report("cache", stale("orders"), "10.0.0.7:1", "SET", {}, true);
-  EXPECT_THAT(heard, ElementsAre("cache orders 10.0.0.7:1 SET", "cache orders 10.0.0.7:1 SET monitor"));
+  rejection_log::told latest;
+};
+
+TEST_F(RejectionsTold, TheFirstAtOnceAndTheOthersTogether) {
+  reject(0ms);
+  EXPECT_THAT(heard, ElementsAre("orders 33 10.0.0.7:1 ×1"));
+  for (int i = 1; i < 10; ++i) reject(i * 40ms, 33, "10.0.0.7:" + std::to_string(i));
+  log_.write_due(start_ + 499ms);
+  EXPECT_THAT(heard, SizeIs(1));
+  log_.write_due(start_ + 500ms);
+  EXPECT_THAT(heard, ElementsAre(_, "orders 33 10.0.0.7:9 ×9"));
+  EXPECT_EQ(latest.at, start_ + 360ms);
+  log_.write_due(start_ + 2s);
+  EXPECT_THAT(heard, SizeIs(2));
+  reject(3s);
+  EXPECT_THAT(heard, SizeIs(3));
+}
+
+TEST_F(RejectionsTold, AStormTellsWithoutAQuietTime) {
+  for (int i = 0; i < 100; ++i) reject(i * 10ms);
+  EXPECT_THAT(heard, ElementsAre("orders 33 10.0.0.7:1 ×1", "orders 33 10.0.0.7:1 ×50"));
+}
+
+TEST_F(RejectionsTold, EachTokenIsToldOf) {
+  reject(0ms);
+  reject(1ms);
+  reject(2ms, 32);
+  reject(3ms, 32);
+  log_.flush(start_ + 4ms);
+  EXPECT_THAT(heard, ElementsAre("orders 33 10.0.0.7:1 ×1", "orders 33 10.0.0.7:1 ×1", "orders 32 10.0.0.7:1 ×1",
+                                 "orders 32 10.0.0.7:1 ×1"));
+}
+
+TEST_F(RejectionsTold, WhatIsForgottenWasTold) {
+  reject(0ms);
+  reject(1ms);
+  for (std::size_t i = 0; i < rejection_log::kinds_max; ++i)
+    log_.report("cache", stale("r" + std::to_string(i)), "10.0.0.7:1", "SET", start_ + 2ms, false);
+  EXPECT_THAT(heard, SizeIs(2 + rejection_log::kinds_max));
+}
+
+TEST_F(RejectionsTold, MonitorIsAnotherKind) {
+  log_.report("cache", stale("orders"), "10.0.0.7:1", "SET", start_, false);
+  log_.report("cache", stale("orders"), "10.0.0.7:1", "SET", start_, true);
+  EXPECT_THAT(heard, SizeIs(2));
+  EXPECT_TRUE(latest.monitor);
+}
+
+TEST_F(RejectionsTold, WhatClientsChoseIsPrintableAndBounded) {
+  log_.report("cache", {fence::reason::malformed, "", {}, {}, "tag \x1b[2J" + std::string(10'000, 'x')}, "h\xF6st",
+              std::string(10'000, 'y'), start_, false, std::string(10'000, '\n'));
+  EXPECT_EQ(latest.why.detail.substr(0, 9), "tag ?[2Jx");
+  EXPECT_LT(latest.why.detail.size(), 600u);
+  EXPECT_LT(latest.command.size(), 100u);
+  EXPECT_LT(latest.trace.size(), 200u);
+  EXPECT_EQ(latest.client, "h?st");
 }
 
 }  // namespace

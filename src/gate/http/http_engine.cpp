@@ -341,7 +341,7 @@ void http_engine::answer(int status, std::string_view content_type, std::string_
 }
 
 // No request is read behind this one. What a client has asked before it said that nothing more comes is answered.
-bool http_engine::is_last() const { return draining_ || (client_ended_ && from_client.empty()); }
+bool http_engine::is_last() const { return ends_soon_ || (client_ended_ && from_client.empty()); }
 
 void http_engine::tell_access() {
   const int status = std::exchange(status_, 0);
@@ -391,6 +391,7 @@ void http_engine::abandon() {
 }
 
 void http_engine::drain() {
+  ends_soon_ = true;
   draining_ = true;
   if (phase_ == phase::head && from_client.empty()) phase_ = phase::closing;
 }

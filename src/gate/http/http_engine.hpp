@@ -58,6 +58,8 @@ class http_engine {
   void on_client_timeout();
   // The upstream was silent for too long.
   void on_upstream_timeout();
+  // The next answer says that it is the last one.
+  void announce_end() { ends_soon_ = true; }
   void drain();
 
   // Nothing more will be read or sent but to_client; then the connection ends.
@@ -160,7 +162,8 @@ class http_engine {
   const std::string tag_of_listener_;  // as its field says it
   phase phase_ = phase::head;
   bool pumping_ = false;
-  bool draining_ = false;
+  bool ends_soon_ = false;
+  bool draining_ = false;  // and ends where nothing is in flight
   bool client_ended_ = false;
   bool lingers_ = false;
 

@@ -36,6 +36,10 @@ class http_session final : public relay_session, public http_host {
   http_session(http_shard& shard, client_link client, session_ended ended, bound_tag tag);
 
   void on_tick(time_point now) override;
+  bool announce_end() override {
+    engine_.announce_end();
+    return true;
+  }
   void drain() override;
 
  private:

@@ -78,7 +78,7 @@ void pg_engine::on_backend_bytes() {
   }
   stepping_ = false;
   resume();
-  if (draining_) drain();
+  end_if_announced();
 }
 
 // ── opening ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,7 +294,7 @@ void pg_engine::serve() {
   std::string().swap(held_ready_);
   phase_ = phase::relaying;
   if (guards()) begin_guarding();
-  if (draining_) drain();
+  end_if_announced();
 }
 
 }  // namespace fencegate::gate

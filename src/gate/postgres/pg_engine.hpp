@@ -93,7 +93,10 @@ class pg_engine {
   void on_timer();
   // The world outside has moved (an answer, room in a buffer): go on where it stopped.
   void resume();
-  // At the next boundary the client is told that the gate is going, and the connection ends.
+  // At the next boundary the session at the server ends, and the client is told that the gate is going when it can hear it.
+  // Who is not served yet hears of it no more than of drain().
+  void announce_end();
+  // At the next boundary the client is told so, whether it can hear it or not, and the connection ends.
   void drain();
 
   // Nothing more will be read or sent but to_client and to_backend; then the connection ends.
@@ -102,7 +105,7 @@ class pg_engine {
   [[nodiscard]] bool parting() const { return phase_ == phase::parting; }
   // The lease of its tag was lost: the session at the server ends, and the client is told when it can hear it.
   void lose_lease();
-  // The same, and the connection ends: its place is needed.
+  // A client that waits to be told is, and the connection ends: its place is needed.
   void give_up();
   // The client was silent for too long: it is told, and the connection ends.
   // REQUIRES: idles().
@@ -238,6 +241,7 @@ class pg_engine {
   void on_why(const std::optional<std::vector<backend::ended_registration>>& answer);
   void end_as_told();
   void end_as_superseded(const fence::rejection& why);
+  void end_if_announced();
   void part(const wire::pg_error& e);
   void part_with(std::string words);
   void step_parting();
@@ -315,7 +319,7 @@ class pg_engine {
   std::string client_encoding_, conforming_strings_;  // as the server reported them before
 
   // The end.
-  bool draining_ = false;
+  bool ends_soon_ = false, draining_ = false;
   bool backend_ended_ = false;
   std::string wrong_;  // passage::stopped: what is wrong with the server's message
   bool fatal_seen_ = false;

@@ -168,6 +168,12 @@ void pg_session::on_tick(time_point at) {
   after_event();
 }
 
+bool pg_session::announce_end() {
+  engine_.announce_end();
+  after_event();
+  return true;
+}
+
 void pg_session::drain() {
   engine_.drain();
   after_event();

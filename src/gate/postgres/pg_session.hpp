@@ -37,6 +37,7 @@ class pg_session final : public relay_session, public pg_host {
   pg_session(pg_shard& shard, client_link client, session_ended ended, bound_tag tag);
 
   void on_tick(time_point now) override;
+  bool announce_end() override;
   void drain() override;
   void cut() override;
 

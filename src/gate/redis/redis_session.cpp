@@ -107,6 +107,7 @@ void redis_session::on_client_bytes(std::string_view bytes) {
     return;
   }
   last_heard_ = read_at_;
+  asked_last_ = ends_soon_;
   engine_.on_client_bytes();
   if (first_bytes || engine_.from_client.size() < unread) began_ = last_heard_;
 }
@@ -142,7 +143,7 @@ void redis_session::after_event() {
   if (engine_.closing() && engine_.to_client.empty()) return close();
   if (waits_for_keys_ && !engine_.waits_for_keys()) stop_waiting();
   if (client_.ended && (engine_.has_finished() || engine_.polling())) return close();
-  if (draining_ && engine_.may_end()) return close();
+  if ((draining_ || asked_last_) && engine_.may_end()) return close();
   engine_.from_client.release();
   read_on();
 }

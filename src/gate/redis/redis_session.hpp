@@ -24,6 +24,10 @@ class redis_session final : public relay_session,
   redis_session(redis_shard& shard, client_link client, session_ended ended, bound_tag tag);
 
   void on_tick(time_point now) override;
+  bool announce_end() override {
+    ends_soon_ = connected_;  // who is not served yet has not asked for anything either
+    return true;
+  }
   void drain() override;
 
  private:
@@ -67,6 +71,8 @@ class redis_session final : public relay_session,
   std::shared_ptr<redis_shared_link> shared_;
   bool connected_ = false;
   std::string connect_problem_;
+  bool ends_soon_ = false;
+  bool asked_last_ = false;  // since: it ends right behind an answer, when its client is not about to ask again
   bool draining_ = false;
   bool backend_told_ = false;  // that the client has ended
   time_point began_;           // or when the last whole command was read

@@ -27,6 +27,7 @@ class securing_session final : public session, public std::enable_shared_from_th
 
   void start() override;
   void on_tick(std::chrono::steady_clock::time_point now) override;
+  bool announce_end() override { return true; }  // its session will hear of it
   void drain() override { close(); }
   void cut() override { close(); }  // nothing is in flight
   void close() override { fail({}); }

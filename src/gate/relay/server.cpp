@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds tick_interval{500};
 // When accepting fails: pause instead of spinning.
 constexpr milliseconds accept_pause{100};
+// When nobody is accepted any more, the last ones have this long to ask for something, and then to be told with it.
+constexpr milliseconds next_request_within{1'000};
 constexpr std::string_view no_files = "no file descriptor is left";
 
 std::string text_of(const stream::endpoint& from) {
@@ -62,6 +64,7 @@ server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, 
       rejections_(rejections),
       acceptor_(threads.context(0)),
       accept_pause_(threads.context(0)),
+      drain_timer_(threads.context(0)),
       tag_(std::make_shared<fence::claims_list>(place_.tag)),
       waiting_timer_(threads.context(0)) {
   if (place_.shown.wanted())
@@ -136,6 +139,18 @@ void server::accept() {
   acceptor_.async_accept(workers_.context(next_ % workers_.size()), *from, std::move(on_accepted));
 }
 
+// What has connected already would be reset by a close.
+void server::accept_what_waits() {
+  boost::system::error_code failed;
+  acceptor_.non_blocking(true, failed);
+  while (!failed) {
+    stream::endpoint from;
+    stream::socket socket(workers_.context(next_ % workers_.size()));
+    acceptor_.accept(socket, from, failed);
+    if (!failed) welcome(std::move(socket), from);
+  }
+}
+
 void server::welcome(stream::socket socket, const stream::endpoint& from) {
   auto one = admit(std::move(socket), from, tls_.has_value());
   if (!one) return;
@@ -194,7 +209,8 @@ void server::begin(shard& at, client_link client, const session_maker& make) {
   const auto opened = make(at, std::move(client), ended);
   at.sessions.insert(opened);
   opened->start();
-  if (at.draining) opened->drain();
+  if (at.draining) return opened->drain();
+  if (at.announced) static_cast<void>(opened->announce_end());
 }
 
 void server::serve(arrival one, bound_tag tag) {
@@ -238,22 +254,46 @@ void server::tick(shard& s) {
 
 void server::stop_accepting() {
   asio::post(workers_.context(0), [this] {
+    if (settled_) accept_what_waits();
     accepting_ = false;
     boost::system::error_code ignored;
     acceptor_.close(ignored);
     if (door_) door_->drop_waiting();
-    // Behind what was accepted before.
-    for (auto& s : shards_) asio::post(s->context, [raw = s.get()] { raw->draining = true; });
-    drain();
+    // What was accepted last has had no time yet to ask for anything, and is then told as those before it were.
+    after(next_request_within, [this] {
+      drain();
+      after(next_request_within, [this] { end_all(); });
+    });
+  });
+}
+
+// REQUIRES: one at a time.
+void server::after(milliseconds pause, std::function<void()> next) {
+  drain_timer_.expires_after(pause);
+  drain_timer_.async_wait([next = std::move(next)](const boost::system::error_code& cancelled) {
+    if (!cancelled) next();
   });
 }
 
 void server::drain() {
+  tell_all([](shard& s, const std::vector<std::shared_ptr<session>>& all) {
+    s.announced = true;
+    for (const auto& one : all)
+      if (!one->announce_end()) one->drain();
+  });
+}
+
+void server::end_all() {
+  tell_all([](shard& s, const std::vector<std::shared_ptr<session>>& all) {
+    s.draining = true;
+    for (const auto& one : all) one->drain();
+  });
+}
+
+// On the thread of each shard, with its sessions, some of which may leave meanwhile.
+void server::tell_all(void (*tell)(shard&, const std::vector<std::shared_ptr<session>>&)) {
   for (auto& s : shards_) {
-    asio::post(s->context, [raw = s.get()] {
-      const auto all = raw->sessions;
-      for (const auto& one : all) one->drain();
-    });
+    asio::post(s->context, [tell, raw = s.get()] { tell(*raw, {raw->sessions.begin(), raw->sessions.end()}); });
   }
 }
 

@@ -92,14 +92,16 @@ class server : public lease::writer_gate {
 
   // Listens. The error says which address and why. REQUIRES: before the workers start.
   [[nodiscard]] result<void> start();
-  // Connections end at their next boundary; new ones are still accepted, and stay. Any thread.
+  // Connections end at their next boundary, or with their next answer where that can say so; new ones are still accepted, and
+  // stay. Any thread.
   void drain();
   // A connection that was accepted elsewhere, by its descriptor, which it takes. It is bound to `tag`; where the gate does not
   // accept, it is closed. Any thread.
   void take_over(int socket, bound_tag tag);
   // Whether what its connections are bound to is settled by its listener, or by a lease of its own.
   [[nodiscard]] bool binds_by_itself() const { return door_.has_value() || !tag_->empty(); }
-  // No more, and those that came behind drain() end at their next boundary, too. Any thread.
+  // No more. Those that came behind drain() end as the others a second later, and all at their next boundary after another.
+  // Any thread.
   void stop_accepting();
   [[nodiscard]] const std::string& name() const { return place_.name; }
   // Connections of clients now. Any thread.
@@ -124,6 +126,7 @@ class server : public lease::writer_gate {
 
   [[nodiscard]] result<void> listen(std::optional<::mode_t> mode = {});
   void accept();
+  void accept_what_waits();
   void welcome(stream::socket socket, const stream::endpoint& from);
   [[nodiscard]] std::optional<arrival> admit(stream::socket socket, const stream::endpoint& from, bool secure);
   void open(arrival one, session_maker make);
@@ -135,6 +138,9 @@ class server : public lease::writer_gate {
   void let_pass(arrival one, const std::string& why);
   [[nodiscard]] door::owner calls_of_door();
   void cut();
+  void after(std::chrono::milliseconds pause, std::function<void()> next);
+  void end_all();
+  void tell_all(void (*tell)(shard&, const std::vector<std::shared_ptr<session>>&));
   void look_after_waiting();
   void turn_away(int socket, metrics::connection_rejection counted, const std::string& why);
   [[nodiscard]] bool turn_one_away();
@@ -150,7 +156,7 @@ class server : public lease::writer_gate {
   std::optional<listening_socket> listener_;  // for its file; the socket is the acceptor's
   acceptor acceptor_;
   spare_descriptor spare_;
-  boost::asio::steady_timer accept_pause_;
+  boost::asio::steady_timer accept_pause_, drain_timer_;
   const bound_tag tag_;
   // All of these: context 0's thread.
   std::optional<door> door_;  // of a lease gate

@@ -22,7 +22,7 @@ struct server::shard {
   std::unique_ptr<protocol_shard> common;
   std::unordered_set<std::shared_ptr<session>> sessions;
   boost::asio::steady_timer ticker;
-  bool draining = false;
+  bool announced = false, draining = false;  // to all sessions: announce_end(), drain()
   std::chrono::steady_clock::time_point no_tls_logged{};
   std::uint64_t no_tls_since = 0;  // that were not logged
 };

@@ -38,6 +38,8 @@ class session {
   virtual void start() = 0;
   // Time-outs; called about twice a second.
   virtual void on_tick(std::chrono::steady_clock::time_point now) = 0;
+  // It ends soon, and goes on until drain() or until its client has been told in an answer. False: there is no way to tell it.
+  virtual bool announce_end() { return false; }
   // Ends the connection as soon as nothing is in flight.
   virtual void drain() = 0;
   // Ends the connection now, whatever is in flight: the lease that it is bound to was lost. Its client may hear of it later.

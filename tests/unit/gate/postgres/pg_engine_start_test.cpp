@@ -484,6 +484,47 @@ TEST(PgEngineStart, AnswersThatComeAtOnceCostNoStack) {
   EXPECT_EQ(rig.engine.to_backend, many);
 }
 
+TEST(PgEngineStart, AnEndThatIsAnnouncedIsToldWhenTheClientSpeaks) {
+  for (const bool in_flight : {false, true}) {
+    pg_rig rig;
+    rig.serve();
+    if (in_flight) rig.client(query("SELECT 1"));
+    rig.engine.announce_end();
+    EXPECT_EQ(rig.engine.parting(), !in_flight);
+    if (in_flight) {
+      rig.server(complete("SELECT 1") + ready('I'));
+      EXPECT_THAT(rig.answers(), ElementsAre("C SELECT 1", "Z I"));
+      rig.engine.to_client.clear();
+    }
+    EXPECT_TRUE(rig.engine.parting());
+    EXPECT_FALSE(rig.engine.closing());
+    rig.forget();
+    rig.client(query("INSERT"));
+    EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01 applied no", "Z I"));
+    EXPECT_THAT(rig.engine.to_backend, "");
+    EXPECT_TRUE(rig.engine.closing());
+  }
+}
+
+TEST(PgEngineStart, AnEndThatIsAnnouncedWaitsForATransaction) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(query("BEGIN"));
+  rig.server(complete("BEGIN") + ready('T'));
+  rig.engine.announce_end();
+  EXPECT_FALSE(rig.engine.parting());
+  rig.client(query("COMMIT"));
+  rig.server(complete("COMMIT") + ready('I'));
+  EXPECT_TRUE(rig.engine.parting());
+}
+
+TEST(PgEngineStart, WhoIsNotServedYetHearsOfNoEnd) {
+  pg_rig rig;
+  rig.engine.announce_end();
+  rig.serve();
+  EXPECT_FALSE(rig.engine.parting());
+}
+
 TEST(PgEngineStart, ADrainEndsTheSessionWhereNothingIsLost) {
   pg_rig rig;
   rig.serve();

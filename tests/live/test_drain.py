@@ -1,0 +1,184 @@
+"""A drain under constant load loses nothing: of two gates the one drains, and clients go to whichever says that it is ready."""
+
+import contextlib
+import http.client
+import itertools
+import threading
+import time
+
+import psycopg2
+
+import support
+from http_gate import HttpGate
+from postgres import PgGate, PostgresServer, run_sql
+from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, eventually
+from test_http_operations import Scripted
+
+KEPT, FRESH = 16, 4
+
+
+class Load:
+    """Threads that write again and again, each through one of the gates that were ready a moment ago. `failed`: what went
+    wrong; nothing is tried twice."""
+
+    def __init__(self, gates, writers):
+        self.gates, self.writers = gates, writers
+        self.ready = list(gates)
+        self.over, self.failed, self.done = threading.Event(), [], itertools.count()
+        self.threads = [threading.Thread(target=self._watch), *(threading.Thread(target=self._run, args=(one,)) for one in writers)]
+
+    def __enter__(self):
+        for one in self.threads:
+            one.start()
+        self.some_more()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for one in self.threads:
+            one.join()
+        for one in self.writers:
+            one.leave()
+
+    def _watch(self):
+        """As a balancer that asks twice a second."""
+        while not self.over.wait(0.5):
+            self.ready = [one for one in self.gates if self._is_ready(one)]
+
+    @staticmethod
+    def _is_ready(gate):
+        with contextlib.suppress(OSError):
+            return gate.http("/readyz")[0] == 200
+        return False
+
+    def _run(self, writer):
+        turn = itertools.count(id(writer))
+        while not self.over.is_set():
+            gates = self.ready
+            try:
+                writer(gates[next(turn) % len(gates)])
+                next(self.done)
+            except Exception as e:  # whatever it is, it is a failed request
+                self.failed.append(repr(e))
+                writer.leave()
+
+    def count(self):
+        return int(repr(self.done)[6:-1])
+
+    def some_more(self):
+        before = self.count()
+        eventually(lambda: self.count() > before + 200 or self.failed)
+
+
+class Kept:
+    connection = None
+
+    def leave(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+
+class KeptHttp(Kept):
+    """Asks on one connection until the gate says that it was the last time, and then on another."""
+
+    def __call__(self, gate):
+        if self.connection is None:
+            self.connection = http.client.HTTPConnection(LOOPBACK, gate.port, timeout=30)
+        self.connection.request("PUT", "/ok", b"x", {"Fencing-Token": "34"})
+        answer = self.connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"ok")
+        if answer.will_close:
+            self.leave()
+
+
+class FreshHttp(KeptHttp):
+    def __call__(self, gate):
+        super().__call__(gate)
+        self.leave()
+
+
+class KeptRedis(Kept):
+    """As a pool does it: a connection that has ended while it lay there is none."""
+
+    def __call__(self, gate):
+        if self.connection is not None and self._has_ended():
+            self.leave()
+        if self.connection is None:
+            self.connection = Resp(gate.address, name="fence:orders=34", timeout=30)
+        assert self.connection.call("INCR", "n") != 0
+        time.sleep(0.002)  # what the writer does with it
+
+    def _has_ended(self):
+        sock = self.connection.sock
+        sock.setblocking(False)
+        try:
+            return sock.recv(1) == b""
+        except BlockingIOError:
+            return False
+        finally:
+            sock.settimeout(30)
+
+
+class KeptPostgres(Kept):
+    """One row each time. Who is told that the server ends the connection has not been heard, and asks again."""
+
+    numbers = itertools.count()
+
+    def __init__(self):
+        self.written = []
+
+    def __call__(self, gate):
+        number = next(self.numbers)
+        for _ in range(2):
+            try:
+                if self.connection is None:
+                    self.connection = gate.connect("orders=34", user="alice")
+                run_sql(self.connection, "INSERT INTO numbers VALUES (%s)", number)
+                self.written.append(number)
+                return
+            except psycopg2.errors.AdminShutdown:
+                self.leave()
+        raise AssertionError("told so twice")
+
+
+class Drain(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = cls.enterClassContext(RedisServer())
+
+    def drained(self, gates, writers):
+        """Nothing fails while one of two gates drains, and the other is the only one that is left."""
+        with Load(gates, writers) as load:
+            gates[0].terminate()
+            self.assertEqual(gates[0].wait(60), 0)
+            load.some_more()
+        self.assertEqual(load.failed, [])
+
+    def test_http(self):
+        upstream = self.start(Scripted())
+        gates = [self.start(HttpGate(upstream, {"cache": f"redis://{LOOPBACK}:{self.redis.port}"},
+                                     [{"match": "PUT /{path...}", "resource": "orders"}])) for _ in range(2)]
+        self.drained(gates, [KeptHttp() for _ in range(KEPT)] + [FreshHttp() for _ in range(FRESH)])
+
+    def test_postgres(self):
+        server = self.start(PostgresServer())
+        server.install()
+        server.sql("CREATE ROLE alice LOGIN")
+        server.sql("CREATE TABLE numbers (n bigint)")
+        server.sql("GRANT ALL ON numbers TO alice")
+        gates = [self.start(PgGate(server)) for _ in range(2)]
+        first = KeptPostgres()
+        first(gates[1])  # nobody raises the mark later
+        first.leave()
+        writers = [KeptPostgres() for _ in range(KEPT)]
+        self.drained(gates, writers)
+        written = sorted(number for one in [first, *writers] for number in one.written)
+        self.assertEqual([n for (n,) in server.sql("SELECT n FROM numbers ORDER BY n")], written, "each once")
+
+    def test_redis(self):
+        self.drained([self.start(Gate(self.redis)) for _ in range(2)], [KeptRedis() for _ in range(KEPT)])
+
+
+if __name__ == "__main__":
+    support.main()

@@ -516,12 +516,21 @@ void run_with(const exchange& what, std::size_t at, const fault& f, std::size_t 
   EXPECT_THAT(r.violations(), IsEmpty());
 }
 
+// What sanitizers look for depends little on which fault it is, and with them each costs ten times as much.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t one_of_so_many = 7;
+#else
+constexpr std::size_t one_of_so_many = 1;
+#endif
+
 TEST(PgExchange, NothingThatGoesWrongBreaksAClaim) {
+  std::size_t tried = 0;
   for (const auto& one : all())
     for (std::size_t at = 0; at < one.steps.size(); ++at) {
       const auto& s = one.steps[at];
       for (const auto& f : s.side == 's' ? faults_of_server(s.bytes) : faults_of_client(s.bytes))
-        for (const std::size_t piece : {whole, std::size_t{1}}) run_with(one, at, f, piece);
+        for (const std::size_t piece : {whole, std::size_t{1}})
+          if (++tried % one_of_so_many == 0) run_with(one, at, f, piece);
     }
 }
 

@@ -50,12 +50,6 @@ pg_statement guard_and_limit(const presented_claims& wanted, std::chrono::millis
 pg_statement check_statement(const presented_claims& wanted, std::chrono::milliseconds most,
                              std::chrono::milliseconds grace) {
   if (wanted.claims.empty()) return in_text("SELECT true", {});
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
-  // For the test of the history test: the mark was raised, or found equal, and nothing keeps it where it was.
-  if (!wanted.read_only)
-    return in_text("SELECT r, t, true FROM unnest($1::pg_catalog.text[], $2::pg_catalog.int8[]) x(r, t)",
-                   {resources_of(wanted.claims), tokens_of(wanted.claims)});
-#endif
   if (wanted.spends) return raise_statement(wanted, most - grace, grace);
   if (wanted.read_only)
     return in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {resources_of(wanted.claims)});
@@ -75,9 +69,6 @@ bool is_proven(const presented_claims& wanted, const pg_outcome& outcome, const 
 // CALL and DO can, VACUUM and others do. And it is not for the session's defaults to say what kind of transaction it is
 // where that is the point: of what only reads, and of what raises.
 bool fits_one_sync(const presented_claims& wanted, const wire::sql_lead& lead) {
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
-  return false;
-#endif
   static constexpr std::array<std::string_view, 8> plain{"SELECT", "INSERT", "UPDATE", "DELETE",
                                                          "MERGE",  "WITH",   "VALUES", "TABLE"};
   return !wanted.claims.empty() && !wanted.read_only && !wanted.spends &&
@@ -145,9 +136,6 @@ void pg_store::give_up(const std::shared_ptr<attempt>& a, fence::rejection why) 
 // what admits the hold, and no other follows; that of a statement is in the statement's own transaction.
 void pg_store::begin(const std::shared_ptr<attempt>& a, step first) {
   auto go_on = [self = shared_from_this(), a, first] {
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
-    if (!a->wanted.read_only) return self->raise_then(a, first);
-#endif
     if (a->wanted.spends) return a->held ? self->raise_then(a, first) : (self.get()->*first)(a);
     if (a->wanted.read_only || self->known_raised(a->wanted.claims)) return (self.get()->*first)(a);
     self->raise_then(a, first);

@@ -189,14 +189,6 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
   if (!unfit.empty()) return a->reject({fence::reason::refused, {}, {}, {}, std::string(unfit)});
   if (a->wanted.read_only && !a->wanted.claims.empty()) return look_first(a);
   if (a->only_raises()) return !a->asked && expects_no_rise(a->wanted) ? ask_first(a) : send_raising(a);
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
-  // For the test of the history test: the mark is raised, or found equal, and nothing keeps it where it was.
-  auto send_unchecked = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
-    if (!sealed) return a->reject(sealed.error());
-    self->send(a, {});
-  };
-  if (!a->wanted.read_only) return seal_now(a->by, a->deadline, a->wanted, std::move(send_unchecked));
-#endif
   if (a->wanted.spends && !a->wanted.claims.empty()) return send_raising(a);
   send(a, a->wanted.claims);
 }

@@ -1,6 +1,6 @@
 """The test of the attacks: against a program that lacks one part of guard: transaction, they must find a stale commit.
 
-$FENCEGATE_GUARD names the binary, $FENCEGATE_BREAK tells it what to lack (src/gate/postgres/pg_guarded.cpp)."""
+$FENCEGATE_GUARD names the binary, $FENCEGATE_BREAK tells it what to lack (tests/mutants/guard.patch)."""
 
 import os
 import unittest

@@ -173,30 +173,13 @@ void bind_claims(claims_list& bound, const claims_list& added) {
 
 std::string guard_statement(const claims_list& claims) {
   const auto [resources, tokens] = lists_of(claims);
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
-  // For the test of the history test: the token is checked, and nothing keeps the mark where it was.
-  return "SELECT pg_catalog.count(fencegate.stale(m.resource,c.token,m.mark)::pg_catalog.text) FROM ROWS FROM "
-         "(pg_catalog.unnest(ARRAY[" +
-         resources + "]::pg_catalog.text[]), pg_catalog.unnest(ARRAY[" + tokens +
-         "]::pg_catalog.int8[])) AS c(resource,token) JOIN fencegate.marks m ON m.resource "
-         "OPERATOR(pg_catalog.=) c.resource AND m.mark OPERATOR(pg_catalog.>) c.token";
-#endif
   if (claims.size() == 1) return "SELECT fencegate.guard_one(" + resources + "," + tokens + ")";
   return "SELECT fencegate.guard(ARRAY[" + resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[])";
 }
 
 std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout, std::int64_t max_step,
-                      [[maybe_unused]] std::int32_t pid) {
+                      std::int32_t pid) {
   const auto [resources, tokens] = lists_of(claims);
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD)
-  // For the test of the history test: the token is checked when the session begins, and nobody ends it afterwards.
-  std::string sql =
-      "INSERT INTO fencegate.marks AS m (resource, mark) SELECT * FROM ROWS FROM (pg_catalog.unnest(ARRAY[" +
-      resources + "]::pg_catalog.text[]), pg_catalog.unnest(ARRAY[" + tokens +
-      "]::pg_catalog.int8[])) ON CONFLICT (resource) DO UPDATE SET mark = EXCLUDED.mark"
-      " WHERE m.mark OPERATOR(pg_catalog.<=) EXCLUDED.mark RETURNING resource, mark, true, 0";
-  return wire::encode_pg_query(sql);
-#endif
   return wire::encode_pg_query(
       "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;SET LOCAL statement_timeout=0;SET LOCAL jit=off;"
       "SELECT resource,mark,raised,cut FROM fencegate.arm_all(ARRAY[" +

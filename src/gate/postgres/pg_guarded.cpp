@@ -4,7 +4,6 @@
 #include "wire/pg_message.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace fencegate::gate {
@@ -22,16 +21,6 @@ pg_guarded::pg_guarded(const std::string& guard, pg_session_kind at,
       guard_parsed_(unnamed_messages(guard)),
       guard_kept_(unnamed_messages({})),
       refusal_(std::move(refusal)) {}
-
-// A program that is built for the tests takes a part of the mechanism away, which they have to notice.
-bool pg_guarded::lacks([[maybe_unused]] std::string_view part) {
-#ifdef FENCEGATE_BROKEN_GUARD
-  const char* const broken = std::getenv("FENCEGATE_BREAK");
-  return broken != nullptr && part == broken;
-#else
-  return false;
-#endif
-}
 
 bool pg_guarded::owes_ready() const {
   return query_ || calls_ || std::any_of(expected_.begin(), expected_.end(), [](const entry& e) {
@@ -66,7 +55,7 @@ std::optional<pg_guarded::verdict> pg_guarded::in_its_way(kind what) {
   const bool several = query_ && query_->several;
   if (const auto why = refusal_of(what, several); !why.empty()) return refused(why);
   if (goes_bare(what)) return std::nullopt;
-  if (needs_block(what, several) && !lacks("block")) {
+  if (needs_block(what, several)) {
     // In a block that is open already it is a warning, and harmless.
     send_own("BEGIN", task::begin);
     begin_own_block();
@@ -94,7 +83,7 @@ pg_guarded::verdict pg_guarded::ask_isolation() {
 
 void pg_guarded::executed(kind what) {
   if (what != kind::locks) read_committed_.reset();  // SET TRANSACTION may have changed it
-  if (run(what)) segment_.guarded = lacks("again");
+  if (run(what)) segment_.guarded = false;
 }
 
 // The server itself fails in place of what is refused: so its state stays what it says.
@@ -182,8 +171,8 @@ pg_guarded::verdict pg_guarded::on_parse(std::string_view body, bool whole) {
   const auto end = body.find('\0');
   const kind what = kind_of_statement(body.substr(0, end), end != std::string_view::npos || whole);
   const auto key = wire::pg_name_key(*name);
-  if (const auto why = refusal_to_parse(key, what); !why.empty() && !lacks("refusal")) return refused(why);
-  if (const auto early = lacks("parse") ? std::nullopt : in_its_way(what)) return *early;
+  if (const auto why = refusal_to_parse(key, what); !why.empty()) return refused(why);
+  if (const auto early = in_its_way(what)) return *early;
   note_parse(key, what);
   if (name->empty()) changes_unnamed(true);
   expected_.push_back({.what = asked::parse, .runs = what, .name = key});
@@ -198,7 +187,7 @@ pg_guarded::verdict pg_guarded::on_bind(std::string_view body) {
   if (const auto why = refusal_to_bind(portal_key, key); !why.empty()) return refused(why);
   if (is_kept_guard(*name)) return refused(unknown_statement);
   const kind what = kind_of_name(key).value_or(kind::unknown);
-  if (const auto early = lacks("parse") ? std::nullopt : in_its_way(what)) return *early;
+  if (const auto early = in_its_way(what)) return *early;
   note_bind(portal_key, what);
   expected_.push_back({.what = asked::bind});
   return verdict::pass;

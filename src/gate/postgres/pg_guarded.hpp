@@ -110,9 +110,6 @@ class pg_guarded : private pg_guard_rules {
     std::optional<std::uint64_t> unnamed = {};  // a guard that is parsed without a name: as below
   };
 
-  // For the tests of the tests only: always false in the product.
-  [[nodiscard]] static bool lacks(std::string_view part);
-
   // pg_guarded_own.cpp
   struct own_statement {
     std::string messages;

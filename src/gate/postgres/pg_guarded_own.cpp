@@ -61,7 +61,6 @@ bool pg_guarded::is_kept_guard(std::string_view name) const {
 
 // `clients`: what is there now may be the client's, which it may bind later.
 void pg_guarded::changes_unnamed(bool clients) {
-  if (clients && lacks("unnamed")) return;
   ++unnamed_;
   unnamed_is_clients_ = clients;
 }

@@ -72,14 +72,6 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
     return body_bytes <= limits::pg_gathered_bytes_max ? verdict::gather : refuse_alone(refusal_(too_large_to_split));
   }
   static_cast<void>(begin_segment());
-  if (lacks("translation")) {
-    if (!segment_.guarded && status_ != 'E') send_guard();
-    in_front = std::exchange(behind, {});
-    segment_.open = false;
-    changes_unnamed(false);
-    expected_.push_back({.what = asked::query});
-    return verdict::pass;
-  }
   return translate(sql);
 }
 

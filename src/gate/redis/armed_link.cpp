@@ -315,8 +315,7 @@ void armed_link::unexpected(std::string_view what) {
   closed_ = true;
 }
 
-void armed_link::invariants([[maybe_unused]] bool streaming, [[maybe_unused]] bool over) const {
-#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
+void armed_link::invariants(bool streaming, bool over) const {
   if (closed_) return;
   demand((at_ != state::arming && at_ != state::batch && at_ != state::tailed) || !expectations_.empty(),
          "what was sent is answered");
@@ -327,7 +326,6 @@ void armed_link::invariants([[maybe_unused]] bool streaming, [[maybe_unused]] bo
     demand(proves(batch.needs), "a batch needs no more than was proven");
   }
   demand(elements_left_ == 0 || next_is(awaits::exec) || next_is(awaits::tx_exec), "elements of EXEC belong to one");
-#endif
 }
 
 }  // namespace fencegate::gate

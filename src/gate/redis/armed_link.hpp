@@ -207,12 +207,6 @@ class armed_link {
   void deliver(std::string_view bytes);
   void value_done();
 
-#ifdef FENCEGATE_BROKEN_ENVELOPE
- public:
-  void send_envelope();  // armed_link_broken.cpp; no member variables here: other folders are built without this
- private:
-#endif
-
   link_user& user_;
   engine_host& host_;
   const settings::redis_gate& gate_;

@@ -24,12 +24,6 @@ void armed_link::append_select(std::string& to, int number) {
 // Redis walks through all watchers of a key at each EXEC; 1,000 links that watch the epoch nearly double a batch's price.
 void armed_link::arm(bool keeps_watches) {
   arm_started_ = host_.now();
-#ifdef FENCEGATE_BROKEN_ENVELOPE
-  static_cast<void>(keeps_watches);
-  arm_mask_ = armed_mask_ = claims_.armable();
-  at_ = state::armed;
-  return;
-#endif
   // A watch of ours that nothing has ended would keep its dirty flag; the client's own watches must stay.
   if (watching_ && !keeps_watches) {
     out += "*1\r\n$7\r\nUNWATCH\r\n";
@@ -59,10 +53,8 @@ void armed_link::append_arm_tail(claim_mask mask) {
     write_arm_tail(mask);
   out += tail_.bytes;
   if (database != 0) expect({awaits::select0});
-#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
   expect({awaits::watch});
   watching_ = true;
-#endif
   expect({awaits::marks});
   if (database != 0) expect({awaits::select_back});
   expect({awaits::multi});
@@ -85,25 +77,15 @@ void armed_link::write_arm_tail(claim_mask mask) {
   values.push_back(arm_epoch_);
   if (provable) wire::append_command(tail_.proof, values);
   if (database != 0) append_select(tail_.bytes, 0);
-#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
   wire::append_command(tail_.bytes, watch);
-#endif
   wire::append_command(tail_.bytes, read);
   if (database != 0) append_select(tail_.bytes, database);
-#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
   tail_.bytes += "*1\r\n$5\r\nMULTI\r\n";
-#else
-  tail_.bytes += "*2\r\n$4\r\nECHO\r\n$2\r\nOK\r\n";
-#endif
 }
 
 // The reply to one step of an arm, all but MGET's, whose content counts (marks_reply).
 void armed_link::arm_reply(awaits what, const wire::reply_head& head) {
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
-  const bool ok = head.is_ok() || what == awaits::multi;
-#else
   const bool ok = head.is_ok();
-#endif
   if (!ok && arm_error_.empty())
     arm_error_ = head.is_error() ? std::string(head.line) : "an unexpected reply while arming";
   if (what == awaits::multi) multi_ok_ = ok;
@@ -210,10 +192,8 @@ void armed_link::finish_arm() {
 }
 
 void armed_link::leave() {
-#if !defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) && !defined(FENCEGATE_BROKEN_ENVELOPE)
   out += "*1\r\n$7\r\nDISCARD\r\n";
   expect({awaits::ours_ok});
-#endif
   at_ = state::open;
   armed_mask_ = 0;
   watching_ = false;

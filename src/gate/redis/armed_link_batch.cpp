@@ -9,11 +9,6 @@ namespace fencegate::gate {
 
 void armed_link::send_batch() {
   demand(proves(batch.needs), "a batch leaves when all that it needs was proven");
-#ifdef FENCEGATE_BROKEN_ENVELOPE
-  send_envelope();
-  out += "*1\r\n$5\r\nMULTI\r\n";
-  expect({awaits::relay, true});
-#endif
   append_uses(batch.required, batch.prefixed);
   batch.merged = unmerged_ == 0 && mergeable();
   if (unmerged_ > 0) --unmerged_;

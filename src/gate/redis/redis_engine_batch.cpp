@@ -17,13 +17,6 @@ constexpr std::chrono::milliseconds poll_delay_watched{2'000};
 
 void redis_engine::send_batch() {
   auto& batch = link_.batch;
-#ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
-  to_backend += batch.bytes;
-  for (const auto& one : batch.commands) link_.expect({awaits::relay, one.muted});
-  batch = write_batch{};
-  link_.take_back();
-  return;
-#endif
   const bool fenced = std::any_of(batch.notes.begin(), batch.notes.end(), [](const auto& one) { return !one.reads; }) ||
                       std::any_of(batch.commands.begin(), batch.commands.end(), [](const auto& c) { return c.counts; });
   reads_in_a_row_ = fenced ? 0 : reads_in_a_row_ + 1;

@@ -310,9 +310,6 @@ void redis_engine::finish_large() {
       link_.batch.name = done->name;
       link_.batch.add({0, !done->verdict.watched(), muted_, done->spec->denyoom || done->spec->noscript});
       if (done->verdict.watched()) note(link_.batch.notes, done->verdict, false, done->name);
-#ifdef FENCEGATE_BROKEN_CHECK_THEN_FORWARD
-      return send_batch();
-#endif
       demand(link_.proves(done->verdict.required), "a value leaves when all that it needs was proven");
       link_.expect({awaits::queued});
       reads_in_a_row_ = 0;

@@ -34,14 +34,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
         if (!link_.armed()) return block();
       }
       begin_transaction(true);
-#ifdef FENCEGATE_BROKEN_ENVELOPE
-      link_.send_envelope();
-#endif
-#if defined(FENCEGATE_BROKEN_CHECK_THEN_FORWARD) || defined(FENCEGATE_BROKEN_ENVELOPE)
-      forward_raw(r);
-#else
       reply_local("+OK\r\n");
-#endif
       return progress::taken;
     }
   }

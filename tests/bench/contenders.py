@@ -5,7 +5,10 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "live"))
 
-from support import LOOPBACK, Gate, Process, RedisServer, Resp, free_port  # noqa: E402
+from gate_process import Gate  # noqa: E402
+from processes import LOOPBACK, Process, free_port  # noqa: E402
+from redis_server import RedisServer  # noqa: E402
+from resp import Resp  # noqa: E402
 
 REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 TAG = "fence:bench=34"

@@ -8,7 +8,7 @@ import subprocess
 
 from contenders import LOOPBACK, THREADS, Haproxy
 from http_gate import HttpGate
-from support import Process, free_port
+from processes import Process, free_port
 
 TOKEN = "34"
 BODY = "x" * 64

@@ -14,8 +14,8 @@ from contenders import LOOPBACK
 from http_contenders import HttpHaproxy, Nginx
 from http_gate import HttpGate
 from http_raw import Client, Ended, Malformed, RawUpstream, Recorder, read_corpus
+from processes import eventually
 from report import table
-from support import eventually
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 TIMEOUT = 20  # of a client; nothing should take that long

@@ -17,8 +17,8 @@ from measure import cpu_seconds
 from postgres import run_sql
 from postgres_contenders import BenchServer
 from postgres_measure import commit_durably
+from processes import eventually
 from report import table
-from support import eventually
 from test_hold import Hold
 
 ALL_ROWS = ["lease-grant", "lease-renew", "lease-many", "lease-handover", "lease-expiry", "lease-memory", "hold-start"]

@@ -11,7 +11,7 @@ import uuid
 from contenders import LOOPBACK
 from postgres import binary
 from redis_scripts import script_of
-from support import Resp, encode
+from resp import Resp, encode
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STRIDE = 1 << 20

@@ -10,7 +10,7 @@ import psycopg2
 from measure import cpu_seconds
 from postgres import binary
 from postgres_contenders import TAG, BenchGate, Way, proxies
-from support import eventually
+from processes import eventually
 
 THREADS = 2  # of pgbench
 CONNECTIONS = 200  # of the memory measured

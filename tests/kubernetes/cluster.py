@@ -20,9 +20,11 @@ sys.path.insert(0, str(ROOT / "tests/live"))
 
 from documents import command, gates_user  # noqa: E402
 from http_gate import Upstream  # noqa: E402
+from live_test import clean_up_on_sigterm  # noqa: E402, F401
 from node import process_of  # noqa: E402
 from postgres import PostgresServer, run_sql  # noqa: E402
-from support import LOOPBACK, RedisServer, clean_up_on_sigterm, eventually  # noqa: E402, F401
+from processes import LOOPBACK, eventually  # noqa: E402, F401
+from redis_server import RedisServer  # noqa: E402, F401
 from tools import timed  # noqa: E402
 
 WAIT = 150  # seconds that pods may take to change on a busy machine

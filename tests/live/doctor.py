@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from support import LiveTest
+from live_test import LiveTest
 
 
 class DoctorTest(LiveTest):

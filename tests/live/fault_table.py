@@ -11,7 +11,11 @@ import sys
 import threading
 from typing import Callable
 
-from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually
+from gate_process import Gate
+from live_test import LiveTest
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp, RespError, encode
 
 CLIENT_ACL = ("resetkeys", "~data:*", "%R~fencegate:*", "resetchannels", "&*", "-@all", "+@all")
 GATE_ACL = ("resetkeys", "~*", "resetchannels", "&*", "-@all", "+@all")

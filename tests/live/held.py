@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import uuid
 
-from support import PATIENCE, die_with_parent, eventually
+from processes import PATIENCE, die_with_parent, eventually
 
 PROBE = os.environ.get("HOLD_PROBE", "hold_probe")
 NOBODY = 65534

@@ -7,8 +7,10 @@ import json
 import socket
 import threading
 
+from gate_process import GateProcess
 from postgres import PostgresServer
-from support import LOOPBACK, PATIENCE, GateProcess, RedisServer, connect, free_port
+from processes import LOOPBACK, PATIENCE, connect, free_port
+from redis_server import RedisServer
 
 
 class Upstream:

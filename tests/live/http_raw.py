@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 
-from support import LOOPBACK, connect, eventually, free_port
+from processes import LOOPBACK, connect, eventually, free_port
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "corpus")
 _ESCAPES = {b"r": b"\r", b"n": b"\n", b"t": b"\t", b"\\": b"\\"}

@@ -10,10 +10,10 @@ import os
 import socket
 import time
 
-import support
 from http_gate import Upstream
 from lease_sidecar import PATIENCE, Api, Sidecar
-from support import LOOPBACK, Resp, eventually, free_port
+from processes import LOOPBACK, eventually, free_port
+from resp import Resp
 
 
 def boot_ms():

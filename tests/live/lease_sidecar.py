@@ -10,8 +10,8 @@ import json
 import os
 import socket
 
-import support
-from support import LOOPBACK
+import figures
+from processes import LOOPBACK, free_port
 from test_hold import Gates
 
 PATIENCE = 20
@@ -57,8 +57,8 @@ class Sidecar(Gates):
     def prepare(self):
         super().prepare()
         self.socket = os.path.join(self.folder, "lease.sock")
-        self.admin = support.free_port()
-        self.port = support.free_port()
+        self.admin = free_port()
+        self.port = free_port()
         self.configuration["leases"]["listen"] = [f"unix:{self.socket}", f"{LOOPBACK}:{self.port}"]
         self.configuration["admin"] = {"listen": f"{LOOPBACK}:{self.admin}"}
         self.path = self.write(self.configuration)
@@ -69,8 +69,6 @@ class Sidecar(Gates):
         return False
 
     def figure(self, name):
-        talk = http.client.HTTPConnection(LOOPBACK, self.admin, timeout=PATIENCE)
-        talk.request("GET", "/metrics")
-        lines = talk.getresponse().read().decode().splitlines()
-        talk.close()
-        return next(float(line.split()[-1]) for line in lines if line.startswith(name))
+        """The first whose name with labels begins with this."""
+        read = figures.read(figures.ask(self.admin, "/metrics")[1])
+        return next(value for at, value in read.items() if at.startswith(name))

@@ -13,8 +13,9 @@ import unittest
 
 import psycopg2
 
+from live_test import LiveTest
 from postgres import PostgresServer, run_sql
-from support import LiveTest, eventually
+from processes import eventually
 
 _names = itertools.count()
 

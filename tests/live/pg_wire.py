@@ -8,7 +8,7 @@
 import struct
 import threading
 
-from support import connect
+from processes import connect
 
 PROTOCOL_3 = 3 << 16
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)

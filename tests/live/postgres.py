@@ -1,4 +1,4 @@
-"""Private PostgreSQL servers for the live tests, in the manner of support.RedisServer.
+"""Private PostgreSQL servers for the live tests, in the manner of RedisServer.
 
     class Arming(LiveTest):
         def test_a_claim(self):
@@ -29,8 +29,9 @@ import psycopg2
 import psycopg2.extensions
 
 import pg_versions
+from gate_process import GateProcess
 from pg_versions import binary
-from support import LOOPBACK, PATIENCE, GateProcess, Process, eventually, free_port
+from processes import LOOPBACK, PATIENCE, Process, eventually, free_port
 
 SCHEMA_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/backend/schema")
 SUPERUSER = "postgres"

@@ -11,7 +11,7 @@ import queue
 import subprocess
 import threading
 
-from support import PATIENCE, Process, die_with_parent
+from processes import PATIENCE, Process, die_with_parent
 
 BINARY = os.environ.get("STORE_PROBE", "store_probe")
 

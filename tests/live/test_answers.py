@@ -3,7 +3,10 @@ protocols. The list is complete: a command of the server that is in none of the 
 
 import sys
 
-from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from redis_server import RedisServer
+from resp import Resp, encode
 
 TOKEN = "fence:orders=34"
 

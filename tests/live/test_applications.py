@@ -16,9 +16,13 @@ from pathlib import Path
 import psycopg2
 
 from documents import blocks, shell_environment, text
+from gate_process import Gate
 from http_gate import HttpGate, Upstream
+from live_test import LiveTest, main
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql, skip_without_client_tools
-from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, die_with_parent, eventually, free_port, main
+from processes import LOOPBACK, die_with_parent, eventually, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 PAGE = "docs/applications.md"
 CLIENTS = Path(__file__).parent / "clients"

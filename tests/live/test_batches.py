@@ -4,7 +4,12 @@ Redis refuses of it is refused as SETs are. And of rights that change between a 
 import random
 import threading
 
-from support import CutProxy, Gate, LiveTest, RedisServer, Resp, encode, eventually, main
+from cut_proxy import CutProxy
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp, encode
 
 TAG = "fence:orders=34"
 

@@ -2,8 +2,11 @@
 
 import time
 
-import support
-from support import Gate, LiveTest, RedisServer, Resp, eventually
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp
 
 CLIENTS = 60
 SERVED = 20  # of them, one after another
@@ -115,4 +118,4 @@ class Blocked(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

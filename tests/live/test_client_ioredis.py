@@ -5,9 +5,9 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients"))
 
+from live_test import LiveTest, main  # noqa: E402
 from node_client import NodeClient, install_packages  # noqa: E402
 from story import ClientStory  # noqa: E402
-from support import LiveTest, main  # noqa: E402
 
 setUpModule = install_packages
 

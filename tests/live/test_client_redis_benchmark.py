@@ -2,7 +2,10 @@
 
 import subprocess
 
-from support import Gate, LiveTest, RedisServer, Resp, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from redis_server import RedisServer
+from resp import Resp
 
 REQUESTS = 20_000
 LOAD = ("-n", str(REQUESTS), "-c", "20", "-P", "16", "--csv")

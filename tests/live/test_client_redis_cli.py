@@ -5,7 +5,10 @@ import re
 import subprocess
 from pathlib import Path
 
-from support import Gate, LiveTest, RedisServer, Resp, encode, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from redis_server import RedisServer
+from resp import Resp, encode
 
 TAG = "fence:orders=34"
 SESSION = f"""CLIENT SETNAME {TAG}

@@ -6,9 +6,9 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients"))
 sys.path.append("/usr/lib/python3/dist-packages")
 
+from live_test import LiveTest, main  # noqa: E402
 from redis_py import RedisPy  # noqa: E402
 from story import ClientStory  # noqa: E402
-from support import LiveTest, main  # noqa: E402
 
 
 class RedisPyStory(ClientStory, LiveTest):

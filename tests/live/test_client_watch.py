@@ -3,7 +3,10 @@
 Stories without a stale token are told to a plain Redis too and must be answered the same. For the others, `supersede`
 raises the mark through another gate, so that the gate under test cannot know it before Redis says so."""
 
-from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from redis_server import RedisServer
+from resp import Resp, RespError, encode
 
 
 class ClientWatch(LiveTest):

@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-import support
+from resp import Resp
 
 DEMO = Path(__file__).resolve().parents[1] / "demo"
 DEADLINE = 120
@@ -391,7 +391,7 @@ class Demo(unittest.TestCase):
     def assert_append_only(self, told):
         """Marks must survive a restart of Redis, here as elsewhere."""
         port = re.search(r"redis-cli -p (\d+) GET .*the mark as Redis keeps it", told)[1]
-        with support.Resp(int(port)) as redis:
+        with Resp(int(port)) as redis:
             self.assertEqual(redis.call("CONFIG", "GET", "appendonly"), [b"appendonly", b"yes"])
 
     def start_to_serve(self):

@@ -2,11 +2,12 @@
 
 import contextlib
 
-import support
+from cut_proxy import CutProxy
 from doctor import DoctorTest
+from live_test import main
 from pg_versions import version
 from postgres import PgGate, PostgresServer, PostgresStandby, run_sql, schema_text
-from support import CutProxy, eventually, free_port
+from processes import eventually, free_port
 
 
 class Postgres(DoctorTest):
@@ -196,4 +197,4 @@ class Postgres(DoctorTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -2,10 +2,14 @@
 
 import os
 
-import support
+from cut_proxy import CutProxy
 from doctor import DoctorTest
 from documents import block, command, gates_user, run_shell
-from support import CutProxy, Gate, RedisServer, Resp, eventually, free_port
+from gate_process import Gate
+from live_test import main
+from processes import eventually, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 SAFE = {"appendonly": "yes", "appendfsync": "always"}
 LOOK = block("docs/doctor.md", "acl").split()[3:]  # the rights to ask
@@ -195,4 +199,4 @@ class Serve(DoctorTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

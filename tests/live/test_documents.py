@@ -9,9 +9,13 @@ from pathlib import Path
 
 import documents
 from documents import ROOT, block, command, run_shell
+from gate_process import Gate, GateProcess
 from http_gate import HttpGate, Upstream
+from live_test import LiveTest, main
 from postgres import PostgresServer, run_sql
-from support import LOOPBACK, Gate, GateProcess, LiveTest, RedisServer, Resp, eventually, free_port, main
+from processes import LOOPBACK, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 README = "README.md"
 LISTENERS = ("9180", "6380", "6432", "8081")

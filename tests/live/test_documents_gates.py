@@ -9,8 +9,12 @@ from pathlib import Path
 import psycopg2
 
 from documents import block, command, run_shell, text
+from gate_process import Gate
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, binary, run_sql
-from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, RespError, eventually, main
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
+from resp import Resp, RespError
 
 MARK = "fencegate:mark:{orders}"
 PAGE = text("docs/postgresql.md")

@@ -4,7 +4,11 @@ After every attempt the marks and the epoch must be byte for byte what they were
 
 import time
 
-from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp, RespError, encode
 
 MARK = "fencegate:mark:{orders}"
 EPOCH = "fencegate:epoch"

@@ -3,7 +3,11 @@ not taken for one without. Each way to fail, then each way to write, under a tok
 
 import contextlib
 
-from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, eventually, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp, RespError, encode
 
 MARK = "fencegate:mark:{orders}"
 TAG = "fence:orders=33"

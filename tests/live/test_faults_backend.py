@@ -4,8 +4,13 @@ import contextlib
 import os
 import threading
 
+from cut_proxy import CutProxy
 from fault_table import Bench, Fault, FaultTest, LiveGate, answer, arrives, between_batches, bound, in_flight, raises
-from support import LOOPBACK, CutProxy, Gate, RedisServer, Resp, RespError, eventually, free_port, main
+from gate_process import Gate
+from live_test import main
+from processes import LOOPBACK, eventually, free_port
+from redis_server import RedisServer
+from resp import Resp, RespError
 
 
 def config(name, setting, value, usual, **more):

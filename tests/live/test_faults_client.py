@@ -6,7 +6,11 @@ import threading
 import time
 
 from fault_table import FaultTest, answer
-from support import Gate, Push, RedisServer, Resp, RespError, encode, eventually, main
+from gate_process import Gate
+from live_test import main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Push, Resp, RespError, encode
 
 STRAYS = ("EXEC", "DISCARD", "RESET", "UNWATCH", "MULTI", "MULTI EXEC", "MULTI DISCARD", "MULTI MULTI EXEC",
           "WATCH data:x", "MULTI RESET", "MULTI UNWATCH DISCARD", "EXEC EXEC", "DISCARD EXEC",

@@ -3,7 +3,9 @@
 import time
 
 from fault_table import Bench, Fault, FaultTest, answer, own_transaction, watched_key_changes
-from support import Resp, eventually, main
+from live_test import main
+from processes import eventually
+from resp import Resp
 
 DAMAGES = {
     "deleted": lambda bench: bench.must("DEL", bench.mark_key),

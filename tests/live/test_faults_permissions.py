@@ -2,7 +2,7 @@
 
 from fault_table import (CLIENT_ACL, GATE_ACL, Bench, Fault, FaultTest, LiveGate, between_batches, holder_writes,
                          in_flight, raises)
-from support import main
+from live_test import main
 
 OF_THE_CLIENT = ("multi", "exec", "watch", "mget", "select", "discard", "unwatch", "eval")
 OF_THE_GATE = ("eval", "get", "getex", "set", "setnx", "del", "config", "info", "role", "command", "ping", "mget")

@@ -2,10 +2,10 @@
 
 import unittest
 
-import support
 from history.checker import check
 from history.records import History, Write
 from history.run import Run
+from live_test import main
 
 
 class Checker(unittest.TestCase):
@@ -76,4 +76,4 @@ class RealHistory(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -5,8 +5,8 @@ $FENCEGATE_CHECK_THEN_FORWARD and $FENCEGATE_ENVELOPE name the binaries. Luck is
 import os
 import unittest
 
-import support
 from history.run import Run
+from live_test import main
 
 ATTEMPTS = 6
 
@@ -30,4 +30,4 @@ class HistoryCanFail(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -8,9 +8,12 @@ import signal
 import subprocess
 
 import documents
-import support
+from gate_process import Gate
+from live_test import LiveTest, main
 from postgres import PostgresServer, run_sql
-from support import LOOPBACK, LiveTest, Process, RedisServer, die_with_parent, eventually, free_port
+from processes import LOOPBACK, Process, connect, die_with_parent, eventually, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 TTL = 1.2  # seconds
 LEASES = {"ttl": "1200ms", "margin": "200ms", "skew": "50ms", "round_trip": "100ms", "stop_grace": "200ms"}
@@ -60,7 +63,7 @@ class Gates(Process):
 
 def _listens(port):
     with contextlib.suppress(OSError):
-        support.connect(port, 1).close()
+        connect(port, 1).close()
         return True
     return False
 
@@ -211,7 +214,7 @@ class Jobs(HoldTest):
 
     def test_a_bare_tag_does_not_shut_holders_out(self):
         self.run_shell(":")
-        client = self.start(support.Resp(self.gates.redis_port))
+        client = self.start(Resp(self.gates.redis_port))
         self.assertEqual(client.call("FENCE", "SET", "orders", str((1 << 63) - 1)).code, "FENCEJUMP")
         far = 1 << 39  # no further than max_step allows
         refused = client.call("FENCE", "SET", "orders", str(far))
@@ -379,10 +382,10 @@ class Refusals(HoldTest):
 
     def test_a_tag_that_was_bound_before_the_seal_does_not_raise_behind_it(self):
         """Where each token is good for one batch, a batch raises by itself."""
-        gate = self.start(support.Gate(self.redis, policy={"equal_token": "reject"}))
+        gate = self.start(Gate(self.redis, policy={"equal_token": "reject"}))
         for how in (["SET", "k", "stale"], ["MULTI"]):
             name = f"bound-{how[0]}"
-            client = self.start(support.Resp(gate.port))
+            client = self.start(Resp(gate.port))
             self.assertEqual(client.call("FENCE", "SET", name, str((1 << 63) - 1)), b"OK")
             self.assertEqual(self.run_shell(":", resource=name).status, 0)
             answers = client.pipeline([how] + ([["SET", "k", "stale"], ["EXEC"]] if how == ["MULTI"] else []))
@@ -594,4 +597,4 @@ class Servers(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

@@ -7,9 +7,9 @@ import signal
 import subprocess
 
 import documents
-import support
 from lease_sidecar import PATIENCE, Sidecar
-from support import die_with_parent, eventually
+from live_test import main
+from processes import die_with_parent, eventually
 from test_hold import Hold, HoldTest
 
 WAITS = "; waiting"
@@ -211,4 +211,4 @@ class WarmUps(ElectTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=3)
+    main(at_once=3)

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import time
 
-import support
 import test_hold
 import test_hold_guard
 import test_redis_hold
 from held import PROBE, state
 from lease_sidecar import Sidecar
-from support import eventually
+from live_test import main
+from processes import eventually
 
 FAR = 600_000  # milliseconds
 # For a process that ends while its release waits for an answer, and is not freed with it.
@@ -349,4 +349,4 @@ class LeasesOfARedis(LeaseTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=3)
+    main(at_once=3)

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import unittest
 
-import support
 from held import NOBODY, PROBE, Held, children, name, parent, state, status
-from support import LiveTest, eventually
+from live_test import LiveTest, main
+from processes import PATIENCE, eventually
 
 # Ignores SIGTERM, and has processes in sessions of their own. Six of them, with the shell.
 STUBBORN = ("trap '' TERM; (setsid sleep 300 &); (setsid bash -c 'setsid sleep 300 & sleep 300; :' &); nohup sleep 300 & sleep 300; :")
@@ -432,7 +432,7 @@ class ProcessOne(HoldTest):
         (one,) = children(held.child.pid)
         # As `docker exec` does; its orphans come to process 1.
         subprocess.run(["nsenter", "-t", str(one), "-p", "-m", "bash", "-c", "for one in {1..30}; do (sleep 0.1 &); done"],
-                       check=True, timeout=support.PATIENCE)
+                       check=True, timeout=PATIENCE)
         eventually(lambda: len(children(one)) == 1)
         with open(held.path("go"), "w", encoding="utf-8"):
             pass
@@ -440,4 +440,4 @@ class ProcessOne(HoldTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -16,8 +16,10 @@ import time
 import unittest
 
 from lease_sidecar import Sidecar
+from live_test import LiveTest, main
 from postgres import PostgresServer, run_sql
-from support import LiveTest, RedisServer, eventually, main
+from processes import eventually
+from redis_server import RedisServer
 from test_hold import Hold
 
 SECONDS = float(os.environ.get("FENCEGATE_HOLD_SECONDS", 8))

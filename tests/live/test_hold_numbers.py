@@ -8,9 +8,9 @@ import os
 import signal
 import time
 
-import support
 from lease_sidecar import Sidecar
-from support import eventually
+from live_test import main
+from processes import eventually
 from test_hold import TTL, HoldTest
 
 PAUSE = float(os.environ.get("FENCEGATE_PAUSE", 2 * TTL))
@@ -118,4 +118,4 @@ class Numbers(HoldTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

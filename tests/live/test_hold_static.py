@@ -9,9 +9,10 @@ import tempfile
 import unittest
 
 import documents
-import support
 import test_lease_api
 from lease_sidecar import PATIENCE
+from live_test import main
+from processes import free_port
 
 CANNOT_UNSHARE = os.getuid() != 0 and "only root may"
 SANITIZED = "FENCEGATE_SANITIZED" in os.environ and "sanitizers are shared libraries"
@@ -59,7 +60,7 @@ class File(unittest.TestCase):
             status, _, said = run("hold", "orders", "--api", api, "--", "true")
             self.assertEqual(status, 125, said)
             self.assertIn("is a name, which is not looked up here: write an IP address, localhost or unix:/path", said)
-        for api in (f"http://localhost:{support.free_port()}", f"http://[::1]:{support.free_port()}"):
+        for api in (f"http://localhost:{free_port()}", f"http://[::1]:{free_port()}"):
             status, _, said = run("hold", "orders", "--api", api, "--", "true")
             self.assertEqual(status, 69, said)
 
@@ -172,4 +173,4 @@ class Held(test_lease_api.Held):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

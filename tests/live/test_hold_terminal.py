@@ -6,9 +6,9 @@ import signal
 import subprocess
 import unittest
 
-import support
 from held import Held, children, name, state
-from support import LiveTest, eventually
+from live_test import LiveTest, main
+from processes import eventually
 
 CTRL_C, CTRL_D, CTRL_Z = b"\x03", b"\x04", b"\x1a"
 
@@ -177,4 +177,4 @@ class WithoutOne(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

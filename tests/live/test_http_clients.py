@@ -9,7 +9,9 @@ import urllib.request
 
 from http_gate import HttpGate, Upstream
 from http_raw import RawUpstream
-from support import LOOPBACK, LiveTest, RedisServer, main
+from live_test import LiveTest, main
+from processes import LOOPBACK
+from redis_server import RedisServer
 
 MIB = 1 << 20
 CLIENTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients")

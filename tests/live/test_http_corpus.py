@@ -4,8 +4,10 @@ import itertools
 
 from http_gate import HttpGate
 from http_raw import Case, Client, Ended, RawUpstream, Recorder, read_corpus
+from live_test import LiveTest, main
 from postgres import PostgresServer
-from support import LOOPBACK, LiveTest, RedisServer, eventually, main
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 

@@ -9,8 +9,10 @@ import time
 
 from http_gate import HttpGate, start_services
 from http_raw import Client
+from live_test import LiveTest, main
 from postgres import PostgresServer
-from support import LOOPBACK, LiveTest, RedisServer, eventually, main
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
 
 ROUTES = [
     {"match": "PUT,DELETE /orders/{id}", "resource": "order:{id}"},

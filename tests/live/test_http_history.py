@@ -7,12 +7,12 @@ $FENCEGATE_HISTORY_SECONDS: go on for that long."""
 import os
 import unittest
 
-import support
 from history.checker import Verdict
 from history.http_forwards import judge_forwards, read_forwards
 from history.http_once import judge_once, marks_in
 from history.http_run import ONCE, HttpRun
 from history.records import History, Write
+from live_test import main
 
 
 class Forwards(unittest.TestCase):
@@ -115,4 +115,4 @@ class RealHistory(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -9,8 +9,8 @@ import time
 import unittest
 from collections import Counter
 
-import support
 from history.http_run import HttpRun, kind_of
+from live_test import main
 
 ATTEMPTS = 8
 SIGNS = {("sql", "stale"), ("redis", "stale"), ("oncesql", "mark"), ("onceredis", "mark")}
@@ -54,4 +54,4 @@ class HttpHistoryCanFail(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -6,10 +6,13 @@ import http.client
 import json
 import threading
 
+from cut_proxy import CutProxy
 from documents import gates_user
 from http_gate import HttpGate, start_services
+from live_test import LiveTest, main
 from postgres import PostgresServer
-from support import LOOPBACK, CutProxy, LiveTest, RedisServer, eventually, main
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
 
 ROUTES = [
     {"match": "PUT /held/{id}", "resource": "held:{id}"},

@@ -9,7 +9,9 @@ import zlib
 
 from http_gate import HttpGate
 from http_raw import Client, Ended, RawUpstream
-from support import LOOPBACK, LiveTest, RedisServer, eventually, main
+from live_test import LiveTest, main
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
 
 MIB = 1 << 20
 PIECE = bytes(range(256)) * 4096

@@ -7,7 +7,8 @@ import threading
 import time
 
 from http_gate import HttpGate, start_services
-from support import LOOPBACK, LiveTest, eventually, main
+from live_test import LiveTest, main
+from processes import LOOPBACK, eventually
 
 MIB = 1024 * 1024
 UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"

@@ -9,7 +9,9 @@ import tempfile
 import threading
 
 from http_gate import HttpGate, Upstream
-from support import LOOPBACK, LiveTest, RedisServer, connect, eventually, free_port, main
+from live_test import LiveTest, main
+from processes import LOOPBACK, connect, eventually, free_port
+from redis_server import RedisServer
 from tls import Authority, Load, PlainServer, Recorder, replace
 
 ROUTES = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]

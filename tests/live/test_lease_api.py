@@ -11,10 +11,11 @@ import threading
 import time
 
 import documents
-import support
 from lease_sidecar import PATIENCE, Api, Sidecar
+from live_test import LiveTest, main
 from postgres import PostgresServer, run_sql
-from support import LiveTest, RedisServer, die_with_parent, eventually
+from processes import die_with_parent, eventually
+from redis_server import RedisServer
 from test_hold import LEASES, TTL
 
 
@@ -401,4 +402,4 @@ class Documented(ApiTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

@@ -7,10 +7,12 @@ import random
 import threading
 import time
 
-import support
 from lease_gates import LeaseGates, boot_ms
+from live_test import LiveTest, main
 from postgres import PostgresServer
-from support import LiveTest, RedisServer, Resp, RespError, eventually
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp, RespError
 from test_hold import TTL
 
 SECONDS = float(os.environ.get("FENCEGATE_HISTORY_SECONDS", "20"))
@@ -131,4 +133,4 @@ class Pods(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

@@ -14,12 +14,14 @@ import time
 import psycopg2
 
 import documents
-import support
 from http_gate import Upstream
 from lease_gates import LeaseGates, boot_ms
+from live_test import LiveTest, main
 from pg_wire import SSL_REQUEST, query, startup
 from postgres import PostgresServer, run_sql
-from support import LOOPBACK, LiveTest, Process, RedisServer, Resp, eventually
+from processes import LOOPBACK, Process, connect, eventually
+from redis_server import RedisServer
+from resp import Resp
 from test_hold import TTL
 
 
@@ -157,7 +159,7 @@ class Served(LeaseGatesTest):
 
     def test_a_refusal_behind_a_request_for_encryption(self):
         a = self.sidecar()
-        with contextlib.closing(support.connect(a.pg_port)) as client:
+        with contextlib.closing(connect(a.pg_port)) as client:
             client.sendall(SSL_REQUEST)
             self.assertEqual(client.recv(1), b"N")
             client.sendall(startup(user="orders", database="app"))
@@ -525,4 +527,4 @@ class Documented(LeaseGatesTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

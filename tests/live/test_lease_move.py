@@ -6,7 +6,7 @@ import subprocess
 import documents
 import test_hold
 import test_redis_hold
-from support import main
+from live_test import main
 
 THIRD = "33333333-3333-3333-3333-333333333333"
 

@@ -8,8 +8,9 @@ import subprocess
 
 import documents
 from lease_sidecar import PATIENCE, Sidecar
+from live_test import main
 from postgres import run_sql
-from support import die_with_parent, eventually, main
+from processes import die_with_parent, eventually
 from test_hold import LEASES
 from test_lease_api import ApiTest
 

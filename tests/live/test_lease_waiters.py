@@ -7,7 +7,8 @@ import signal
 import subprocess
 import threading
 
-from support import eventually, main
+from live_test import main
+from processes import eventually
 from test_hold import Hold
 from test_lease_api import ApiTest
 from test_lease_operators import CALM, TwoIssuers

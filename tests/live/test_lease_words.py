@@ -7,9 +7,9 @@ import signal
 import subprocess
 
 import documents
-import support
 from lease_sidecar import PATIENCE
-from support import die_with_parent, eventually
+from live_test import main
+from processes import die_with_parent, eventually
 from test_hold import LEASES
 from test_lease_api import ApiTest
 
@@ -171,4 +171,4 @@ class Documented(ApiTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

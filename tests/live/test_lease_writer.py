@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 import threading
 
-import support
 import test_lease_gates
-from support import LOOPBACK, LiveTest, die_with_parent, eventually
+from live_test import LiveTest, main
+from processes import LOOPBACK, die_with_parent, eventually, free_port
 
 PATIENCE = 20
 STARTED = "/v1/writers/app/started"
@@ -170,7 +170,7 @@ class Heartbeat(WriterTest):
         self.assertFalse(os.path.exists(f"{self.folder}/ran"))
 
     def test_and_an_address(self):
-        sidecar, port = self.sidecar(200, {"state": "holding"}), support.free_port()
+        sidecar, port = self.sidecar(200, {"state": "holding"}), free_port()
         app = self.start(server(Tcp, (LOOPBACK, port)))
         for host in (LOOPBACK, "localhost"):
             for status, outcome in ((200, 0), (204, 0), (302, 0), (399, 0), (400, 1), (503, 1)):
@@ -203,7 +203,7 @@ class Heartbeat(WriterTest):
 
     def test_and_an_address_where_nobody_is(self):
         self.sidecar(200, {"state": "holding"})
-        status, _, said = self.run_words("writer", "app", "--and", f"http://{LOOPBACK}:{support.free_port()}")
+        status, _, said = self.run_words("writer", "app", "--and", f"http://{LOOPBACK}:{free_port()}")
         self.assertEqual(status, 1)
         self.assertIn("Connection refused", said)
 
@@ -272,4 +272,4 @@ class WithTheSidecar(test_lease_gates.LeaseGatesTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

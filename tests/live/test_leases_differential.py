@@ -8,8 +8,9 @@ import random
 
 import test_pg_leases
 import test_redis_leases
+from live_test import main
 from pg_fence import FenceTest
-from support import RedisServer, main
+from redis_server import RedisServer
 
 SEEDS = int(os.environ.get("FENCEGATE_LEASE_SEEDS", 3))
 STEPS = 60

@@ -7,11 +7,14 @@ import psycopg2
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients"))
 
-import support  # noqa: E402
+from gate_process import Gate  # noqa: E402
 from http_gate import HttpGate, Upstream  # noqa: E402
+from live_test import LiveTest, main  # noqa: E402
 from node_client import ClientError, NodeClient, install_packages  # noqa: E402
 from postgres import PgGate, PostgresServer, run_sql  # noqa: E402
-from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, eventually  # noqa: E402
+from processes import LOOPBACK, eventually  # noqa: E402
+from redis_server import RedisServer  # noqa: E402
+from resp import Resp  # noqa: E402
 
 setUpModule = install_packages
 
@@ -191,4 +194,4 @@ class OfHttp(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -8,8 +8,11 @@ import signal
 import subprocess
 import threading
 
+from cut_proxy import CutProxy
+from live_test import LiveTest, main
 from postgres import PostgresServer, PostgresStandby, run_sql
-from support import LOOPBACK, CutProxy, LiveTest, RedisServer, eventually, main
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
 from test_hold import Gates, Hold
 from test_hold_history import faults
 

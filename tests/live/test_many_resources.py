@@ -5,8 +5,11 @@ import os
 import random
 import threading
 
-import support
-from support import Gate, LiveTest, RedisServer, Resp, eventually, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import PATIENCE, eventually
+from redis_server import RedisServer
+from resp import Resp
 
 COUNT = 105_000
 BYTES_EACH = 260  # resident; docs/operations.md says 200 on average, and a table that has just grown takes more
@@ -51,7 +54,7 @@ class ManyResources(LiveTest):
         for number in numbers:
             self.assert_error(client.call("FENCE", "CALL", f"orders:{number}", "33", "SET", "k", "stale"), "FENCED")
         self.assertIsNone(redis.cli.call("GET", "k"))
-        eventually(lambda: redis.cli.call("DBSIZE") >= COUNT, 4 * support.PATIENCE)
+        eventually(lambda: redis.cli.call("DBSIZE") >= COUNT, 4 * PATIENCE)
         self.assertEqual(set(redis.cli.call("MGET", *map(key, range(COUNT)))), {b"34"})
 
 

@@ -6,8 +6,12 @@ import shutil
 import threading
 import time
 
-import support
-from support import CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, eventually
+from cut_proxy import CutProxy
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import LOOPBACK, PATIENCE, eventually
+from redis_server import RedisServer
+from resp import Resp, RespError
 
 
 def mark_key(resource):
@@ -492,7 +496,7 @@ class Regressions(MarksTest):
             except TimeoutError:
                 break
             go.set()  # it was on the other thread
-        client.sock.settimeout(support.PATIENCE)
+        client.sock.settimeout(PATIENCE)
         redis.cli.call("FLUSHALL")
         for other in others:
             other.send_command("SET", "k", "v")
@@ -523,7 +527,7 @@ class Regressions(MarksTest):
         other = self.holder(gate, "other=5")
         redis.cli.call("SET", mark_key("orders"), "thirty")
         replica = self.start(RedisServer())
-        replica.cli.call("REPLICAOF", support.LOOPBACK, redis.port)
+        replica.cli.call("REPLICAOF", LOOPBACK, redis.port)
         eventually(lambda: replica.info("replication")["master_link_status"] == "up")
         looked = self.looks(redis)
         eventually(lambda: self.looks(redis) > looked + 5)
@@ -666,11 +670,11 @@ class Regressions(MarksTest):
         proxy = self.start(CutProxy(redis.port))
         gate = self.start(Gate(proxy))
         self.holder(gate, "orders=34").close()
-        promoted.cli.call("REPLICAOF", support.LOOPBACK, redis.port)
+        promoted.cli.call("REPLICAOF", LOOPBACK, redis.port)
         eventually(lambda: promoted.cli.call("GET", mark_key("orders")) == b"34")
         proxy.target_port = promoted.port
         promoted.cli.call("REPLICAOF", "NO", "ONE")
-        redis.cli.call("REPLICAOF", support.LOOPBACK, promoted.port)
+        redis.cli.call("REPLICAOF", LOOPBACK, promoted.port)
 
         def written():
             with contextlib.suppress(OSError):
@@ -895,4 +899,4 @@ class Rules(MarksTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=4)
+    main(at_once=4)

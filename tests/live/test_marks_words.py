@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 
-import support
 from documents import command, gates_user, run_shell
+from gate_process import Gate
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from support import Gate, LiveTest, RedisServer, Resp, free_port
+from processes import free_port
+from redis_server import RedisServer
+from resp import Resp
 
 PAGE = "docs/operations.md"
 
@@ -207,4 +210,4 @@ class Questions(MarksTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

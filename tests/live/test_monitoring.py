@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from documents import ROOT, text
-from support import main
+from live_test import main
 
 RULES = ROOT / "docker/monitoring/prometheus-rules.yaml"
 DASHBOARD = ROOT / "docker/monitoring/grafana-dashboard.json"

@@ -12,9 +12,12 @@ import threading
 import time
 import types
 
-import support
-from support import (LOOPBACK, PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, SilentPort, encode,
-                     eventually, free_port)
+from cut_proxy import CutProxy, SilentPort
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import LOOPBACK, PATIENCE, eventually, free_port
+from redis_server import RedisServer
+from resp import Resp, RespError, encode
 
 MIB = 1024 * 1024
 RSS_MAX = 64 * MIB
@@ -715,4 +718,4 @@ class UnixSockets(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=3)
+    main(at_once=3)

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import documents
 from documents import ROOT, command, run_shell
-from support import LOOPBACK, PATIENCE, LiveTest, RedisServer, Resp, free_port, main
+from live_test import LiveTest, main
+from processes import PATIENCE, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 PAGE = "docs/install.md"
 NOTICES = "THIRD_PARTY_NOTICES"

@@ -6,9 +6,10 @@ import socket
 import subprocess
 import tempfile
 
+from live_test import LiveTest, main
 from pg_wire import Wire, cancel_request, fields, query
 from postgres import PgGate, PostgresServer
-from support import LOOPBACK, PATIENCE, LiveTest, connect, eventually, main
+from processes import LOOPBACK, PATIENCE, connect, eventually
 
 STRANGER = "127.0.0.2"
 NAME = "several.test"

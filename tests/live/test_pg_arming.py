@@ -5,10 +5,10 @@ import contextlib
 import struct
 import threading
 
-import support
+from live_test import main
 from pg_fence import FenceTest, Rejected
 from postgres import PostgresStandby
-from support import eventually
+from processes import connect, eventually
 
 
 class OlderSessions(FenceTest):
@@ -83,7 +83,7 @@ class OlderSessions(FenceTest):
 
     def raw(self, base, text):
         """A session armed with 33 that has sent a Query and does not read."""
-        sock = self.start(contextlib.closing(support.connect(self.server.port)))
+        sock = self.start(contextlib.closing(connect(self.server.port)))
         fields = f"user\0alice\0database\0{base.name}\0\0".encode()
         sock.sendall(struct.pack("!ii", 8 + len(fields), 196608) + fields)
         for query in ("SELECT fencegate.arm('orders', 33)", text):
@@ -394,4 +394,4 @@ class Standbys(FenceTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

@@ -11,9 +11,9 @@ import threading
 import time
 
 from guard.scripts import SCHEMA, scripts
+from live_test import LiveTest, main
 from pg_wire import TERMINATE, Wire, fields
 from postgres import PgBouncer, PgGate, PostgresServer
-from support import LiveTest, main
 
 ONLY = os.environ.get("FENCEGATE_ATTACKS_ONLY", "").split()
 AT_ONCE = 8

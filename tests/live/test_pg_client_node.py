@@ -5,8 +5,9 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients"))
 
+from live_test import main  # noqa: E402
 from node_client import NodeClient, install_packages  # noqa: E402
-from support import eventually, main  # noqa: E402
+from processes import eventually  # noqa: E402
 from test_pg_gate import PgGateTest  # noqa: E402
 
 setUpModule = install_packages

@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, binary, skip_without_client_tools
-from support import LOOPBACK, LiveTest, die_with_parent, eventually, main
+from processes import LOOPBACK, die_with_parent, eventually
 
 MIB = 1024 * 1024
 

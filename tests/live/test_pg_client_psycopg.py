@@ -7,8 +7,9 @@ import logging
 import psycopg
 import psycopg2
 
+from live_test import main
 from postgres import PgGate, PostgresServer
-from support import LOOPBACK, eventually, main
+from processes import LOOPBACK, eventually
 from test_pg_gate import PgGateTest
 
 

@@ -3,8 +3,9 @@
 import psycopg
 import psycopg2
 
+from live_test import main
 from pg_wire import SYNC, Wire, bind, execute, extended, fields, message, parse, query
-from support import LOOPBACK, main
+from processes import LOOPBACK
 from test_pg_gate import PgGateTest
 
 

@@ -5,8 +5,9 @@ import contextlib
 
 import psycopg2
 
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from support import LiveTest, eventually, main
+from processes import eventually
 
 
 class Databases(LiveTest):

@@ -2,9 +2,9 @@
 
 from pg_wire import (COPY_DONE, FLUSH, PROTOCOL_3, SYNC, TERMINATE, Wire, bind, close, copy_data, copy_fail, describe,
                      execute, extended, function_call, parse, query, split, startup)
+from live_test import LiveTest, main
 from pg_versions import version
 from postgres import PgGate, PostgresServer
-from support import LiveTest, main
 
 INT4PL = 177  # the function int4pl(int4, int4), by its number in pg_proc
 ROWS = "SELECT n, repeat('x', n) FROM generate_series(1, 10) n"

@@ -1,9 +1,9 @@
 """Each encoding in which a client may speak to PostgreSQL, through the gate: what it says and hears is what it would be
 without the gate, and its tags are found."""
 
+from live_test import LiveTest, main
 from pg_wire import SYNC, TERMINATE, Wire, bind, describe, execute, fields, parse, query, split
 from postgres import PgGate, PostgresServer
-from support import LiveTest, main
 
 # Of each alphabet a few; among them characters with the byte of a quote's neighbour, a backslash or a bracket, in theirs.
 CHARACTERS = "éÿőĭşĒĄЯжΩאغกơ日本ソ表能功한뱇똠¥€"

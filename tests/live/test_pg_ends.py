@@ -15,9 +15,10 @@ from pathlib import Path
 import psycopg
 import psycopg2
 
+from live_test import LiveTest, main
 from pg_wire import FLUSH, SYNC, Wire, bind, execute, fields, message, parse, query, split
 from postgres import PgBouncer, PgGate, PostgresServer, binary, run_sql
-from support import LOOPBACK, LiveTest, eventually, main
+from processes import LOOPBACK, eventually
 from test_pg_gate import PgGateTest
 
 sys.path.insert(0, str(Path(__file__).parent / "clients"))

@@ -9,9 +9,11 @@ import unittest
 import psycopg
 import psycopg2
 
+from cut_proxy import unread_bytes
+from live_test import LiveTest
 from pg_wire import SYNC, Wire, copy_data, fields, query, split
 from postgres import PgGate, PostgresServer, PostgresStandby, run_sql
-from support import LOOPBACK, LiveTest, eventually, unread_bytes
+from processes import LOOPBACK, eventually
 
 
 class PgGateTest(LiveTest):

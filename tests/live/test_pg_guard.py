@@ -12,9 +12,10 @@ import psycopg
 import psycopg2
 import psycopg2.extensions
 
+from live_test import LiveTest
 from pg_wire import SYNC, Wire, bind, cancel_request, execute, fields, parse, query
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
-from support import LOOPBACK, LiveTest, connect, eventually
+from processes import LOOPBACK, connect, eventually
 
 try:
     import asyncpg

@@ -4,10 +4,11 @@ import struct
 import time
 import unittest
 
+from cut_proxy import CutProxy
 from guard.scripts import SCHEMA
+from live_test import LiveTest
 from pg_wire import Wire, fields, function_call
 from postgres import PgGate, PostgresServer
-from support import CutProxy, LiveTest
 
 STATEMENT_TIMEOUT_MS = 1000
 BEGIN = b"BEGIN\0\0\0"

@@ -16,9 +16,9 @@ import time
 from guard.conversations import Talker
 from guard.scripts import SCHEMA
 from guard.told import Told
+from live_test import LiveTest, main
 from pg_wire import COPY_DONE, TERMINATE, Wire, fields
 from postgres import PgBouncer, PgGate, PostgresServer
-from support import LiveTest, main
 
 SECONDS = float(os.environ.get("FENCEGATE_HISTORY_SECONDS", "20"))
 SEED = int(os.environ.get("FENCEGATE_HISTORY_SEED", str(time.time_ns() % 1_000_000)))

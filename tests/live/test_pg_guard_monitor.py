@@ -4,9 +4,9 @@ import re
 import unittest
 from pathlib import Path
 
+from live_test import LiveTest
 from pg_wire import SYNC, Wire, bind, execute, extended, fields, function_call, parse, query
 from postgres import PgGate, PostgresServer
-from support import LiveTest
 
 PAGE = Path(__file__).parents[2] / "docs/postgresql.md"
 PG_BACKEND_PID = 2026  # pg_proc.oid

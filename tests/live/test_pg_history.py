@@ -6,12 +6,12 @@ $FENCEGATE_HISTORY_SECONDS: go on for that long."""
 import os
 import unittest
 
-import support
 from history.checker import check
 from history.pg_clients import Failure
 from history.pg_commits import Unreadable, read_commits
 from history.pg_run import PgRun
 from history.records import History, Write
+from live_test import main
 
 
 def mark(kind, resource, value):
@@ -135,4 +135,4 @@ class RealHistory(HistoryTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

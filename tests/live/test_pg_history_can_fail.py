@@ -7,8 +7,8 @@ $FENCEGATE_CHECK_THEN_FORWARD names the binary. Luck is involved, so several see
 import os
 import unittest
 
-import support
 from history.pg_run import PgRun
+from live_test import main
 
 ATTEMPTS = 6
 
@@ -35,4 +35,4 @@ class PgHistoryCanFail(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -1,9 +1,9 @@
 """fencegate.hold: a mark stays where it is while its holder lives. A raise waits for the holder, for as long as its grace
 says; then it ends it, and fails where it cannot."""
 
-import support
+from live_test import main
 from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, within
-from support import eventually
+from processes import eventually
 
 RAISE = "SELECT mark, raised FROM fencegate.raise_all('{{orders}}', '{{{}}}', grace_ms => {})"
 LONG = 60_000  # a grace that no test waits for
@@ -239,4 +239,4 @@ class Mutations(HoldTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

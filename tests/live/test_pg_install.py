@@ -6,12 +6,12 @@ import os
 import re
 import subprocess
 
-import support
+from live_test import LiveTest, main
+from processes import LOOPBACK
 from documents import block
 from pg_fence import FenceTest, Rejected
 from postgres import PostgresServer, run_sql, schema_text, skip_without_client_tools
 from pg_versions import version
-from support import LiveTest
 
 
 def install(folder, *arguments, **gate):
@@ -60,7 +60,7 @@ class Command(LiveTest):
         printed = self.run_install("--print", "--protect", "orders", "--resource", "orders", policy={"max_step": 3})
         self.assertEqual((printed.returncode, printed.stderr), (0, ""))
         self.assertIsNone(self.server.value("SELECT to_regnamespace('fencegate')"))
-        subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", "-h", support.LOOPBACK, "-p", str(self.server.port), "-U",
+        subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", "-h", LOOPBACK, "-p", str(self.server.port), "-U",
                         "postgres"], input=printed.stdout, text=True, stdout=subprocess.DEVNULL, check=True)
         self.assertEqual(self.server.sql("SELECT fencegate.version(), max_step FROM fencegate.settings"), [(NEWEST, 3)])
         self.assertEqual(self.server.value("SELECT count(*) FROM pg_trigger WHERE tgname = 'fencegate_protect'"), 1)
@@ -465,4 +465,4 @@ class Schema(FenceTest):
 
 if __name__ == "__main__":
     assert schema_text()
-    support.main()
+    main()

@@ -5,10 +5,10 @@ import os
 import subprocess
 import urllib.parse
 
-import support
+from live_test import LiveTest, main
 from pg_versions import version
 from postgres import PostgresServer, run_sql
-from support import LiveTest
+from processes import LOOPBACK
 
 HOSTILE = """we"ird '; DROP TABLE kept; -- \\ $$ %s é表"""
 
@@ -58,7 +58,7 @@ class InstallTest(LiveTest):
                               timeout=60, check=False)
 
     def psql(self, script, database, *options):
-        return subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", *options, "-h", support.LOOPBACK, "-p",
+        return subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", *options, "-h", LOOPBACK, "-p",
                                str(self.server.port), "-U", "postgres", database], input=script, text=True,
                               capture_output=True, check=False)
 
@@ -252,4 +252,4 @@ class Names(InstallTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -3,9 +3,9 @@
 import itertools
 import time
 
-import support
+from live_test import main
 from pg_fence import FenceTest, Rejected, add_mutations, within
-from support import eventually
+from processes import eventually
 
 GRANT = ("SELECT resource, outcome, token, held_by, left_ms FROM fencegate.lease_grant(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
          "ORDER BY resource")
@@ -578,4 +578,4 @@ add_mutations(Mutations, {
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

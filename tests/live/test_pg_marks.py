@@ -8,9 +8,11 @@ from datetime import datetime
 
 import psycopg2
 
+from cut_proxy import CutProxy
 from http_gate import HttpGate, Upstream
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from support import CutProxy, LiveTest, eventually, main
+from processes import eventually
 from test_pg_gate import PgGateTest
 
 LOSSES = {"lowered": ("UPDATE fencegate.marks SET mark = 33 WHERE resource = %s", 33),

@@ -3,8 +3,9 @@
 import contextlib
 import functools
 
-import support
+from live_test import main
 from pg_fence import FenceTest, NO_SHORT_WAY, Rejected, add_mutations, everywhere, within, without
+from processes import eventually
 
 
 def raise_with_an_old_snapshot(base):
@@ -165,7 +166,7 @@ def wait_longer_than_the_database_allows(base):
     try:
         raising = base.writer("bob").in_background("SELECT * FROM fencegate.arm_all('{orders}', '{34}', 3600000)")
         try:
-            support.eventually(raising.done, 15)
+            eventually(raising.done, 15)
             return False
         except AssertionError:
             return True
@@ -509,4 +510,4 @@ class Mutations(FenceTest):
 add_mutations(Mutations, TABLE)
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

@@ -7,11 +7,11 @@ import time
 
 import psycopg2
 
-import support
+from live_test import main
 from pg_fence import FenceTest, Rejected, add_mutations, within
 from pg_wire import FLUSH, SYNC, Wire, extended
 from postgres import run_sql
-from support import eventually
+from processes import eventually
 
 
 KEY = "SELECT fencegate.lock_key('orders')"
@@ -440,4 +440,4 @@ class Mutations(FenceTest):
 add_mutations(Mutations, TABLE)
 
 if __name__ == "__main__":
-    support.main(at_once=4)
+    main(at_once=4)

@@ -13,8 +13,10 @@ import psycopg2
 
 from pg_wire import (COPY_DONE, SYNC, TERMINATE, Wire, bind, cancel_request, copy_data, describe, execute, extended,
                      fields, message, parse, query, startup)
+from cut_proxy import CutProxy, SilentPort
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from support import PATIENCE, CutProxy, LiveTest, SilentPort, connect, die_with_parent, eventually, free_port, main
+from processes import PATIENCE, connect, die_with_parent, eventually, free_port
 
 MIB = 1024 * 1024
 ALLOW = {"missing_token": "allow"}

@@ -12,7 +12,7 @@ import time
 from pg_wire import SYNC, Wire, bind, execute, fields, parse, query
 from pg_versions import version
 from postgres import PgGate, PostgresServer
-from support import LiveTest, main
+from live_test import LiveTest, main
 from test_pg_differential import without_places
 
 SEED = int(os.environ.get("FENCEGATE_PIECES_SEED", str(time.time_ns() % 1_000_000)))

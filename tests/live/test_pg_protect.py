@@ -2,10 +2,10 @@
 
 import re
 
-import support
+from live_test import main
 from pg_fence import FenceTest, Rejected, within
 from pg_versions import version
-from support import eventually
+from processes import eventually
 
 
 class Protected(FenceTest):
@@ -340,4 +340,4 @@ class GuardOne(Guard):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

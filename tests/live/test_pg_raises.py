@@ -7,10 +7,10 @@ import time
 
 import psycopg2
 
-import support
+from live_test import LiveTest, main
 from pg_wire import Wire
 from postgres import PgGate, PostgresServer, run_sql
-from support import LiveTest, eventually
+from processes import eventually
 
 
 class Raises(LiveTest):
@@ -155,4 +155,4 @@ class Raises(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

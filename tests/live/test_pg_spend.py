@@ -1,10 +1,10 @@
 """fencegate.spend (equal_token: reject): marks rise from below their tokens in one unit with what follows, or nothing happens.
 Of all who bring the same token, one gets through."""
 
-import support
+from live_test import main
 from pg_fence import FenceTest, Rejected, within
 from pg_wire import FLUSH, Wire, extended
-from support import eventually
+from processes import eventually
 
 SPEND = "SELECT resource, mark, raised FROM fencegate.spend(%s, %s) ORDER BY resource"
 
@@ -238,4 +238,4 @@ class Mutations(SpendTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

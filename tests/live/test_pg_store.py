@@ -7,11 +7,12 @@ import os
 import socket
 
 import pg_wire
-import support
+from cut_proxy import CutProxy
+from live_test import main
 from pg_fence import FenceTest, within
 from postgres import PgBouncer
+from processes import LOOPBACK, eventually, free_port
 from store_probe import LinkProbe, PgProbe
-from support import LOOPBACK, CutProxy, eventually
 
 INSERT = "INSERT INTO writes (note) VALUES ($1)"
 
@@ -142,7 +143,7 @@ class Marks(StoreTest):
 
     def test_no_server(self):
         base = self.base()
-        probe = self.start(PgProbe(support.free_port(), base.name))
+        probe = self.start(PgProbe(free_port(), base.name))
         for _ in range(3):
             self.assertEqual(probe.run("orders=33", INSERT, "t:x")[:2], ["rejected", "unavailable"])
 
@@ -727,4 +728,4 @@ class Restarts(StoreTest):
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

@@ -17,9 +17,10 @@ import time
 import psycopg2
 
 from http_gate import HttpGate, Upstream
+from live_test import LiveTest, main
 from pg_wire import SSL_REQUEST, Wire, cancel_request, fields, message, query
 from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
-from support import LOOPBACK, PATIENCE, LiveTest, connect, eventually, free_port, main
+from processes import LOOPBACK, PATIENCE, connect, eventually, free_port
 from test_pg_install import install
 from tls import Authority, Recorder, openssl
 

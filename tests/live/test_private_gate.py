@@ -9,10 +9,11 @@ import sys
 import tempfile
 
 import documents
-import support
 from lease_sidecar import Api, Sidecar
+from live_test import LiveTest, main
 from postgres import PostgresServer, run_sql
-from support import LOOPBACK, LiveTest, RedisServer, eventually, free_port
+from processes import LOOPBACK, eventually, free_port
+from redis_server import RedisServer
 from test_hold import Hold
 
 WRITE = "INSERT INTO writes VALUES ('$FENCING_TOKEN')"
@@ -260,4 +261,4 @@ class PrivateGate(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

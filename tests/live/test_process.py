@@ -6,9 +6,12 @@ import signal
 import socket
 import unittest
 
-import support
+from gate_process import Gate
 from http_gate import HttpGate, Upstream
-from support import LOOPBACK, PATIENCE, Gate, LiveTest, RedisServer, Resp, RespError, connect, eventually
+from live_test import LiveTest, main
+from processes import LOOPBACK, PATIENCE, connect, eventually
+from redis_server import RedisServer
+from resp import Resp, RespError
 
 
 def listening_inodes():
@@ -182,4 +185,4 @@ class FileDescriptors(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main()

@@ -11,7 +11,11 @@ import threading
 import time
 import unittest
 
-from support import Gate, LiveTest, RedisServer, Resp, encode, eventually, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp, encode
 
 CHANGING = re.compile(rb"(\$2\r\nid\r\n):\d+\r\n")  # HELLO names the connection's id
 

@@ -6,7 +6,10 @@ The seed is printed; FENCEGATE_SEED repeats one."""
 import os
 import random
 
-from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from redis_server import RedisServer
+from resp import Resp, RespError, encode
 
 KEYS = ("k", "j", "l", "h")
 SESSIONS = 150

@@ -10,10 +10,15 @@ import os
 import random
 import time
 
+from cut_proxy import CutProxy
 from differential.commands import TAG, Generator
 from differential.compare import compare, shrunk
 from differential.streams import Side, stream
-from support import CutProxy, Gate, LiveTest, RedisServer, Resp, eventually, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp
 
 SEEDS = int(os.environ.get("FENCEGATE_DIFFERENTIAL_SEEDS") or (120 if "FENCEGATE_SANITIZED" in os.environ else 400))
 SECONDS = float(os.environ.get("FENCEGATE_DIFFERENTIAL_SECONDS") or 0)

@@ -7,7 +7,9 @@ import threading
 import documents
 import test_hold
 from lease_sidecar import Api, Sidecar
-from support import LOOPBACK, LiveTest, RedisServer, eventually, free_port, main
+from live_test import LiveTest, main
+from processes import LOOPBACK, eventually, free_port
+from redis_server import RedisServer
 from test_hold import Gates, Hold
 
 STRIDE = 1 << 20

@@ -3,8 +3,10 @@
 import hashlib
 import threading
 
+from live_test import LiveTest, main
 from redis_scripts import script_of
-from support import LiveTest, RedisServer, Resp, RespError, main
+from redis_server import RedisServer
+from resp import Resp, RespError
 
 STRIDE = 1 << 20
 LAST = 1 << 62

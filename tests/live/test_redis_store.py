@@ -2,10 +2,13 @@
 
 import hashlib
 
-import support
+from cut_proxy import CutProxy, unread_bytes
+from live_test import LiveTest, main
+from processes import LOOPBACK, eventually, free_port
 from redis_scripts import script_of
+from redis_server import RedisServer
+from resp import Resp
 from store_probe import RedisProbe
-from support import CutProxy, LiveTest, RedisServer, Resp, eventually, unread_bytes
 
 MARK, MARK_OF_PAYMENTS = "fencegate:mark:{orders}", "fencegate:mark:{payments}"
 
@@ -147,8 +150,8 @@ class AskedFirst(StoreTest):
 
     def test_a_server_on_which_marks_cannot_rise_proves_none(self):
         """It may be a primary that was superseded: the mark may be higher elsewhere."""
-        nowhere = str(support.free_port())
-        for demotion, why in ((("REPLICAOF", support.LOOPBACK, nowhere), "READONLY"),
+        nowhere = str(free_port())
+        for demotion, why in ((("REPLICAOF", LOOPBACK, nowhere), "READONLY"),
                               (("CONFIG", "SET", "min-replicas-to-write", "1"), "NOREPLICAS")):
             probe = self.sealed()
             newcomer = self.ready(self.redis.port)  # has not seen the mark: the script has the word at once
@@ -645,10 +648,10 @@ class Connections(StoreTest):
         eventually(lambda: probe.run("orders=33", "SET", "k", "w") == ["done", "OK"])
 
     def test_no_server(self):
-        probe = self.start(RedisProbe(support.free_port()))
+        probe = self.start(RedisProbe(free_port()))
         for _ in range(3):
             self.assertEqual(probe.run("orders=33", "SET", "k", "v")[:2], ["rejected", "unavailable"])
 
 
 if __name__ == "__main__":
-    support.main(at_once=2)
+    main(at_once=2)

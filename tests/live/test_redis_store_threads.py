@@ -2,9 +2,12 @@
 
 import threading
 
+from cut_proxy import CutProxy, unread_bytes
 from http_gate import HttpGate, Upstream
 from http_raw import Client
-from support import LOOPBACK, CutProxy, LiveTest, RedisServer, eventually, free_port, main, unread_bytes
+from live_test import LiveTest, main
+from processes import LOOPBACK, eventually, free_port
+from redis_server import RedisServer
 
 ROUTES = [{"match": "PUT /checked/{id}", "resource": "order:{id}"},
           {"match": "PUT /kv/{id}", "resource": "order:{id}", "redis": ["SET", "{id}", "{body}"]}]

@@ -10,8 +10,11 @@ import subprocess
 import tempfile
 
 from doctor import DoctorTest
+from gate_process import Gate
 from http_gate import HttpGate, Upstream
-from support import LOOPBACK, Gate, Resp, RespError, eventually, free_port, main
+from live_test import main
+from processes import LOOPBACK, eventually, free_port
+from resp import Resp, RespError
 from tls import Authority, Load, PlainServer, Recorder, TlsRedis, replace
 
 TAG = "fence:orders=34"

@@ -7,7 +7,12 @@ import select
 import threading
 import time
 
-from support import CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, eventually, main, unread_bytes
+from cut_proxy import CutProxy, unread_bytes
+from gate_process import Gate
+from live_test import LiveTest, main
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp, RespError
 
 TAG = "fence:orders=34"
 SHARED = {"share_writes_from": 1}

@@ -10,9 +10,12 @@ import uuid
 from pathlib import Path
 
 from documents import ROOT, gates_user
+from gate_process import GateProcess
 from http_gate import HttpGate, Upstream
+from live_test import LiveTest, main
 from postgres import PostgresServer, run_sql
-from support import LOOPBACK, GateProcess, LiveTest, RedisServer, eventually, free_port, main
+from processes import LOOPBACK, eventually, free_port
+from redis_server import RedisServer
 
 
 class ShippedGate(HttpGate):

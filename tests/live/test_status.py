@@ -6,8 +6,13 @@ import json
 import re
 
 import documents
+from cut_proxy import CutProxy
+from gate_process import Gate
 from http_gate import HttpGate, Upstream
-from support import LOOPBACK, PATIENCE, CutProxy, Gate, LiveTest, RedisServer, Resp, RespError, connect, eventually, main
+from live_test import LiveTest, main
+from processes import LOOPBACK, PATIENCE, connect, eventually
+from redis_server import RedisServer
+from resp import Resp, RespError
 from test_lease_api import ApiTest
 
 EVENTS = "/api/v1/status/events"

@@ -7,7 +7,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients"))
 
 import node_client  # noqa: E402
-from support import LOOPBACK, eventually, main  # noqa: E402
+from live_test import main  # noqa: E402
+from processes import LOOPBACK, eventually  # noqa: E402
 from test_status import ATTACK, StatusTest  # noqa: E402
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "browser")

@@ -14,8 +14,12 @@ import xml.etree.ElementTree
 
 import suite_sources
 from documents import text
+from gate_process import Gate
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer
-from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, free_port, main
+from processes import LOOPBACK, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 DEBIAN = "bookworm"
 LISTENER = {"tag_from": "listen", "tag": "suite=1"}

@@ -1,7 +1,12 @@
 """What HTTP gates tell of their requests: an access log, traces, statuses, pools, and what nobody knows."""
 
+from cut_proxy import CutProxy
+from gate_process import Gate
 from http_gate import HttpGate, Upstream
-from support import LOOPBACK, CutProxy, Gate, LiveTest, RedisServer, Resp, eventually, main
+from live_test import LiveTest, main
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
+from resp import Resp
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ROUTES = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]

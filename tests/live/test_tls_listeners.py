@@ -12,12 +12,13 @@ import tempfile
 
 import psycopg2
 
-import support
 import test_lease_gates
 import test_private_gate
+from live_test import LiveTest, main
 from pg_wire import GSS_REQUEST, SSL_REQUEST, Wire, cancel_request, fields, query, startup
 from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
-from support import PATIENCE, LiveTest, RedisServer, connect, eventually, main
+from processes import PATIENCE, connect, eventually
+from redis_server import RedisServer
 from test_http_tls import ROUTES, SecuredGate, TlsUpstream
 from test_redis_tls import NEWER, TAG, TlsGate
 from tls import Authority, Load, TlsRedis, TlsResp, client_context, replace, secure
@@ -532,7 +533,7 @@ class LeaseGates(test_lease_gates.LeaseGatesTest):
         a, b = self.two(gate=self.keys)
         holder = self.start(TlsResp(a.redis_port, self.context))
         self.assertEqual(holder.call("SET", self.resource, "held"), b"OK")
-        with support.connect(a.redis_port) as silent:
+        with connect(a.redis_port) as silent:
             eventually(lambda: a.figure('fencegate_connections{gate="cache"}') == 2)
             a.stop_process()
             b.eventually("holding")

@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 from documents import block, command, shell_environment
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from support import LOOPBACK, LiveTest, Process, die_with_parent, eventually, free_port, main
+from processes import LOOPBACK, Process, die_with_parent, eventually, free_port
 
 TTL = 2  # seconds; the shortest that etcd gives with its usual election time-out
 

@@ -2,7 +2,10 @@
 server's table, with too few and too many arguments, as the first, a middle and the last of a transaction, under a stale
 token, without one, superseded meanwhile, refused by its form, by a missing right, and for want of memory."""
 
-from support import Gate, LiveTest, RedisServer, Resp, RespError, encode, main
+from gate_process import Gate
+from live_test import LiveTest, main
+from redis_server import RedisServer
+from resp import Resp, RespError, encode
 
 MANY = 12  # more arguments than any command with a fixed number takes
 

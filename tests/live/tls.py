@@ -7,7 +7,10 @@ import ssl
 import subprocess
 import threading
 
-from support import LOOPBACK, CutProxy, RedisServer, Resp, connect, eventually, free_port
+from cut_proxy import CutProxy
+from processes import LOOPBACK, connect, eventually, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 
 def openssl(folder, *arguments):

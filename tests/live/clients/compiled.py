@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 
-from support import die_with_parent
+from processes import die_with_parent
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 JARS = [f"/usr/share/java/{name}.jar" for name in ("postgresql", "HikariCP", "slf4j-api", "slf4j-nop")]

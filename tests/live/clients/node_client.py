@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 
-from support import die_with_parent
+from processes import die_with_parent
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 

@@ -3,7 +3,10 @@
 A test file names a client by mixing `ClientStory` into a LiveTest and giving it `open_client(port, tag)`: an object with
 `do(action, ...)`, `start(action, ...)` and `finish()`, whose actions are those of ioredis.mjs."""
 
-from support import Gate, RedisServer, Resp, eventually
+from gate_process import Gate
+from processes import eventually
+from redis_server import RedisServer
+from resp import Resp
 
 TAG = "fence:orders=34"
 NEXT_TAG = "fence:orders=35"

@@ -6,7 +6,7 @@ import time
 from differential.commands import TAG
 from differential.connection import Connection
 from differential.streams import CLIENTS, MARKER, NoAnswer, Round
-from support import eventually
+from processes import eventually
 
 # Replies of these commands are compared in an order of their own.
 UNORDERED = {

@@ -7,7 +7,8 @@ import socket
 
 from differential.commands import TAG, Inline
 from differential.connection import Connection
-from support import Push, Resp, eventually
+from processes import eventually
+from resp import Push, Resp
 
 CLIENTS = 3
 DATABASES = 3

@@ -7,7 +7,7 @@ import socket
 import time
 
 from history.records import Recorder
-from support import LOOPBACK
+from processes import LOOPBACK
 
 
 class Superseded(ConnectionError):

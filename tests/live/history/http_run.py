@@ -18,13 +18,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from cut_proxy import CutProxy
 from history.checker import Verdict, check
 from history.http_forwards import judge_forwards, read_forwards
 from history.http_once import judge_once, marks_in
 from history.pg_run import Server
 from history.rig import Rig, run_and_exit
 from http_gate import HttpGate
-from support import LOOPBACK, CutProxy, Process, RedisServer, eventually, free_port
+from processes import LOOPBACK, Process, eventually, free_port
+from redis_server import RedisServer
 
 KINDS = ("sql", "redis", "held", "checked")
 ONCE = ("oncesql", "onceredis")  # equal_token: reject

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from history.holder import Holder
-from support import LOOPBACK
+from processes import LOOPBACK
 
 
 class Lost(ConnectionError):

@@ -8,7 +8,7 @@ import socketserver
 import threading
 from collections import Counter
 
-from support import LOOPBACK, free_port
+from processes import LOOPBACK, free_port
 
 
 class Issuer:

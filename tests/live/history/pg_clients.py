@@ -15,7 +15,7 @@ import time
 import psycopg
 import psycopg2
 
-from support import LOOPBACK, die_with_parent
+from processes import LOOPBACK, die_with_parent
 
 USER = "writer"
 DATABASE = "postgres"

@@ -22,7 +22,7 @@ from history.pg_clients import USER
 from history.pg_commits import read_commits
 from history.rig import Rig, run_and_exit
 from postgres import PgBouncer, PgGate, PostgresServer
-from support import connect
+from processes import connect
 
 RESOURCES = ("orders", "stock", "ledger", "mail", "jobs")
 SLOT = "history"

@@ -10,10 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+from cut_proxy import CutProxy
 from history.chaos import Chaos
 from history.issuer import Issuer
 from history.records import read_history
-from support import CutProxy, Process, clean_up_on_sigterm, eventually
+from live_test import clean_up_on_sigterm
+from processes import Process, eventually
 
 GATES = 3
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from gate_process import Gate
 from history.checker import check
 from history.rig import Rig, run_and_exit
-from support import Gate, RedisServer
+from redis_server import RedisServer
 
 RESOURCES = {"orders": 0, "stock": 0, "ledger": 3, "mail": 1}  # the database of its list; marks are in 0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from support import LOOPBACK
+from processes import LOOPBACK
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from history.holder import Holder
-from support import Resp, RespError, encode
+from resp import Resp, RespError, encode
 
 PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
 # Redis's own words for "not applied".

@@ -8,10 +8,13 @@ import time
 
 import psycopg2
 
-import support
+from gate_process import Gate
 from http_gate import HttpGate
+from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from support import LOOPBACK, Gate, LiveTest, RedisServer, Resp, eventually
+from processes import LOOPBACK, eventually
+from redis_server import RedisServer
+from resp import Resp
 from test_http_operations import Scripted
 
 KEPT, FRESH = 16, 4
@@ -181,4 +184,4 @@ class Drain(LiveTest):
 
 
 if __name__ == "__main__":
-    support.main()
+    main(at_once=3)

@@ -284,10 +284,11 @@ class simulation {
 constexpr unsigned seeds = 3'000;
 // What sanitizers look for depends little on the seed, and with them each costs ten times as much; other builds take all.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr unsigned seeds_that_keep_rules = 500;
+constexpr bool sanitized = true;
 #else
-constexpr unsigned seeds_that_keep_rules = seeds;
+constexpr bool sanitized = false;
 #endif
+constexpr unsigned seeds_that_keep_rules = sanitized ? 500 : seeds;
 
 TEST(LeaseSimulation, NoRuleIsBroken) {
   long grants = 0, writes = 0, refused = 0;
@@ -322,6 +323,7 @@ std::string first_fault(broken what, unsigned last_seed = seeds) {
 }
 
 TEST(LeaseSimulation, EachRuleIsMissed) {
+  if (sanitized) GTEST_SKIP() << "NoRuleIsBroken takes the same ways";
   EXPECT_EQ(first_fault(broken::no_margin), "two holders act at the same time");
   EXPECT_EQ(first_fault(broken::deadline_from_receipt), "two holders act at the same time");
   EXPECT_EQ(first_fault(broken::no_stride), "a token did not rise");

@@ -139,6 +139,12 @@ std::shared_ptr<tls_context> tls_context::to(const settings::address& server, co
   return how.wanted() ? std::make_shared<tls_context>(how, server.host, std::move(speaks)) : nullptr;
 }
 
+result<void> tls_context::check(const settings::tls& how) {
+  if (const auto& library = load_openssl(); !library) return library.error();
+  if (const auto loaded = tls_context(how, {}).load(); !loaded) return loaded.error();
+  return {};
+}
+
 result<tls_context::loaded> tls_context::load() const {
   auto made = detail::new_context(ssl().TLS_client_method());
   if (!made) return made;

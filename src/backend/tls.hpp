@@ -78,6 +78,9 @@ class tls_context {
   [[nodiscard]] static std::shared_ptr<tls_context> to(const settings::address& server, const settings::tls& how,
                                                        std::string speaks = {});
 
+  // Whether the files can be used.
+  [[nodiscard]] static result<void> check(const settings::tls& how);
+
   // A stream over this connected socket, which does not block. Reads the files when they have changed, so that
   // certificates can be replaced under a running process. Errors: a file that cannot be used.
   [[nodiscard]] result<std::unique_ptr<tls_stream>> open(int descriptor);

@@ -23,6 +23,9 @@ class tls_server_context {
   tls_server_context(settings::listener_tls how, std::string gate, std::string speaks, metrics::counter& refused)
       : how_(std::move(how)), gate_(std::move(gate)), speaks_(std::move(speaks)), refused_(refused) {}
 
+  // Whether the files can be used.
+  [[nodiscard]] static result<void> check(const settings::listener_tls& how);
+
   // Reads the files. Errors: they cannot be used.
   [[nodiscard]] result<void> load();
 

@@ -1,5 +1,7 @@
 #include "cli/config.hpp"
 
+#include "backend/tls.hpp"
+#include "backend/tls_server.hpp"
 #include "base/name_text.hpp"
 #include "cli/config_gate_parts.hpp"
 #include "cli/config_gates.hpp"
@@ -171,7 +173,7 @@ environment process_environment() {
             const char* value = std::getenv(name.c_str());
             return value ? std::optional<std::string>(value) : std::nullopt;
           },
-          read_file};
+          read_file, backend::tls_context::check, backend::tls_server_context::check};
 }
 
 environment without_secrets(environment from, std::string config) {

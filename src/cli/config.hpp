@@ -36,6 +36,9 @@ using config_result = boost::system::result<settings::process, config_errors>;
 struct environment {
   std::function<std::optional<std::string>(const std::string& name)> variable;
   std::function<result<std::string>(const std::string& path)> file;  // errors: a reason without the path
+  // Whether the files of certificates and keys can be used, which can be read; not set: nobody looks.
+  std::function<result<void>(const settings::tls& how)> proof_to_server{};
+  std::function<result<void>(const settings::listener_tls& how)> proof_to_clients{};
 };
 [[nodiscard]] environment process_environment();
 // For a pipeline, which has no secrets: a variable that is not set is "1" there, and a file that cannot be read is "none"; but

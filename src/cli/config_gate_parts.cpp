@@ -64,9 +64,13 @@ void check_files(report& to, section& in, std::string_view key, const settings::
     if (const auto found = to.from.file(path); !found)
       in.complain(key, std::string(key) + ": cannot read " + std::string(parameter) + ": " + found.error().message);
   };
+  const auto complaints = to.size();
   check(secured.called.authorities, secured.authorities);
   check(secured.called.certificate, secured.certificate);
   check(secured.called.key, secured.key);
+  if (!secured.wanted() || complaints != to.size() || !to.from.proof_to_server) return;
+  if (const auto usable = to.from.proof_to_server(secured); !usable)
+    in.complain(key, std::string(key) + ": " + usable.error().message);
 }
 
 namespace {
@@ -100,6 +104,7 @@ std::vector<std::string> read_names(report& to, const YAML::Node& list) {
 void read_listener_tls(report& to, section& gate, const settings::address& listen, settings::listener_tls& out) {
   const auto node = gate.node("tls");
   if (!node) return;
+  const auto complaints = to.size();
   section tls(to, *node, "tls", keys::tls);
   tls.require("cert");
   tls.require("key");
@@ -113,6 +118,8 @@ void read_listener_tls(report& to, section& gate, const settings::address& liste
       tls.complain(key, std::string(key) + " needs client_ca, by which the certificates of clients are signed");
   if (tls.has("client_name") && !out.client_required)
     tls.complain("client_name", "client_name needs client_certificate: required: a client without one has no name");
+  if (complaints == to.size() && to.from.proof_to_clients)
+    if (const auto usable = to.from.proof_to_clients(out); !usable) tls.complain("cert", usable.error().message);
   if (listen.is_unix()) gate.complain("tls", "there is no TLS on a unix socket: leave tls out, or listen on a port");
 }
 

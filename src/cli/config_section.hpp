@@ -27,6 +27,7 @@ class report {
   // Of what is accepted, and may not do what was meant.
   void warn(const YAML::Mark& at, std::string message);
   [[nodiscard]] bool empty() const { return errors_.empty(); }
+  [[nodiscard]] std::size_t size() const { return errors_.size(); }
   // In the order of the file.
   [[nodiscard]] config_errors take();
   [[nodiscard]] std::vector<std::string> take_warnings() { return std::move(warnings_); }

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import http.client
 import io
+import json
 import os
 import shutil
 import ssl
@@ -251,8 +252,15 @@ class Redis(Listeners):
 
     def test_files_that_cannot_be_used_at_the_start(self):
         gate = TlsGate(self.redis.url(self.checked), extra=self.tls((self.shown[0], self.own[1])))
-        with self.assertRaisesRegex(RuntimeError, "gate cache: TLS: cannot use tls.key: key values mismatch"):
+        with self.assertRaisesRegex(RuntimeError, r"yaml:\d+:\d+: TLS: cannot use tls.key: key values mismatch"):
             gate.__enter__()
+        path = os.path.join(self.folder, "mismatch.yaml")
+        with open(path, "w") as file:
+            json.dump({"gates": [{"name": "cache", "protocol": "redis", "listen": ":6380", "upstream": "redis://cache:6379"} |
+                                 self.tls((self.shown[0], self.own[1]))]}, file)
+        check = subprocess.run([os.environ["FENCEGATE"], "check", "-c", path], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(check.returncode, 2)
+        self.assertIn("TLS: cannot use tls.key: key values mismatch", check.stderr)
 
     def test_a_drain(self):
         gate = self.redis_gate()

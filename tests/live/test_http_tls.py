@@ -2,17 +2,15 @@
 
 import contextlib
 import os
-import shutil
 import socket
 import ssl
-import tempfile
 import threading
 
 from http_gate import HttpGate, Upstream
 from live_test import LiveTest, main
 from processes import LOOPBACK, connect, eventually, free_port
 from redis_server import RedisServer
-from tls import Authority, Load, PlainServer, Recorder, replace
+from tls import Certificates, Load, PlainServer, Recorder, replace
 
 ROUTES = [{"match": "PUT /orders/{id}", "resource": "order:{id}"}]
 BIG = 100 * 1024 * 1024
@@ -46,14 +44,10 @@ class SecuredGate(HttpGate):
         return self.url
 
 
-class HttpTls(LiveTest):
+class HttpTls(Certificates, LiveTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="fencegate-tls-")
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
-        cls.own = cls.authority.issue("server", "DNS:localhost")
-        cls.checked = f"?cafile={cls.authority.certificate}"
+        super().setUpClass()
         cls.redis = cls.enterClassContext(RedisServer())
 
     def setUp(self):

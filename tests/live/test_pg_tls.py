@@ -1,8 +1,6 @@
 """TLS between a PostgreSQL gate and its server: what it must prove, what passes through it, and what never goes without it."""
 
 import contextlib
-import hashlib
-import io
 import json
 import os
 import select
@@ -10,7 +8,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import tempfile
 import threading
 import time
 
@@ -18,15 +15,15 @@ import psycopg2
 
 from http_gate import HttpGate, Upstream
 from live_test import LiveTest, main
+from pg_through_tls import ServerWithTls, ThroughTls
 from pg_wire import SSL_REQUEST, Wire, cancel_request, fields, message, query
 from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
 from processes import LOOPBACK, PATIENCE, connect, eventually, free_port
 from test_pg_install import install
-from tls import Authority, Recorder, openssl
+from tls import PlainServer, Recorder, openssl
 
 ALLOW = {"missing_token": "allow"}
 CANCEL_CODE = b"\x04\xd2\x16\x2e"
-CIPHER_TEXT_IS_LONGER = 16 * 1024  # than one record of TLS
 
 
 class Terminator:
@@ -80,31 +77,15 @@ class Terminator:
             time.sleep(0.05 if data else 0)
 
 
-class TlsTest(LiveTest):
+class TlsTest(ServerWithTls, LiveTest):
+    # Nobody but the fence's owner gets in without TLS.
+    rules = ["hostssl all scram 127.0.0.1/32 scram-sha-256", "hostssl all bob 127.0.0.1/32 cert",
+             "hostssl all all 127.0.0.1/32 trust", "hostnossl all all 127.0.0.1/32 reject"]
+
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="fencegate-tls-")
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        os.chmod(cls.folder, 0o755)
-        cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
-        certificate, key = cls.authority.issue("server", "DNS:localhost")
-        give_to_system_user(key)
-        # Nobody but the fence's owner gets in without TLS.
-        cls.server = cls.enterClassContext(PostgresServer(
-            hba=["hostssl all scram 127.0.0.1/32 scram-sha-256", "hostssl all bob 127.0.0.1/32 cert",
-                 "hostssl all all 127.0.0.1/32 trust", "hostnossl all all 127.0.0.1/32 reject"],
-            ssl="on", ssl_cert_file=certificate, ssl_key_file=key, ssl_ca_file=cls.authority.certificate))
-        cls.server.user("gate")
-        cls.server.install(gate_users=["gate"])
-        cls.server.user("alice")
+        super().setUpClass()
         cls.server.user("bob")
-        cls.server.user("scram", password="secret")
-        cls.server.sql("CREATE TABLE writes (who text)")
-        cls.server.sql("GRANT ALL ON writes TO public")
-
-    def setUp(self):
-        self.server.sql("TRUNCATE writes")
-        self.server.sql("DELETE FROM fencegate.marks")
 
     def gate(self, parameters="?sslmode=require", **options):
         defaults = {"policy": ALLOW, "user": "gate", "upstream_parameters": parameters}
@@ -114,6 +95,9 @@ class TlsTest(LiveTest):
         connection = gate.connect(tag, user=user, **options)
         self.addCleanup(connection.close)
         return connection
+
+    def wire(self, gate, **options):
+        return self.start(Wire(gate.address, user="alice", **options))
 
     def verified(self, mode="verify-full", authority=None):
         return f"?sslmode={mode}&sslrootcert={(authority or self.authority).certificate}"
@@ -221,58 +205,42 @@ class WhatNeverGoesInPlainText(TlsTest):
     """Servers that want no TLS, or pretend to."""
 
     def scripted(self, answer):
-        """A server that sends this when the first bytes have come, and closes when it is told to; what came."""
-        listener = socket.create_server((LOOPBACK, free_port()))
-        self.addCleanup(listener.close)
-        came = []
-
-        def serve():
-            with contextlib.suppress(OSError):
-                while True:
-                    link = listener.accept()[0]
-                    with link:
-                        link.settimeout(10)
-                        first = link.recv(1 << 16)
-                        link.sendall(answer)
-                        with contextlib.suppress(OSError):
-                            came.append(first + link.recv(1 << 16))
-
-        threading.Thread(target=serve, daemon=True).start()
+        """A gate in front of a server that sends this when the first bytes have come; and the server."""
+        server = self.start(PlainServer(answer))
         gate = PgGate(self.server, policy=ALLOW, user="gate", upstream_parameters="?sslmode=require")
-        gate.upstream_url = lambda: f"postgres://gate@{LOOPBACK}:{listener.getsockname()[1]}/postgres?sslmode=require"
+        gate.upstream_url = lambda: f"postgres://gate@{LOOPBACK}:{server.port}/postgres?sslmode=require"
         gate.needs_backend = False
-        return self.start(gate), came
+        return self.start(gate), server
 
     def test_a_server_that_declines(self):
-        gate, came = self.scripted(b"N")
+        gate, server = self.scripted(b"N")
         self.refused(gate, "cannot be reached: TLS: the server does not offer it")
-        eventually(lambda: came)
-        self.assertEqual(set(came), {SSL_REQUEST})
+        eventually(lambda: server.ended)
+        self.assertEqual(set(server.came), {SSL_REQUEST})
 
     def test_an_error_in_plain_text_is_not_passed_on(self):
-        gate, came = self.scripted(message(b"E", b"SFATAL\0VFATAL\0C28000\0Mcall this number\0\0"))
-        wire = self.start(Wire(gate.address, user="alice"))
+        gate, server = self.scripted(message(b"E", b"SFATAL\0VFATAL\0C28000\0Mcall this number\0\0"))
+        wire = self.wire(gate)
         kind, body = wire.read()
         self.assertEqual((kind, fields(body)["C"]), (b"E", "08006"))
         self.assertNotIn("call this number", fields(body)["M"])
-        eventually(lambda: came)
-        self.assertEqual(set(came), {SSL_REQUEST})
+        eventually(lambda: server.ended)
+        self.assertEqual(set(server.came), {SSL_REQUEST})
 
     def test_what_stands_behind_the_answer_is_not_taken_for_the_servers(self):
         ready = message(b"R", b"\0\0\0\0") + message(b"Z", b"I")
-        gate, came = self.scripted(b"S" + ready)
-        wire = self.start(Wire(gate.address, user="alice"))
+        gate, server = self.scripted(b"S" + ready)
+        wire = self.wire(gate)
         kind, body = wire.read()
         self.assertEqual((kind, fields(body)["C"], wire.rest()), (b"E", "08006", b""))
         self.assertIn("TLS: ", fields(body)["M"])
-        eventually(lambda: came)
-        for bytes_of_one in came:
-            self.assertNotIn(b"alice", bytes_of_one)
+        eventually(lambda: server.ended)
+        self.assertNotIn(b"alice", b"".join(server.came))
 
     def test_nothing_can_be_read_on_the_way(self):
         recorder = self.start(Recorder(self.server.port))
         gate = self.gate(server=recorder)
-        wire = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=orders=34"))
+        wire = self.wire(gate, options="-c fencing.tokens=orders=34")
         key = next(body for kind, body in wire.until_ready() if kind == b"K")
         wire.send(query("SELECT pg_sleep(60), 'not for others'"))
         eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
@@ -284,7 +252,9 @@ class WhatNeverGoesInPlainText(TlsTest):
             self.assertNotIn(readable, recorder.bytes())
 
 
-class WhatGoesThrough(TlsTest):
+class WhatGoesThrough(ThroughTls, TlsTest):
+    copied_rows = 40_000
+
     def test_scram_without_channel_binding(self):
         gate = self.gate()
         client = self.client(gate, "orders=34", user="scram", password="secret")
@@ -293,44 +263,6 @@ class WhatGoesThrough(TlsTest):
         self.refused(gate, "channel binding", user="scram", password="secret", channel_binding="require")
         # The server does offer it.
         self.server.connect("scram", password="secret", channel_binding="require").close()
-
-    def test_a_takeover(self):
-        gate = self.gate()
-        old = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=orders=34"))
-        old.until_ready()
-        old.send(query("BEGIN; INSERT INTO writes VALUES ('old')"))
-        old.until_ready()
-        new = self.client(gate, "orders=35")
-        run_sql(new, "INSERT INTO writes VALUES ('new')")
-        old.send(query("COMMIT"))
-        kind, body = old.read()
-        self.assertEqual((kind, fields(body)["C"], old.rest()), (b"E", "ZF001", message(b"Z", b"I")))
-        self.assertIn("not applied", fields(body)["M"])
-        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("new",)])
-
-    def test_copy_both_ways(self):
-        client = self.client(self.gate(), "orders=34")
-        line = b"x" * 1000 + b"\n"
-        data = b"".join(b"%08d" % i + line for i in range(40_000))
-        with client.cursor() as cursor:
-            cursor.copy_expert("COPY writes FROM STDIN", io.BytesIO(data), size=CIPHER_TEXT_IS_LONGER * 7 + 1)
-            back = io.BytesIO()
-            cursor.copy_expert("COPY (SELECT who FROM writes ORDER BY who) TO STDOUT", back)
-        self.assertEqual(hashlib.sha256(back.getvalue()).digest(), hashlib.sha256(data).digest())
-
-    def test_a_client_that_reads_late(self):
-        """More than all buffers hold, so that both sides have to wait; then all of it arrives."""
-        gate = self.gate()
-        wire = self.start(Wire(gate.address, user="alice"))
-        wire.until_ready()
-        rows = 4_000
-        wire.send(query(f"SELECT repeat('y', 10000) FROM generate_series(1, {rows})"))
-        waiting = "SELECT 1 FROM pg_stat_activity WHERE usename = 'alice' AND wait_event = 'ClientWrite'"
-        eventually(lambda: self.server.sql(waiting))
-        count = 0
-        while (kind := wire.read()[0]) != b"Z":
-            count += kind == b"D"
-        self.assertEqual(count, rows)
 
     def test_a_server_that_is_killed(self):
         with contextlib.ExitStack() as own:
@@ -344,16 +276,6 @@ class WhatGoesThrough(TlsTest):
             server.kill()
             with self.assertRaisesRegex(psycopg2.OperationalError, "closed the connection|57P0|terminat|crash"):
                 run_sql(client, "SELECT 1")
-
-    def test_guard_transaction(self):
-        gate = self.gate(guard="transaction")
-        old, new = self.client(gate, "orders=34"), None
-        run_sql(old, "INSERT INTO writes VALUES ('old')")
-        new = self.client(gate, "orders=35")
-        run_sql(new, "INSERT INTO writes VALUES ('new')")
-        with self.assertRaisesRegex(psycopg2.Error, "stale|superseded|35"):
-            run_sql(old, "INSERT INTO writes VALUES ('old')")
-        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("old",), ("new",)])
 
 
 class OtherConnections(TlsTest):

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 
 from doctor import DoctorTest
 from gate_process import Gate
@@ -15,7 +14,7 @@ from http_gate import HttpGate, Upstream
 from live_test import main
 from processes import LOOPBACK, eventually, free_port
 from resp import Resp, RespError
-from tls import Authority, Load, PlainServer, Recorder, TlsRedis, replace
+from tls import Certificates, Load, PlainServer, Recorder, TlsRedis, replace
 
 TAG = "fence:orders=34"
 NEWER = "fence:orders=35"
@@ -33,17 +32,9 @@ class TlsGate(Gate):
         return self.url
 
 
-class RedisTls(DoctorTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="fencegate-tls-")
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
-        cls.certificates = cls.authority.issue("server", "DNS:localhost")
-        cls.checked = f"?cafile={cls.authority.certificate}"
-
+class RedisTls(Certificates, DoctorTest):
     def server(self, certificates=None, **conf):
-        return self.start(TlsRedis(self.authority, certificates or self.certificates, **conf))
+        return self.start(TlsRedis(self.authority, certificates or self.own, **conf))
 
     def gate(self, url, reaches=True, **options):
         gate = TlsGate(url, **options)

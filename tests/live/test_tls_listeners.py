@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import http.client
-import io
 import json
 import os
 import shutil
@@ -16,13 +15,14 @@ import psycopg2
 import test_lease_gates
 import test_private_gate
 from live_test import LiveTest, main
+from pg_through_tls import ServerWithTls, ThroughTls
 from pg_wire import GSS_REQUEST, SSL_REQUEST, Wire, cancel_request, fields, query, startup
-from postgres import PgGate, PostgresServer, give_to_system_user, run_sql
+from postgres import PgGate, PostgresServer, run_sql
 from processes import PATIENCE, connect, eventually
 from redis_server import RedisServer
 from test_http_tls import ROUTES, SecuredGate, TlsUpstream
 from test_redis_tls import NEWER, TAG, TlsGate
-from tls import Authority, Load, TlsRedis, TlsResp, client_context, replace, secure
+from tls import Authority, Certificates, Load, TlsRedis, TlsResp, client_context, replace, secure
 
 BIG = 100 * 1024 * 1024
 
@@ -43,18 +43,13 @@ class TlsWire(Wire):
         return secure(sock, self.context)
 
 
-class Listeners(LiveTest):
+class Listeners(Certificates, LiveTest):
     """Servers with TLS, too."""
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="fencegate-tls-")
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        os.chmod(cls.folder, 0o755)
-        cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
-        cls.own = cls.authority.issue("server", "DNS:localhost")
+        super().setUpClass()
         cls.shown = cls.authority.issue("gate", "DNS:localhost")
-        cls.checked = f"?cafile={cls.authority.certificate}"
         cls.context = client_context(cls.authority)
         cls.redis = cls.enterClassContext(TlsRedis(cls.authority, cls.own))
 
@@ -273,25 +268,9 @@ class Redis(Listeners):
             self.assertEqual(gate.wait(), 0)
 
 
-class Postgres(Listeners):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        give_to_system_user(cls.own[1])
-        cls.server = cls.enterClassContext(PostgresServer(
-            hba=["hostssl all scram 127.0.0.1/32 scram-sha-256", "hostnossl all all 127.0.0.1/32 reject"],
-            ssl="on", ssl_cert_file=cls.own[0], ssl_key_file=cls.own[1]))
-        cls.server.user("gate")
-        cls.server.install(gate_users=["gate"])
-        cls.server.user("alice")
-        cls.server.user("scram", password="secret")
-        cls.server.sql("CREATE TABLE writes (who text)")
-        cls.server.sql("GRANT ALL ON writes TO public")
-
-    def setUp(self):
-        super().setUp()
-        self.server.sql("TRUNCATE writes")
-        self.server.sql("DELETE FROM fencegate.marks")
+class Postgres(ThroughTls, ServerWithTls, Listeners):
+    rules = ["hostssl all scram 127.0.0.1/32 scram-sha-256", "hostnossl all all 127.0.0.1/32 reject"]
+    copied_rows = 100_000
 
     def gate(self, tls=None, **options):
         return self.start(PgGate(self.server, policy={"missing_token": "allow"}, user="gate", upstream_host="localhost",
@@ -309,18 +288,6 @@ class Postgres(Listeners):
 
     def wire(self, gate, context=None, **options):
         return self.start(TlsWire(gate.port, context or self.context, user="alice", **options))
-
-    def test_a_takeover(self):
-        gate = self.gate()
-        old = self.wire(gate, options="-c fencing.tokens=orders=34")
-        old.until_ready()
-        old.send(query("BEGIN; INSERT INTO writes VALUES ('old')"))
-        old.until_ready()
-        run_sql(self.client(gate, "orders=35"), "INSERT INTO writes VALUES ('new')")
-        old.send(query("COMMIT"))
-        kind, body = old.read()
-        self.assertEqual((kind, fields(body)["C"]), (b"E", "ZF001"))
-        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("new",)])
 
     def test_psql(self):
         gate = self.gate()
@@ -420,37 +387,6 @@ class Postgres(Listeners):
         with self.assertRaises(psycopg2.OperationalError):
             self.client(gate)
         self.not_served(gate, "the client has sent no certificate", 0)
-
-    def test_copy_both_ways(self):
-        client = self.client(self.gate(), "orders=34")
-        line = b"x" * 1000 + b"\n"
-        data = b"".join(b"%08d" % i + line for i in range(100_000))
-        with client.cursor() as cursor:
-            cursor.copy_expert("COPY writes FROM STDIN", io.BytesIO(data), size=16 * 1024 * 7 + 1)
-            back = io.BytesIO()
-            cursor.copy_expert("COPY (SELECT who FROM writes ORDER BY who) TO STDOUT", back)
-        self.assertEqual(hashlib.sha256(back.getvalue()).digest(), hashlib.sha256(data).digest())
-
-    def test_a_client_that_reads_late(self):
-        wire = self.wire(self.gate())
-        wire.until_ready()
-        rows = 4_000
-        wire.send(query(f"SELECT repeat('y', 10000) FROM generate_series(1, {rows})"))
-        waiting = "SELECT 1 FROM pg_stat_activity WHERE usename = 'alice' AND wait_event = 'ClientWrite'"
-        eventually(lambda: self.server.sql(waiting))
-        count = 0
-        while (kind := wire.read()[0]) != b"Z":
-            count += kind == b"D"
-        self.assertEqual(count, rows)
-
-    def test_guard_transaction(self):
-        gate = self.gate(guard="transaction")
-        old = self.client(gate, "orders=34")
-        run_sql(old, "INSERT INTO writes VALUES ('old')")
-        run_sql(self.client(gate, "orders=35"), "INSERT INTO writes VALUES ('new')")
-        with self.assertRaisesRegex(psycopg2.Error, "stale|superseded|35"):
-            run_sql(old, "INSERT INTO writes VALUES ('old')")
-        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("old",), ("new",)])
 
 
 class Http(Listeners):

@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 
 from cut_proxy import CutProxy
@@ -41,11 +43,27 @@ class Authority:
         return os.path.join(self.folder, f"{file}.crt"), os.path.join(self.folder, f"{file}.key")
 
 
+class Certificates:
+    """In front of a test's other bases: an authority; a rogue, which nobody trusts; a server's own certificate and key; and
+    `checked`, the parameters of a URL by which a gate checks the server."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.folder = tempfile.mkdtemp(prefix="fencegate-tls-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        os.chmod(cls.folder, 0o755)  # servers run as other users
+        cls.authority, cls.rogue = Authority(cls.folder, "authority"), Authority(cls.folder, "rogue")
+        cls.own = cls.authority.issue("server", "DNS:localhost")
+        cls.checked = f"?cafile={cls.authority.certificate}"
+
+
 class PlainServer:
-    """A server without TLS: it answers whatever comes first with these bytes, and keeps all that comes."""
+    """A server without TLS: it answers whatever comes first with these bytes, and keeps all that comes; `ended`: how many
+    connections have ended."""
 
     def __init__(self, answer):
-        self.answer, self.came = answer, []
+        self.answer, self.came, self.ended = answer, [], 0
 
     def __enter__(self):
         self.listener = socket.create_server((LOOPBACK, free_port()))
@@ -68,6 +86,7 @@ class PlainServer:
                     while first:
                         self.came.append(first)
                         first = link.recv(1 << 16)
+                self.ended += 1
 
 
 class Recorder(CutProxy):

@@ -2,7 +2,7 @@
 // libraries behind it (OpenSSL, Kerberos, LDAP) nor holds their pages.
 #pragma once
 
-#include "base/result.hpp"
+#include "backend/load_libpq.hpp"
 
 #include <libpq-fe.h>
 
@@ -29,10 +29,6 @@ struct libpq {
 #undef FENCEGATE_LIBPQ_MEMBER
   int (*SSL_pending)(const void* tls) = nullptr;  // of the OpenSSL that it uses; nullptr: of none
 };
-
-// Loads the library, once; an error when there is none, or one too old (before PostgreSQL 14). From any thread.
-// From then on a key that has a passphrase is an error: libpq would ask at the terminal for it, and block.
-[[nodiscard]] const result<void>& load_libpq();
 
 // REQUIRES: load_libpq() succeeded.
 [[nodiscard]] const libpq& pq();

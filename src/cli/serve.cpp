@@ -4,7 +4,7 @@
 #include "admin/log_sink.hpp"
 #include "admin/status_board.hpp"
 #include "admin/status_desk.hpp"
-#include "backend/libpq.hpp"
+#include "backend/load_libpq.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
 #include "cli/examination.hpp"

@@ -1,4 +1,4 @@
-// uses: wire
+// uses: wire hiredis
 // Inline command lines against sdssplitargs, the function that Redis splits them with (hiredis carries a copy).
 #include "wire/resp_inline.hpp"
 #include "wire/resp_request.hpp"

@@ -1,4 +1,4 @@
-// uses: wire
+// uses: wire hiredis
 // Replies in RESP2 against hiredis 0.14, the reader most clients have. Two readers that see different ends of one reply
 // are how a proxy hands a client somebody else's answer. The rule:
 //   hiredis accepts, and the bytes are the canonical form of what it read   -> accepted here, with the same extent;

@@ -31,6 +31,9 @@ foreach(patch ${patches})
     COMMAND ${FENCEGATE_PYTHON} ${CMAKE_SOURCE_DIR}/tests/mutants/mutant.py copy ${patch} ${folder}
     DEPENDS ${patch} ${originals} ${CMAKE_SOURCE_DIR}/tests/mutants/mutant.py
     COMMENT "Making the mutant ${name}" VERBATIM)
+  # A target of its own waits for no library: a patch that does not apply is told of at once.
+  add_custom_target(mutant_${name} DEPENDS ${copies})
+  add_dependencies(fencegate_${name} mutant_${name})
   target_sources(fencegate_${name} PRIVATE ${copies})
   target_include_directories(fencegate_${name} PRIVATE ${folder}/src)
   target_link_libraries(fencegate_${name} PRIVATE fencegate_main)

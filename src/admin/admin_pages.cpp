@@ -80,6 +80,13 @@ page_answer quit_page(const page_request& request, const settings::address& list
   return a;
 }
 
+page_answer reload_page(const page_request& request, const settings::address& listen) {
+  if (auto refused = refuse_stranger("/reload", request, listen)) return std::move(*refused);
+  page_answer a;
+  a.reload = true;
+  return a;
+}
+
 page_answer marks_page(const page_request& request, const settings::address& listen) {
   if (auto refused = refuse_stranger("/.fencegate/marks", request, listen)) return std::move(*refused);
   page_answer a;
@@ -128,6 +135,7 @@ page_answer answer_page(const page_request& request, const metrics::process& pro
                         bool marks) {
   const std::string_view path = request.target.substr(0, request.target.find('?'));
   if (path == "/quit") return request.method == "POST" ? quit_page(request, listen) : not_allowed("POST");
+  if (path == "/reload") return request.method == "POST" ? reload_page(request, listen) : not_allowed("POST");
   if (marks && path.starts_with("/.fencegate/marks/")) return marks_page(request, listen);
   if (path != "/livez" && path != "/readyz" && path != "/metrics") {
     return text_answer(404, "no such page; there are / /livez /readyz /metrics /api/v1/status\n");

@@ -4,6 +4,7 @@
 //   GET  /readyz   200 or 503; never asks a backend       GET /          for people: status_pages.hpp
 //                  (503: starting, draining, or out of file descriptors)
 //   POST /quit     begins the end of the process; for the job's own containers and nobody else
+//   POST /reload   reads the configuration again; for the same peers
 //   GET, PUT /.fencegate/marks/{resource}   of the HTTP gate with seal: admin, which answers them; for the same peers
 #pragma once
 
@@ -34,6 +35,7 @@ struct page_answer {
   std::string_view allow;                    // of a 405
   std::string fencing_mark = {};             // the field of this name; "": none
   std::string content_security_policy = {};  // of HTML; "": none
+  bool reload = false;                       // no answer yet: it comes when the configuration was read
   bool quit = false;                         // ask the process to end once this answer is sent
   bool marks = false;                        // no answer yet: it is the marks' service that gives it
   bool events = false;                       // no answer either, but the events of the status
@@ -47,6 +49,9 @@ struct marks_request {
 // Answers a request for a mark, at once or later, on the thread that asked.
 using marks_service = std::function<void(const marks_request&, std::function<void(page_answer)> done)>;
 
+// Reads the configuration again, and answers what came of it, at once or later, on the thread that asked.
+using reload_service = std::function<void(std::function<void(page_answer)> done)>;
+
 // "ready", or why it is not.
 [[nodiscard]] std::string_view process_state(const metrics::process& process);
 
@@ -59,7 +64,7 @@ using marks_service = std::function<void(const marks_request&, std::function<voi
 [[nodiscard]] std::optional<std::string> why_stranger(std::string_view what, const page_request& request,
                                                       const settings::address& listen);
 
-// POST /quit and marks are refused (403) to strangers.
+// POST /quit, POST /reload and marks are refused (403) to strangers.
 // `marks`: there is a service of marks.
 [[nodiscard]] page_answer answer_page(const page_request& request, const metrics::process& process,
                                       const settings::address& listen, bool marks = false);

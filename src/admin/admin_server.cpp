@@ -82,12 +82,14 @@ class admin_server::state : public std::enable_shared_from_this<state> {
 
   std::uint16_t port() const { return listener_->port(); }
   void serve_marks(marks_service marks) { marks_ = std::move(marks); }
+  void serve_reloads(reload_service reloads) { reloads_ = std::move(reloads); }
   void serve_only(std::function<page_answer(const page_request&)> pages) { pages_ = std::move(pages); }
   void serve_status(status_desk& status) { status_ = &status; }
 
   void close() {
     listener_->close();
     on_quit_ = nullptr;
+    reloads_ = nullptr;
     status_ = nullptr;
   }
 
@@ -114,6 +116,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
         if (answer.events && self->watchers_ < limits::status_watchers_max) co_return co_await send_events(self, at);
         if (answer.events) answer = too_many("too many watch the status at this moment\n");
         if (answer.marks) answer = co_await ask_marks(self, parser.get(), at.stream().socket());
+        if (answer.reload) answer = co_await reload(self);
         keep_alive = parser.get().keep_alive() && answer.status != 400 && !answer.quit;
       }
       const bool quit = answer.quit;
@@ -189,14 +192,33 @@ class admin_server::state : public std::enable_shared_from_this<state> {
 
   // A question under way, as its coroutine knows it; the service's answer may come when both are gone.
   struct waiting {
-    waiting(state& s) : owner(s), answered(s.io_, asio::steady_timer::time_point::max()) { ++owner.marks_asked_; }
-    ~waiting() { --owner.marks_asked_; }
-    waiting(const waiting&) = delete;
-    waiting& operator=(const waiting&) = delete;
+    explicit waiting(asio::io_context& io) : answered(io, asio::steady_timer::time_point::max()) {}
 
-    state& owner;
     asio::steady_timer answered;
     std::optional<page_answer> answer;
+  };
+
+  // `ask` is given what takes the answer.
+  template <class Ask>
+  static asio::awaitable<page_answer> answer_of(asio::io_context& io, Ask ask) {
+    const auto question = std::make_shared<waiting>(io);
+    ask([asked = std::weak_ptr(question)](page_answer given) {
+      const auto there = asked.lock();
+      if (!there) return;
+      there->answer = std::move(given);
+      there->answered.cancel();
+    });
+    if (!question->answer) co_await question->answered.async_wait(no_throw);
+    co_return std::move(*question->answer);
+  }
+
+  struct asking {
+    explicit asking(state& s) : owner(s) { ++owner.marks_asked_; }
+    ~asking() { --owner.marks_asked_; }
+    asking(const asking&) = delete;
+    asking& operator=(const asking&) = delete;
+
+    state& owner;
   };
 
   static asio::awaitable<page_answer> ask_marks(std::shared_ptr<state> self,
@@ -205,19 +227,26 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     if (self->marks_asked_ >= limits::admin_marks_max) {
       co_return too_many("too many requests for marks at this moment\n");
     }
-    const auto question = std::make_shared<waiting>(*self);
+    const asking one(*self);
     std::vector<header_field> fields;
     for (const auto& field : request) fields.push_back({field.name_string(), field.value()});
     const std::string client = peer_name(socket);
-    auto on_answer = [asked = std::weak_ptr(question)](page_answer given) {
-      const auto there = asked.lock();
-      if (!there) return;
-      there->answer = std::move(given);
-      there->answered.cancel();
+    auto ask = [&](auto done) {
+      self->marks_({request.method_string(), request.target(), request[http::field::host], fields, client},
+                   std::move(done));
     };
-    self->marks_({request.method_string(), request.target(), request[http::field::host], fields, client}, on_answer);
-    if (!question->answer) co_await question->answered.async_wait(no_throw);
-    co_return std::move(*question->answer);
+    co_return co_await answer_of(self->io_, ask);
+  }
+
+  static asio::awaitable<page_answer> reload(std::shared_ptr<state> self) {
+    if (!self->reloads_) {
+      page_answer none;
+      none.status = 404;
+      none.body = "nothing is read again here\n";
+      co_return none;
+    }
+    auto ask = [&self](auto done) { self->reloads_(std::move(done)); };
+    co_return co_await answer_of(self->io_, ask);
   }
 
   asio::io_context& io_;
@@ -226,6 +255,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   const std::chrono::milliseconds timeout_;
   std::function<void()> on_quit_;                          // empty once the server is closed
   marks_service marks_;                                    // empty: there are none
+  reload_service reloads_;                                 // the same
   std::function<page_answer(const page_request&)> pages_;  // empty: those of the admin listener
   std::size_t marks_asked_ = 0;                            // and not answered yet
   status_desk* status_ = nullptr;                          // nullptr: there is none, or it is closed
@@ -245,6 +275,8 @@ void admin_server::serve_only(std::function<page_answer(const page_request&)> pa
 }
 
 void admin_server::serve_status(status_desk& status) { state_->serve_status(status); }
+
+void admin_server::serve_reloads(reload_service reloads) { state_->serve_reloads(std::move(reloads)); }
 
 void admin_server::serve_marks(marks_service marks) { state_->serve_marks(std::move(marks)); }
 

@@ -29,9 +29,11 @@ class admin_server {
   // and again to take its answer.
   admin_server(boost::asio::io_context& io, settings::address listen, metrics::process& process,
                std::function<void()> on_quit, std::chrono::milliseconds timeout = limits::admin_timeout);
-  // From then on this answers requests for marks, limits::admin_marks_max at a time. REQUIRES: `io` does not run yet; the
-  // service is called on its thread, and answers there.
+  // From then on this answers requests for marks, limits::admin_marks_max at a time. REQUIRES: `io` does not run yet, or this
+  // is its thread; the service is called there, and answers there.
   void serve_marks(marks_service marks);
+  // The same for POST /reload, which is 404 before.
+  void serve_reloads(reload_service reloads);
   // From then on it answers status_pages.hpp, too. Of those who watch, limits::status_watchers_max are served: nobody
   // displaces them, and one that does not take an event within `timeout` is dropped. REQUIRES: `io` does not run yet; the desk
   // lives on its thread, and longer than this object.

@@ -37,6 +37,7 @@ constexpr std::array<std::string_view, metrics::writer_states> writer_state_name
                                                                                   "lost"};
 constexpr std::array<std::string_view, metrics::grant_outcomes> grant_outcome_names{"granted", "busy", "unreachable",
                                                                                     "refused", "abandoned"};
+constexpr std::array<std::string_view, metrics::reload_outcomes> reload_names{"applied", "unchanged", "refused"};
 constexpr std::array<std::string_view, metrics::lease_ends> lease_end_names{"expired", "superseded"};
 
 ClientMetric metric_of(const metrics::counter& c) {
@@ -68,14 +69,14 @@ ClientMetric metric_of(const metrics::histogram& h) {
 
 class page {
  public:
-  explicit page(const metrics::process& process) : process_(process) {}
+  explicit page(const metrics::process& process) : gates_(metrics::totals_of(process)) {}
 
   // One value per gate, or for each of which `has` says so.
   template <class Member>
   void per_gate(MetricType type, std::string name, std::string help, Member member,
                 bool metrics::gate::*has = nullptr) {
     MetricFamily& family = add(type, "fencegate_" + std::move(name), std::move(help));
-    for (const auto& gate : process_.gates) {
+    for (const auto& gate : gates_) {
       if (has != nullptr && !((*gate).*has)) continue;
       ClientMetric m = metric_of((*gate).*member);
       m.label = {{"gate", gate->name}};
@@ -89,7 +90,7 @@ class page {
                 std::string_view label, const std::array<std::string_view, N>& values,
                 bool metrics::gate::*has = nullptr) {
     MetricFamily& family = add(MetricType::Counter, "fencegate_" + std::move(name), std::move(help));
-    for (const auto& gate : process_.gates) {
+    for (const auto& gate : gates_) {
       if (has != nullptr && !((*gate).*has)) continue;
       for (std::size_t i = 0; i < N; ++i) {
         ClientMetric m = metric_of(((*gate).*member)[i]);
@@ -102,7 +103,7 @@ class page {
   // Of the stores of HTTP gates.
   void stores_up() {
     MetricFamily& family = add(MetricType::Gauge, "fencegate_store_up", "1 while the store answers the gate.");
-    for (const auto& gate : process_.gates)
+    for (const auto& gate : gates_)
       for (const auto& [store, problem] : gate->backends_said().backends) {
         if (store.empty()) continue;
         ClientMetric m;
@@ -165,7 +166,7 @@ class page {
  private:
   void for_each_pool(MetricFamily& family, metrics::gauge metrics::pool::*member,
                      const std::vector<ClientMetric::Label>& more) {
-    for (const auto& gate : process_.gates)
+    for (const auto& gate : gates_)
       for (const auto& pool : gate->pools) {
         ClientMetric m = metric_of((*pool).*member);
         m.label = {{"gate", gate->name}, {"store", pool->store}};
@@ -182,7 +183,7 @@ class page {
     return families_.emplace_back(std::move(family));
   }
 
-  const metrics::process& process_;
+  const std::vector<std::unique_ptr<metrics::gate>> gates_;
   std::vector<MetricFamily> families_;
 };
 
@@ -243,6 +244,13 @@ std::optional<double> start_time() {
 void add_process(page& p, const metrics::process& process) {
   p.single(MetricType::Gauge, "fencegate_draining", "1 from the first SIGTERM or POST /quit on.",
            static_cast<double>(process.draining.value()));
+  const auto& configured = process.configured;
+  p.one(MetricType::Gauge, "fencegate_config_generation",
+        "1 at the start, one more with each configuration that was taken over.", configured.generation);
+  p.one_for_each(MetricType::Counter, "fencegate_reloads_total", "How often the configuration was read again.",
+                 configured.reloads_total, "outcome", reload_names);
+  p.one(MetricType::Gauge, "fencegate_config_last_reload_success_timestamp_seconds",
+        "When the configuration was read last, and not refused, in seconds since 1970.", configured.succeeded_at);
   p.single(MetricType::Gauge, "fencegate_build_info", "Always 1; the version is in the label.", 1.0,
            {{"version", FENCEGATE_VERSION}});
   p.single(MetricType::Gauge, "process_resident_memory_bytes", "Resident memory in bytes.", resident_bytes());

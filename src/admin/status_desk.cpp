@@ -48,16 +48,13 @@ std::vector<server_status> servers_of(const gate_facts& facts, const metrics::ga
 
 status_desk::status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& figures,
                          const status_board& board, std::function<lease_status()> leases)
-    : timer_(io),
-      facts_(std::move(gates)),
-      figures_(figures),
-      board_(board),
-      leases_(std::move(leases)),
-      counted_(facts_.size()) {
-  for (auto& one : counted_) {
-    one.lately.admitted.resize(limits::status_seconds);
-    one.lately.rejected.resize(limits::status_seconds);
-  }
+    : timer_(io), facts_(std::move(gates)), figures_(figures), board_(board), leases_(std::move(leases)) {}
+
+void status_desk::show(std::vector<gate_facts> gates) {
+  facts_ = std::move(gates);
+  std::erase_if(counted_, [this](const auto& known) {
+    return std::ranges::none_of(facts_, [&](const auto& one) { return one.name == known.first; });
+  });
 }
 
 void status_desk::start() {
@@ -70,20 +67,21 @@ void status_desk::start() {
 }
 
 void status_desk::look() {
-  for (std::size_t i = 0; i < facts_.size(); ++i) {
-    auto& one = counted_[i];
-    const auto& gate = *figures_.gates[i];
-    const auto admitted = admitted_by(gate);
-    const auto rejected = rejected_by(gate);
+  for (const auto& current : figures_.gates) {
+    const auto gate = current->with(figures_.former);
+    auto& one = counted_[gate->name];
+    one.lately.admitted.resize(limits::status_seconds);
+    one.lately.rejected.resize(limits::status_seconds);
+    const auto admitted = admitted_by(*gate);
+    const auto rejected = rejected_by(*gate);
     push(one.lately.admitted, admitted - std::exchange(one.admitted, admitted));
     push(one.lately.rejected, rejected - std::exchange(one.rejected, rejected));
   }
 }
 
-gate_status status_desk::status_of(std::size_t gate) const {
-  const auto& figures = *figures_.gates[gate];
+gate_status status_desk::status_of(const gate_facts& facts, const metrics::gate& figures) const {
   gate_status out;
-  out.facts = facts_[gate];
+  out.facts = facts;
   out.servers = servers_of(out.facts, figures.backends_said());
   out.connections = figures.connections.value();
   out.admitted = admitted_by(figures);
@@ -92,7 +90,9 @@ gate_status status_desk::status_of(std::size_t gate) const {
   out.raises = figures.raises_total.value();
   out.sessions_cut = figures.sessions_cut_total.value();
   out.regressions = figures.regressions_total.value();
-  out.lately = counted_[gate].lately;
+  if (const auto known = counted_.find(facts.name); known != counted_.end()) out.lately = known->second.lately;
+  out.lately.admitted.resize(limits::status_seconds);
+  out.lately.rejected.resize(limits::status_seconds);
   return out;
 }
 
@@ -111,7 +111,9 @@ std::string status_desk::json_since(std::uint64_t& version) {
   view.draining = figures_.draining.value() != 0;
   view.started = started_;
   view.now = std::chrono::system_clock::now();
-  for (std::size_t i = 0; i < facts_.size(); ++i) view.gates.push_back(status_of(i));
+  view.generation = figures_.configured.generation.value();
+  for (std::size_t i = 0; i < facts_.size(); ++i)
+    view.gates.push_back(status_of(facts_[i], *figures_.gates[i]->with(figures_.former)));
   view.leased = leases_now();
   view.complete = version == 0;
   view.seen = board_.since(version);

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ class status_desk {
   // REQUIRES: figures and board live longer.
   status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& figures,
               const status_board& board, std::function<lease_status()> leases);
+
+  // From here on it tells of these.
+  void show(std::vector<gate_facts> gates);
 
   // Looks at the figures once a second, from here on.
   void start();
@@ -39,16 +43,16 @@ class status_desk {
     std::uint64_t admitted = 0, rejected = 0;
     traffic lately{};
   };
-  [[nodiscard]] gate_status status_of(std::size_t gate) const;
+  [[nodiscard]] gate_status status_of(const gate_facts& facts, const metrics::gate& figures) const;
   [[nodiscard]] const lease_status& leases_now();
 
   boost::asio::steady_timer timer_;
-  const std::vector<gate_facts> facts_;
+  std::vector<gate_facts> facts_;
   const metrics::process& figures_;
   const status_board& board_;
   const std::function<lease_status()> leases_;
   const wall_time started_ = std::chrono::system_clock::now();
-  std::vector<counted> counted_;
+  std::map<std::string, counted, std::less<>> counted_;  // by the gate's name
   lease_status leased_;  // as it was asked last: there may be many, and several who watch
   std::chrono::steady_clock::time_point asked_{};
 };

@@ -156,6 +156,7 @@ std::string status_json(const status_view& view) {
   to.add("version", FENCEGATE_VERSION);
   to.add("state", view.state);
   add_bool(out, to, "draining", view.draining);
+  to.add("generation", view.generation);
   to.add("started_at", time_text(view.started));
   to.add("now", time_text(view.now));
   add_bool(out, to, "complete", view.complete);

@@ -59,6 +59,7 @@ struct lease_status {
 struct status_view {
   std::string state;  // as /readyz says it
   bool draining = false;
+  std::int64_t generation = 1;  // of the configuration
   wall_time started, now;
   std::vector<gate_status> gates;
   lease_status leased;

@@ -76,7 +76,8 @@ pg_answer to_raise(asio::io_context& reply_to, const pg_control::claims& wanted,
 }  // namespace
 
 pg_control::pg_control(asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures)
-    : context_(context),
+    : whole_(figures.whole.lock()),
+      context_(context),
       gate_(gate),
       figures_(figures),
       ticker_(context),

@@ -99,6 +99,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   void note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found);
   void note_problem(looked_after& one, const std::string& problem);
 
+  const std::shared_ptr<const void> whole_;  // of which the settings and figures are parts
   boost::asio::io_context& context_;
   const settings::postgres_gate& gate_;
   metrics::gate& figures_;

@@ -18,6 +18,8 @@ struct pg_target {
   settings::credentials login;
   std::string database;
   settings::tls secured;
+
+  friend bool operator==(const pg_target&, const pg_target&) = default;
 };
 
 // For pg_link::connect. `addresses`: those of the host, which libpq would otherwise resolve, and block; none for a unix

@@ -22,7 +22,8 @@ constexpr milliseconds watch_patience{4'000};
 
 pg_store::pg_store(asio::io_context& context, std::string gate, const settings::mark_store& store, milliseconds grace,
                    metrics::gate& figures)
-    : context_(context),
+    : whole_(figures.whole.lock()),
+      context_(context),
       gate_(std::move(gate)),
       store_(store),
       grace_(grace),
@@ -33,7 +34,7 @@ pg_store::pg_store(asio::io_context& context, std::string gate, const settings::
 }
 
 void pg_store::start() {
-  auto tell = [weak = weak_from_this()](const std::string& problem) {
+  auto tell = [weak = weak_from_this(), whole = whole_](const std::string& problem) {
     const auto self = weak.lock();
     if (self == nullptr || self->stopped_) return;
     if (problem.empty())
@@ -46,7 +47,8 @@ void pg_store::start() {
   pool_->start();
 }
 
-void pg_store::stop() {
+void pg_store::stop(const asio::io_context& thread) {
+  if (&thread != &context_) return;
   stopped_ = true;
   watch_timer_.cancel();
   if (pool_) pool_->stop();

@@ -54,8 +54,8 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
 
   // On the context's thread.
   void start();
-  // On the context's thread, or when that has ended. What is under way is answered that it was lost.
-  void stop();
+  // What lives on this thread; there, or when it has ended. What is under way is answered that it was lost.
+  void stop(const boost::asio::io_context& thread);
 
   // Any thread, all of them; the callback comes later, on the caller's.
   void look(store_caller from, std::vector<std::string> resources, look_callback done);
@@ -107,6 +107,7 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void note_problem(const std::string& problem);
   [[nodiscard]] std::string named(const std::string& problem) const { return "store " + store_.name + ": " + problem; }
 
+  const std::shared_ptr<const void> whole_;  // of which the settings and figures are parts
   boost::asio::io_context& context_;
   const std::string gate_;
   const settings::mark_store& store_;

@@ -26,7 +26,8 @@ using stream = boost::asio::generic::stream_protocol;
 
 struct redis_state {
   redis_state(const settings::redis_gate& gate_settings, metrics::gate& gate_figures, std::string store_name = {})
-      : gate(gate_settings),
+      : whole(gate_figures.whole.lock()),
+        gate(gate_settings),
         store(std::move(store_name)),
         figures(gate_figures),
         tls(tls_context::to(gate_settings.upstream, gate_settings.secured)) {
@@ -36,7 +37,8 @@ struct redis_state {
   // For a line about this backend.
   [[nodiscard]] log::event event() const { return log::event().add("gate", gate.name).add("store", store); }
 
-  const settings::redis_gate& gate;
+  const std::shared_ptr<const void> whole;  // of which the settings and figures are parts
+  const settings::redis_gate gate;
   const std::string store;  // of an HTTP gate; else ""
   metrics::gate& figures;
   const std::shared_ptr<tls_context> tls;  // of all links to it; nullptr: they are plain text

@@ -106,8 +106,9 @@ void redis_store::start(const std::shared_ptr<void>& unsettled) {
     asio::post(one.thread, [control = one.control, unsettled] { control->start(unsettled); });
 }
 
-void redis_store::stop() {
-  for (const auto& one : places_) one.control->stop();
+void redis_store::stop(const asio::io_context& thread) {
+  for (const auto& one : places_)
+    if (&one.thread == &thread) one.control->stop();
 }
 
 // ── looking and raising ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -55,8 +55,8 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
 
   // Keeps `unsettled` until it is known of each connection whether the server answers.
   void start(const std::shared_ptr<void>& unsettled = {});
-  // On the only context's thread, or when all have ended. What is under way is answered that it was lost.
-  void stop();
+  // What lives on this thread; there, or when it has ended. What is under way is answered that it was lost.
+  void stop(const boost::asio::io_context& thread);
 
   // Any thread, all of them; the callback comes later, on the caller's.
   void look(store_caller from, std::vector<std::string> resources, look_callback done);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <unistd.h>
 
@@ -61,6 +62,21 @@ result<listening_socket> listening_socket::open(const settings::address& at, std
   const auto listening = at.is_unix() ? out.listen_on_file(at, mode) : out.listen_on_port(at);
   if (!listening) return listening.error();
   return {boost::system::in_place_value, std::move(out)};
+}
+
+result<listening_socket> listening_socket::again(int released) const {
+  listening_socket out;
+  out.socket_ = ::fcntl(released, F_DUPFD_CLOEXEC, 0);
+  if (out.socket_ < 0) return error{std::string("cannot listen: ") + std::strerror(errno)};
+  out.family_ = family_;
+  out.port_ = port_;
+  return {boost::system::in_place_value, std::move(out)};
+}
+
+void listening_socket::take_file(listening_socket& from) {
+  file_ = std::exchange(from.file_, {});
+  device_ = from.device_;
+  inode_ = from.inode_;
 }
 
 // 0, or errno.

@@ -32,6 +32,10 @@ class listening_socket {
   [[nodiscard]] std::uint16_t port() const { return port_; }
   // Of a socket that does not block, and is the caller's to close from here on; its file still goes with this object.
   [[nodiscard]] int release();
+  // The same socket once more, by the descriptor that was released: who connects is accepted by either. It has no file.
+  [[nodiscard]] result<listening_socket> again(int released) const;
+  // The file goes with this one from here on, and no longer with that one.
+  void take_file(listening_socket& from);
 
  private:
   listening_socket() = default;

@@ -26,6 +26,69 @@ void histogram::observe(std::chrono::nanoseconds d) {
   sum_ns_.fetch_add(static_cast<std::uint64_t>(ns), std::memory_order_relaxed);
 }
 
+void histogram::add(const histogram& other) {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_[i].fetch_add(other.bucket(i), std::memory_order_relaxed);
+  sum_ns_.fetch_add(other.sum_ns_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+void gate::add_counts(const gate& other) {
+  const auto add = [&](auto gate::*figure) { (this->*figure).add((other.*figure).value()); };
+  const auto add_each = [&](auto gate::*figures) {
+    for (std::size_t i = 0; i < (this->*figures).size(); ++i) (this->*figures)[i].add((other.*figures)[i].value());
+  };
+  for (const auto figure :
+       {&gate::connections_total, &gate::tls_files_refused_total, &gate::raises_total, &gate::shared_writes_total,
+        &gate::sessions_cut_total, &gate::forwards_overtaken_total, &gate::regressions_total, &gate::unknown_total})
+    add(figure);
+  add_each(&gate::connections_rejected_total);
+  add_each(&gate::requests_total);
+  add_each(&gate::checks_total);
+  add_each(&gate::protocol_errors_total);
+  add_each(&gate::responses_total);
+  for (const auto figure : {&gate::check_duration_seconds, &gate::overhead_seconds, &gate::takeover_seconds})
+    (this->*figure).add(other.*figure);
+}
+
+void gate::add_now(const gate& other) {
+  connections.add(other.connections.value());
+  connections_waiting.add(other.connections_waiting.value());
+  for (const auto& one : other.pools) {
+    auto at = std::ranges::find_if(pools, [&](const auto& known) { return known->store == one->store; });
+    if (at == pools.end()) at = pools.insert(at, std::make_unique<pool>(one->store));
+    for (const auto figure : {&pool::idle, &pool::busy, &pool::waiting}) ((**at).*figure).add(((*one).*figure).value());
+  }
+}
+
+std::unique_ptr<gate> gate::with(const std::vector<std::shared_ptr<gate>>& others) const {
+  auto out = std::make_unique<gate>(name);
+  out->times_takeovers = times_takeovers;
+  out->speaks_http = speaks_http;
+  out->backend_up.set(backend_up.value());
+  out->said_ = backends_said();
+  out->add_counts(*this);
+  out->add_now(*this);
+  for (const auto& one : others) {
+    if (one.get() == this || one->name != name) continue;
+    out->add_counts(*one);
+    out->add_now(*one);
+  }
+  return out;
+}
+
+std::vector<std::unique_ptr<gate>> totals_of(const process& of) {
+  std::vector<std::unique_ptr<gate>> out;
+  for (const auto& one : of.gates) out.push_back(one->with(of.former));
+  for (const auto& one : of.former)
+    if (std::ranges::none_of(out, [&](const auto& known) { return known->name == one->name; }))
+      out.push_back(one->with(of.former));
+  return out;
+}
+
+configuration::configuration() {
+  generation.set(1);
+  succeeded_at.set(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
+}
+
 void gate::note_backend(std::string_view name, std::string_view problem) {
   const std::lock_guard lock(backends_mutex_);
   auto at = said_.backends.find(name);

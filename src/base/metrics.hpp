@@ -42,6 +42,7 @@ class histogram {
   static constexpr std::array<double, 18> bounds{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3,
                                                  25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,  2.5,    5.0,  10.0};
   void observe(std::chrono::nanoseconds d);
+  void add(const histogram& other);
   [[nodiscard]] std::uint64_t bucket(std::size_t i) const { return buckets_[i].load(std::memory_order_relaxed); }
   [[nodiscard]] double sum_seconds() const {
     return static_cast<double>(sum_ns_.load(std::memory_order_relaxed)) * 1e-9;
@@ -102,10 +103,13 @@ struct pool {
   gauge waiting;  // requests that wait for one
 };
 
-// One gate's figures; lives as long as the process.
+// The figures of one gate's server.
 struct gate {
   explicit gate(std::string gate_name) : name(std::move(gate_name)) {}
   const std::string name;
+  // What these figures are a part of, with the server's settings, where that may end before the process: kept by whatever may
+  // be at work for a moment when the server has gone.
+  std::weak_ptr<const void> whole;
 
   gauge connections;
   gauge connections_waiting;  // PostgreSQL: their session is over, and they have not asked for anything since
@@ -130,7 +134,7 @@ struct gate {
   std::array<counter, response_classes> responses_total;  // HTTP: to clients, by the first digit of the status
   counter unknown_total;     // nobody knows what of it was applied: requests of HTTP, else sessions that ended so
   bool speaks_http = false;  // set before the first thread
-  std::vector<std::unique_ptr<pool>> pools;  // fixed before the first thread starts
+  std::vector<std::unique_ptr<pool>> pools;  // fixed before its server starts
 
   counter& requests(request_class c) { return requests_total[static_cast<std::size_t>(c)]; }
   counter& checks(check_outcome o) { return checks_total[static_cast<std::size_t>(o)]; }
@@ -147,11 +151,19 @@ struct gate {
   };
   [[nodiscard]] said backends_said() const;
 
+  // What was counted there is counted here, too.
+  void add_counts(const gate& other);
+  // This one's figures, and those of these others of its name: what there is now of all, what was counted of all, and what
+  // this one's backends have said.
+  [[nodiscard]] std::unique_ptr<gate> with(const std::vector<std::shared_ptr<gate>>& others) const;
+
   // Hears of each mark that this process has seen rise, or sees for the first time (`first`). Any thread; returns at once.
   // Set before the first thread.
   std::function<void(std::string_view resource, std::int64_t mark, bool first)> on_rise;
 
  private:
+  void add_now(const gate& other);
+
   mutable std::mutex backends_mutex_;
   said said_;
 };
@@ -188,13 +200,32 @@ struct leases {
   counter& lost(lease_end e) { return lost_total[static_cast<std::size_t>(e)]; }
 };
 
+enum class reload_outcome : std::uint8_t { applied, unchanged, refused };
+inline constexpr std::size_t reload_outcomes = 3;
+
+// Of the configuration that is served.
+struct configuration {
+  configuration();
+
+  gauge generation;    // 1 at the start, one more with each reload that was applied
+  gauge succeeded_at;  // seconds since 1970: the start, or the last reload that was not refused
+  std::array<counter, reload_outcomes> reloads_total;
+
+  counter& reloads(reload_outcome o) { return reloads_total[static_cast<std::size_t>(o)]; }
+};
+
 // All gates of the process, in the order of the configuration, and what belongs to none of them.
 struct process {
-  std::vector<std::unique_ptr<gate>> gates;  // fixed before the first thread starts
-  std::unique_ptr<leases> leased;            // nullptr: it takes none; set before the first thread starts
-  gauge draining;                            // 1 from the first SIGTERM on
-  std::atomic<bool> ready{false};            // set once every listener is up
-  moment files_short;                        // the admin listener could not accept, for want of file descriptors
+  std::vector<std::shared_ptr<gate>> gates;   // once threads run: of the admin listener's thread
+  std::vector<std::shared_ptr<gate>> former;  // the same: of servers that serve their last connections
+  configuration configured;
+  std::unique_ptr<leases> leased;  // nullptr: it takes none; set before the first thread starts
+  gauge draining;                  // 1 from the first SIGTERM on
+  std::atomic<bool> ready{false};  // set once every listener is up
+  moment files_short;              // the admin listener could not accept, for want of file descriptors
 };
+
+// Of each gate, the sum of the figures of its servers; of those that have left the configuration, too.
+[[nodiscard]] std::vector<std::unique_ptr<gate>> totals_of(const process& of);
 
 }  // namespace fencegate::metrics

@@ -34,6 +34,8 @@ struct store {
   std::string url;        // redis:// or postgres://; may hold a password: never to be logged
   std::string password;   // from a file; "" = that of the URL, if it has one
   std::size_t pool = 10;  // postgres only: connections at the same time; at least 2
+
+  friend bool operator==(const store&, const store&) = default;
 };
 
 enum class log_level : std::uint8_t { debug, info, warn, error };

@@ -130,6 +130,15 @@ hazard_report examine(const settings::process& config) {
   return out;
 }
 
+result<void> judge_strictly(const hazard_report& report) {
+  if (const auto hazards = report.hazards(); hazards > 0)
+    return error{"strict: true, and there " +
+                 (hazards == 1 ? "is 1 hazard" : "are " + std::to_string(hazards) + " hazards")};
+  if (const auto servers = report.unreached(); !servers.empty())
+    return error{"strict: true, and it is not known what is hazardous in " + servers};
+  return {};
+}
+
 void log_hazards(const hazard_report& report) {
   for (const auto& one : report.all) {
     for (const auto& hazard : one.found.hazards) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/hazards.hpp"
+#include "base/result.hpp"
 #include "fence/gate_settings.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -57,6 +58,9 @@ class examination : public std::enable_shared_from_this<examination> {
 
 // Blocks until all have been asked.
 [[nodiscard]] hazard_report examine(const settings::process& config);
+
+// What strict: true makes of it. Errors: there is a hazard, or a server could not be asked.
+[[nodiscard]] result<void> judge_strictly(const hazard_report& report);
 
 // A line for each, of level warn; what is not known is of level info.
 void log_hazards(const hazard_report& report);

@@ -42,14 +42,15 @@ std::vector<client::manual_section> manual() {
 }
 
 int serve_file(const std::string& path) {
-  const auto config = cli::load_config(path, cli::process_environment());
-  if (!config) {
-    cli::print_errors(config.error(), std::cerr);
-    return cli::exit_bad_configuration;
-  }
-  if (!config->redis_gates.empty() || !config->postgres_gates.empty() || !config->http_gates.empty())
-    return cli::serve(*config);
-  std::cerr << "fencegate: " << path << ": there are no gates to serve\n";
+  const auto read = [&path]() -> cli::config_result {
+    auto config = cli::load_config(path, cli::process_environment());
+    if (config && config->redis_gates.empty() && config->postgres_gates.empty() && config->http_gates.empty())
+      return cli::config_errors{{path, 0, 0, "there are no gates to serve"}};
+    return config;
+  };
+  const auto config = read();
+  if (config) return cli::serve(*config, path, read);
+  cli::print_errors(config.error(), std::cerr);
   return cli::exit_bad_configuration;
 }
 

@@ -18,6 +18,8 @@ struct pg_place {
   backend::pg_target at;
   std::chrono::milliseconds cut;             // how long a raise waits there for older sessions to end
   std::chrono::milliseconds connect{5'000};  // for connecting
+
+  friend bool operator==(const pg_place&, const pg_place&) = default;
 };
 
 [[nodiscard]] std::vector<std::string> all_places(const settings::process& config);

@@ -7,8 +7,11 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
+#include <time.h>
+
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -30,6 +33,13 @@ void tell(std::string_view state) {
 }  // namespace
 
 void tell_ready() { tell("READY=1\nSTATUS=its gates listen"); }
+
+void tell_reloading() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t microseconds = std::int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1'000;
+  tell("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(microseconds) + "\nSTATUS=reads its configuration");
+}
 
 void tell_stopping(std::chrono::milliseconds longest) {
   const std::chrono::microseconds limit = longest + after_drain;

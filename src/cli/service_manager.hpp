@@ -10,8 +10,10 @@
 
 namespace fencegate::cli {
 
-// Its gates listen.
+// Its gates listen, with the configuration that it read last, or, if that was wrong, as before.
 void tell_ready();
+// It reads its configuration again; tell_ready() comes behind it.
+void tell_reloading();
 // It drains, and may take as long as this: the time that the unit gives to a stop (TimeoutStopSec=) is no less.
 void tell_stopping(std::chrono::milliseconds longest);
 

@@ -39,7 +39,7 @@ sidecar_leases::sidecar_leases(boost::asio::io_context& io, const settings::proc
 
 sidecar_leases::~sidecar_leases() { disk_.join(); }
 
-result<void> sidecar_leases::start(const std::vector<std::unique_ptr<gate::server>>& gates) {
+result<void> sidecar_leases::start(const running_gates& gates) {
   if (!sources_) return {};
   gates_ = &gates;
   if (auto made = make_writers(); !made) return made;
@@ -66,7 +66,7 @@ result<void> sidecar_leases::make_writers() {
         if (std::find(wish.resources.begin(), wish.resources.end(), resource) == wish.resources.end())
           wish.resources.push_back(resource);
       behind.push_back({name, leased.resources});
-      wish.gates.push_back(gate_of(name));
+      wish.gates.push_back(gates_->find(name));
     });
     if (state_) wish.record.emplace(all.state_dir, one.name);
     writers_.add(std::make_shared<lease::writer_lease>(io_, disk_, std::move(wish), sources_, *figures_.leased,
@@ -101,25 +101,16 @@ result<void> sidecar_leases::start_listeners() {
   return probes_->start();
 }
 
-gate::server* sidecar_leases::gate_of(std::string_view name) const {
-  const auto found = std::find_if(gates_->begin(), gates_->end(), [&](const auto& one) { return one->name() == name; });
-  return found == gates_->end() ? nullptr : found->get();
-}
-
 result<std::string_view> sidecar_leases::protocol_of(std::string_view gate) const {
-  const auto* found = gate_of(gate);
+  const auto* found = gates_->find(gate);
   if (found == nullptr) return error{"there is no gate " + std::string(gate)};
   if (found->binds_by_itself())
     return error{"gate " + std::string(gate) + " binds its connections itself, by the key tag or lease"};
-  const auto has = [&](const auto& gates) {
-    return std::any_of(gates.begin(), gates.end(), [&](const auto& one) { return one.name == gate; });
-  };
-  if (has(config_.redis_gates)) return std::string_view("redis");
-  return std::string_view(has(config_.postgres_gates) ? "postgres" : "http");
+  return gates_->protocol_of(gate);
 }
 
 void sidecar_leases::hand_over(std::string_view gate, int socket, fence::claims_list tag) {
-  auto* found = gate_of(gate);
+  auto* found = gates_->find(gate);
   if (found == nullptr) return static_cast<void>(::close(socket));  // the process ends, and the gates have gone before
   found->take_over(socket, std::make_shared<const fence::claims_list>(std::move(tag)));
 }

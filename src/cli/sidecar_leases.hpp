@@ -7,8 +7,8 @@
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "cli/operators.hpp"
+#include "cli/running_gates.hpp"
 #include "fence/gate_settings.hpp"
-#include "gate/relay/server.hpp"
 #include "lease/gate_switch.hpp"
 #include "lease/sidecar_desk.hpp"
 #include "lease/term_record.hpp"
@@ -33,8 +33,8 @@ class sidecar_leases : private lease::gate_switch {
   sidecar_leases(const sidecar_leases&) = delete;
   sidecar_leases& operator=(const sidecar_leases&) = delete;
 
-  // `gates`: of all protocols; they live until release(). The error says why nothing can be served.
-  [[nodiscard]] result<void> start(const std::vector<std::unique_ptr<gate::server>>& gates);
+  // `gates`: they live until release(), and those with a lease are never exchanged. The error says why nothing can be served.
+  [[nodiscard]] result<void> start(const running_gates& gates);
   // A gate met a mark above the token of a request, which may be that of the lease that it holds. Any thread.
   void superseded(std::string_view gate, const fence::rejection& why);
   // On `io`'s thread.
@@ -47,14 +47,13 @@ class sidecar_leases : private lease::gate_switch {
  private:
   [[nodiscard]] result<std::string_view> protocol_of(std::string_view gate) const override;
   void hand_over(std::string_view gate, int socket, fence::claims_list tag) override;
-  [[nodiscard]] gate::server* gate_of(std::string_view name) const;
   [[nodiscard]] result<void> make_writers();
   [[nodiscard]] result<void> start_listeners();
 
   boost::asio::io_context& io_;
   const settings::process& config_;
   metrics::process& figures_;
-  const std::vector<std::unique_ptr<gate::server>>* gates_ = nullptr;  // since start()
+  const running_gates* gates_ = nullptr;  // since start()
   boost::asio::thread_pool disk_{1};
   std::optional<lease::state_directory> state_;
   lease::lease_sources sources_;

@@ -19,6 +19,8 @@ namespace fencegate::settings {
 struct credentials {
   std::string user;      // "" = the default user
   std::string password;  // "" = do not authenticate
+
+  friend bool operator==(const credentials&, const credentials&) = default;
 };
 
 // TLS to a server of any protocol, as libpq means it (https://www.postgresql.org/docs/15/libpq-ssl.html).
@@ -41,6 +43,8 @@ struct tls {
   words called = of_libpq;
 
   [[nodiscard]] bool wanted() const { return checks != check::none; }
+
+  friend bool operator==(const tls&, const tls&) = default;
 };
 
 // TLS of a listener.
@@ -52,6 +56,8 @@ struct listener_tls {
   std::vector<std::string> client_name;  // a client's certificate has one of these; empty: any will do
 
   [[nodiscard]] bool wanted() const { return !certificate.empty(); }
+
+  friend bool operator==(const listener_tls&, const listener_tls&) = default;
 };
 
 struct timeouts {
@@ -59,6 +65,8 @@ struct timeouts {
   std::chrono::milliseconds head{10'000};    // from accept, or from its first byte, to a whole command's head; 0 = none
   std::chrono::milliseconds idle{0};         // a client that sends nothing and waits for nothing; 0 = none
   std::chrono::milliseconds write{60'000};   // a peer that takes no byte of what waits for it; 0 = none
+
+  friend bool operator==(const timeouts&, const timeouts&) = default;
 };
 
 // A gate that holds the lease for its clients: each connection is bound to the grant that is held when it is accepted.
@@ -70,6 +78,8 @@ struct gate_lease {
   std::chrono::milliseconds standby_wait{20'000};  // standby: wait: so long a connection is held unanswered
 
   [[nodiscard]] bool wanted() const { return !resources.empty(); }
+
+  friend bool operator==(const gate_lease&, const gate_lease&) = default;
 };
 
 struct redis_gate {
@@ -91,6 +101,8 @@ struct redis_gate {
   std::vector<std::string> allow_commands;  // lower case, "flushall" or "config|set": not refused
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
+
+  friend bool operator==(const redis_gate&, const redis_gate&) = default;
 };
 
 // How a PostgreSQL gate keeps the rule.
@@ -123,6 +135,8 @@ struct postgres_gate {
   std::chrono::milliseconds cut_timeout{5'000};  // how long a raise waits for older sessions to end
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
+
+  friend bool operator==(const postgres_gate&, const postgres_gate&) = default;
 };
 
 // Whether the mark stays where it is while an HTTP request is forwarded.
@@ -154,6 +168,8 @@ struct http_route {
   std::vector<std::string> parameters;                 // sql: a template for each
   std::string store;                                   // the name of its store; never empty
   fence::policy policy;
+
+  friend bool operator==(const http_route&, const http_route&) = default;
 };
 
 // A database that keeps marks for HTTP gates.
@@ -166,6 +182,8 @@ struct mark_store {
   tls secured;
   std::size_t pool = 10;  // postgres only: connections at the same time, of all threads together; at least 2
   std::chrono::milliseconds connect{5'000};
+
+  friend bool operator==(const mark_store&, const mark_store&) = default;
 };
 
 struct http_gate {
@@ -194,12 +212,16 @@ struct http_gate {
   std::chrono::milliseconds response_timeout{60'000};  // an upstream that is silent while it owes an answer; 0 = none
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once
+
+  friend bool operator==(const http_gate&, const http_gate&) = default;
 };
 
 // Leases that the process takes, or grants to others.
 struct lease_issuer {
   std::string name;
   std::string store;  // the name of a store
+
+  friend bool operator==(const lease_issuer&, const lease_issuer&) = default;
 };
 
 // What holds for some resources; the first rule that matches a name counts.
@@ -208,6 +230,8 @@ struct lease_rule {
   std::string issuer;                       // a name
   std::chrono::milliseconds lock_delay{0};  // behind an expiry, until another may have the lease
   std::vector<std::string> seal;            // "gate:cache", "store:ledger"; empty: all of the configuration
+
+  friend bool operator==(const lease_rule&, const lease_rule&) = default;
 };
 
 // Who is behind gates that hold its lease.
@@ -215,6 +239,8 @@ struct lease_writer {
   std::string name;
   std::vector<std::string> containers;               // all must have started anew behind a loss; empty: it is one
   std::chrono::milliseconds writer_timeout{30'000};  // without a probe, where probes came: the lease is released
+
+  friend bool operator==(const lease_writer&, const lease_writer&) = default;
 };
 
 struct leases {
@@ -229,6 +255,8 @@ struct leases {
   std::string state_dir;              // of the terms that gates hold; "": they are not kept
   std::vector<lease_writer> writers;  // of the gates with a lease; those that the configuration does not describe, too
   std::optional<address> probes;      // for httpGet probes of the writers
+
+  friend bool operator==(const leases&, const leases&) = default;
 };
 
 struct process {

@@ -39,11 +39,14 @@ class key_rule {
   [[nodiscard]] bool can_name_all_of(const key_rule& other) const;
   [[nodiscard]] const policy& rules() const { return policy_; }
 
+  friend bool operator==(const key_rule&, const key_rule&) = default;
+
  private:
   struct part {
     enum class kind { literal, capture } what;
     std::string text;       // literal bytes, never empty; or the capture's name
     std::size_t index = 0;  // of a capture: its place among the captures of `keys`
+    friend bool operator==(const part&, const part&) = default;
   };
   // What stands between two stars. The first begins at the key's start, the last stops at its end; behind a star, a
   // segment is empty or begins with a literal. A capture is followed by a literal, or ends the pattern.

@@ -24,7 +24,7 @@ redis_caller::redis_caller(boost::asio::io_context& context, const settings::mar
   store_->start(std::shared_ptr<void>(nullptr, std::move(settle)));
 }
 
-redis_caller::~redis_caller() { store_->stop(); }
+redis_caller::~redis_caller() { store_->stop(context_); }
 
 void redis_caller::ask(std::chrono::milliseconds patience, question call) {
   auto begin = [this, patience, call = std::move(call)] {

@@ -67,7 +67,7 @@ class AdminOnAUnixSocket(LiveTest):
 
 
 class Signals(LiveTest):
-    def test_those_that_mean_reload_elsewhere_are_ignored(self):
+    def test_none_ends_it_without_a_drain(self):
         gate = self.start(Gate(self.start(RedisServer())))
         client = self.start(Resp(gate.address, name="fence:orders=34"))
         for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):

@@ -23,9 +23,8 @@ class http_sessions final : public protocol_shard {
     return std::make_shared<http_session>(common_, std::move(client), std::move(ended), std::move(tag));
   }
   void stop() override {
-    if (!leads_) return;
-    stores_->stop();
-    if (common_.upstream) common_.upstream->stop();
+    stores_->stop(common_.context);
+    if (leads_ && common_.upstream) common_.upstream->stop();
   }
 
  private:

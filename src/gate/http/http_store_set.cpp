@@ -175,7 +175,7 @@ class lease final : public hold_lease {
 // ── the stores ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 http_store_set::http_store_set(workers& threads, const settings::http_gate& gate, metrics::gate& figures)
-    : gate_(gate), figures_(figures) {
+    : whole_(figures.whole.lock()), gate_(gate), figures_(figures) {
   std::vector<boost::asio::io_context*> contexts;
   for (std::size_t i = 0; i < threads.size(); ++i) contexts.push_back(&threads.context(i));
   for (const auto& one : gate.stores) {
@@ -201,8 +201,8 @@ void http_store_set::start(const std::shared_ptr<void>& unsettled) {
   }
 }
 
-void http_store_set::stop() {
-  for (const auto& [name, one] : stores_) visit(one, [](auto& s) { s.stop(); });
+void http_store_set::stop(const boost::asio::io_context& thread) {
+  for (const auto& [name, one] : stores_) visit(one, [&](auto& s) { s.stop(thread); });
 }
 
 const http_store_set::store& http_store_set::of(http_host::where route) const {

@@ -28,8 +28,8 @@ class http_store_set {
   // `unsettled`: see protocol_shard::start().
   // On the first thread.
   void start(const std::shared_ptr<void>& unsettled);
-  // When all threads have ended.
-  void stop();
+  // What lives on this thread; there, or when it has ended.
+  void stop(const boost::asio::io_context& thread);
 
   [[nodiscard]] const settings::http_gate& gate() const { return gate_; }
   [[nodiscard]] metrics::gate& figures() const { return figures_; }
@@ -38,6 +38,7 @@ class http_store_set {
   [[nodiscard]] const std::vector<bool>& as_bytes(std::size_t route) const { return as_bytes_[route]; }
 
  private:
+  const std::shared_ptr<const void> whole_;  // of which the settings and figures are parts
   const settings::http_gate& gate_;
   metrics::gate& figures_;
   std::map<std::string, store, std::less<>> stores_;

@@ -31,14 +31,14 @@ class pg_sessions final : public protocol_shard {
 
 class pg_protocol final : public protocol {
  public:
-  pg_protocol(const settings::postgres_gate& gate, metrics::gate& figures, rejection_log& rejections)
-      : gate_(gate), figures_(figures), rejections_(rejections) {}
+  pg_protocol(const settings::postgres_gate& gate, metrics::gate& figures, rejection_log& rejections,
+              std::shared_ptr<cancel_routes> cancels)
+      : gate_(gate), figures_(figures), rejections_(rejections), cancels_(std::move(cancels)) {}
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     const bool leads = control_ == nullptr;
     if (leads) {
       control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
-      cancels_ = std::make_shared<cancel_routes>();
       waiting_ = std::make_shared<waiting_room>(std::max<std::size_t>(gate_.connections_max / 4, 1),
                                                 figures_.connections_waiting);
       tls_ = backend::tls_context::to(gate_.upstream, gate_.secured);
@@ -85,18 +85,18 @@ class pg_protocol final : public protocol {
   const settings::postgres_gate& gate_;
   metrics::gate& figures_;
   rejection_log& rejections_;
+  const std::shared_ptr<cancel_routes> cancels_;
   std::shared_ptr<backend::pg_control> control_;
   std::shared_ptr<backend::tls_context> tls_;
-  std::shared_ptr<cancel_routes> cancels_;
   std::shared_ptr<waiting_room> waiting_;
 };
 
 }  // namespace
 
 std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate, metrics::gate& figures,
-                                       rejection_log& rejections) {
-  return std::make_unique<server>(threads, place_of(gate), std::make_unique<pg_protocol>(gate, figures, rejections),
-                                  figures, rejections);
+                                       rejection_log& rejections, std::shared_ptr<cancel_routes> cancels) {
+  auto spoken = std::make_unique<pg_protocol>(gate, figures, rejections, std::move(cancels));
+  return std::make_unique<server>(threads, place_of(gate), std::move(spoken), figures, rejections);
 }
 
 }  // namespace fencegate::gate

@@ -3,6 +3,7 @@
 
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
+#include "gate/postgres/cancel_routes.hpp"
 #include "gate/relay/rejection_log.hpp"
 #include "gate/relay/server.hpp"
 #include "gate/relay/workers.hpp"
@@ -11,8 +12,11 @@
 
 namespace fencegate::gate {
 
-// REQUIRES: everything given lives longer than the workers run.
+// `cancels`: of all servers of this gate, as a CancelRequest may come to any of them.
+// REQUIRES: threads and rejections live longer than the workers run, gate and figures longer than the server, and as their
+// `whole`.
 [[nodiscard]] std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate,
-                                                     metrics::gate& figures, rejection_log& rejections);
+                                                     metrics::gate& figures, rejection_log& rejections,
+                                                     std::shared_ptr<cancel_routes> cancels);
 
 }  // namespace fencegate::gate

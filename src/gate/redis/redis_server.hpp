@@ -11,7 +11,8 @@
 
 namespace fencegate::gate {
 
-// REQUIRES: everything given lives longer than the workers run.
+// REQUIRES: threads and rejections live longer than the workers run, gate and figures longer than the server, and as their
+// `whole`.
 [[nodiscard]] std::unique_ptr<server> make_redis_server(workers& threads, const settings::redis_gate& gate,
                                                         metrics::gate& figures, rejection_log& rejections);
 

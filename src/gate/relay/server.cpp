@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -74,28 +75,34 @@ server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, 
     shards_.push_back(std::make_unique<shard>(threads.context(i), protocol_->make_shard(threads.context(i))));
 }
 
-// REQUIRES: the workers have stopped.
 server::~server() {
+  if (const auto used = use_.lock()) used->over = nullptr;
   for (auto& s : shards_) {
+    if (s->stopped) continue;
     const auto left = s->sessions;
     for (const auto& one : left) one->close();
     s->common->stop();
   }
 }
 
-result<void> server::start() {
+result<void> server::start(const server* before, std::function<void()> settled) {
+  live_ = settled == nullptr;
   if (tls_)
     if (const auto loaded = tls_->load(); !loaded) return error{"gate " + place_.name + ": " + loaded.error().message};
-  if (auto listening = listen(); listening.has_error()) return listening;
+  auto listening = before ? listen_on(before->listener_->again(before->listening_)) : listen();
+  if (listening.has_error()) return listening;
   // Until it is known whether the backend answers, clients wait in the kernel's queue. What the workers' queues still
   // hold is let go after the server's end: when another gate could not start, or the backend never answered.
-  std::shared_ptr<void> unsettled(nullptr, [this, alive = std::weak_ptr(alive_)](void*) {
-    auto begin = [this] {
-      settled_ = true;
-      accept();
-    };
-    if (!alive.expired()) asio::post(workers_.context(0), begin);
-  });
+  auto begin = [this, alive = std::weak_ptr(alive_), settled = std::move(settled)] {
+    if (alive.expired()) return;
+    settled_ = true;
+    if (live_) accept();
+    if (settled) settled();
+  };
+  std::shared_ptr<void> unsettled(
+      nullptr, [&first = workers_.context(0), alive = std::weak_ptr(alive_), begin = std::move(begin)](void*) {
+        if (!alive.expired()) asio::post(first, begin);
+      });
   for (auto& s : shards_) {
     asio::post(s->context, [this, unsettled, raw = s.get()]() mutable {
       raw->common->start(std::move(unsettled));
@@ -107,13 +114,27 @@ result<void> server::start() {
 }
 
 result<void> server::listen(std::optional<::mode_t> mode) {
-  auto opened = listening_socket::open(place_.listen, mode);
+  return listen_on(listening_socket::open(place_.listen, mode));
+}
+
+result<void> server::listen_on(result<listening_socket> opened) {
   if (!opened) return error{"gate " + place_.name + ": " + opened.error().message};
   listener_.emplace(std::move(*opened));
+  listening_ = listener_->release();
   boost::system::error_code failed;
-  acceptor_.assign(stream(listener_->family(), 0), listener_->release(), failed);
+  acceptor_.assign(stream(listener_->family(), 0), listening_, failed);
   if (failed) return error{"gate " + place_.name + ": " + failed.message()};
   return {};
+}
+
+// Not by closing the acceptor: where another server has the same socket, the kernel would go on to tell Asio of it.
+void server::stop_listening() {
+  accepting_ = false;
+  accept_pause_.cancel();
+  boost::system::error_code failed;
+  if (!acceptor_.is_open()) return;
+  const int socket = acceptor_.release(failed);
+  if (!failed) ::close(socket);
 }
 
 void server::accept() {
@@ -193,20 +214,21 @@ void server::take_over(int socket, bound_tag tag) {
 // Its session begins on its own thread.
 void server::open(arrival one, session_maker make) {
   shard& target = *shards_[one.shard];
-  auto on_thread = [this, &target, make = std::move(make), given = std::move(one)]() mutable {
+  auto on_thread = [this, &target, used = kept_use(used_), make = std::move(make), given = std::move(one)]() mutable {
     client_link client{std::move(given.socket), std::move(given.from)};
-    if (given.secure) return secure(target, std::move(client), std::move(make));
-    begin(target, std::move(client), make);
+    if (given.secure) return secure(target, std::move(client), std::move(make), used);
+    begin(target, std::move(client), make, used);
   };
   asio::post(target.context, std::move(on_thread));
 }
 
-void server::begin(shard& at, client_link client, const session_maker& make) {
+void server::begin(shard& at, client_link client, const session_maker& make, const kept_use& used) {
   auto ended = [this, &at](const std::shared_ptr<session>& gone) {
     at.sessions.erase(gone);
     figures_.connections.add(-1);
   };
   const auto opened = make(at, std::move(client), ended);
+  opened->keep(used);
   at.sessions.insert(opened);
   opened->start();
   if (at.draining) return opened->drain();
@@ -242,7 +264,7 @@ bool server::turn_one_away() {
 void server::tick(shard& s) {
   s.ticker.expires_after(tick_interval);
   auto on_tick = [this, &s](const boost::system::error_code& cancelled) {
-    if (cancelled) return;
+    if (cancelled || s.stopped) return;
     const auto now = std::chrono::steady_clock::now();
     const std::vector<std::shared_ptr<session>> all(s.sessions.begin(), s.sessions.end());
     for (const auto& one : all) one->on_tick(now);
@@ -253,11 +275,11 @@ void server::tick(shard& s) {
 }
 
 void server::stop_accepting() {
-  asio::post(workers_.context(0), [this] {
-    if (settled_) accept_what_waits();
-    accepting_ = false;
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
+  const auto used = in_use();
+  if (!used) return;
+  asio::post(workers_.context(0), [this, used] {
+    if (settled_ && live_ && accepting_) accept_what_waits();
+    stop_listening();
     if (door_) door_->drop_waiting();
     // What was accepted last has had no time yet to ask for anything, and is then told as those before it were.
     after(next_request_within, [this] {
@@ -270,9 +292,11 @@ void server::stop_accepting() {
 // REQUIRES: one at a time.
 void server::after(milliseconds pause, std::function<void()> next) {
   drain_timer_.expires_after(pause);
-  drain_timer_.async_wait([next = std::move(next)](const boost::system::error_code& cancelled) {
-    if (!cancelled) next();
-  });
+  auto then = [use = use_, next = std::move(next)](const boost::system::error_code& cancelled) {
+    if (cancelled) return;
+    if (const auto used = use.lock()) next();
+  };
+  drain_timer_.async_wait(std::move(then));
 }
 
 void server::drain() {
@@ -292,8 +316,48 @@ void server::end_all() {
 
 // On the thread of each shard, with its sessions, some of which may leave meanwhile.
 void server::tell_all(void (*tell)(shard&, const std::vector<std::shared_ptr<session>>&)) {
+  const auto used = in_use();
+  if (!used) return;
   for (auto& s : shards_) {
-    asio::post(s->context, [tell, raw = s.get()] { tell(*raw, {raw->sessions.begin(), raw->sessions.end()}); });
+    asio::post(s->context, [used, tell, raw = s.get()] { tell(*raw, {raw->sessions.begin(), raw->sessions.end()}); });
+  }
+}
+
+// ── another server in its place ─────────────────────────────────────────────────────────────────────────────────────
+
+void server::go_live(server* before) {
+  if (before) listener_->take_file(*before->listener_);
+  asio::post(workers_.context(0), [this] {
+    live_ = true;
+    accept();
+  });
+}
+
+void server::retire(std::function<void()> over) {
+  used_->over = [this, over = std::move(over)] { end(over); };
+  asio::post(workers_.context(0), [this] {
+    stop_listening();
+    listener_.reset();  // and the file of its socket, if it is still its own
+    // Behind those that were accepted already, which are served.
+    asio::post(workers_.context(0), [this] { used_.reset(); });
+  });
+}
+
+// There is no connection, and none will come. What ends on one thread may leave something in its queue that names this
+// server: it has gone when what is queued behind it is called.
+void server::end(const std::function<void()>& over) {
+  const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
+  for (auto& s : shards_) {
+    auto on_thread = [this, raw = s.get(), left, over] {
+      if (raw == shards_.front().get()) alive_.reset();  // on whose thread it is asked for
+      raw->stopped = true;
+      raw->ticker.cancel();
+      raw->common->stop();
+      asio::post(raw->context, [left, over] {
+        if (left->fetch_sub(1) == 1) over();
+      });
+    };
+    asio::post(s->context, std::move(on_thread));
   }
 }
 

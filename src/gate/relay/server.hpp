@@ -40,7 +40,7 @@ class protocol_shard {
   // Clients are accepted when nothing holds `unsettled` any more: keep it until you know whether the backend answers.
   virtual void start(std::shared_ptr<void> unsettled) = 0;
   [[nodiscard]] virtual std::shared_ptr<session> open(client_link client, session_ended ended, bound_tag tag) = 0;
-  // The process ends: the workers have stopped, and every session was closed.
+  // Every session has gone, and what it has still under way ends; on that thread, or when the workers have stopped.
   virtual void stop() = 0;
 };
 
@@ -49,7 +49,7 @@ class protocol {
  public:
   virtual ~protocol() = default;
 
-  // REQUIRES: before the workers start. `context` lives longer than the shard, and is run by one thread.
+  // `context` lives longer than the shard, and is run by one thread.
   [[nodiscard]] virtual std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) = 0;
   // Its name in TLS (ALPN); "": it has none.
   [[nodiscard]] virtual std::string_view tls_name() const { return {}; }
@@ -85,13 +85,24 @@ class server : public lease::writer_gate {
     std::chrono::milliseconds head{};  // timeouts.head
   };
 
-  // REQUIRES: `threads`, `figures` and `rejections` live longer than the workers run.
+  // REQUIRES: `threads` and `rejections` live longer than the workers run, `figures` longer than this.
   server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& figures,
          rejection_log& rejections);
+  // REQUIRES: the workers have stopped, or it is retired.
   ~server() override;
 
-  // Listens. The error says which address and why. REQUIRES: before the workers start.
-  [[nodiscard]] result<void> start();
+  // Listens; accepts when it is known whether the backend answers. The error says which address and why. REQUIRES: before the
+  // workers start.
+  [[nodiscard]] result<void> start() { return start(nullptr, nullptr); }
+  // The same while they run; on the socket of `before`, which listens at the same address, and goes on to until it retires;
+  // nullptr: on one of its own. `settled`: on a worker's thread, when it is known whether the backend answers; nobody is
+  // accepted before go_live(), which comes behind that. REQUIRES: `before` holds no lease.
+  [[nodiscard]] result<void> start(const server* before, std::function<void()> settled);
+  // The file of the socket, where it is one, is no longer that of `before`. REQUIRES: started on its socket.
+  void go_live(server* before);
+  // Accepts no more. Its connections go on; `over` is called on a worker's thread when the last one has gone, and all that the
+  // workers do for it: it may be destroyed then. REQUIRES: it holds no lease. Once.
+  void retire(std::function<void()> over);
   // Connections end at their next boundary, or with their next answer where that can say so; new ones are still accepted, and
   // stay. Any thread.
   void drain();
@@ -104,6 +115,9 @@ class server : public lease::writer_gate {
   // Any thread.
   void stop_accepting();
   [[nodiscard]] const std::string& name() const { return place_.name; }
+  [[nodiscard]] const settings::address& address() const { return place_.listen; }
+  // It does not end before what this keeps; nullptr: its last connection has gone. Any thread.
+  [[nodiscard]] std::shared_ptr<const void> in_use() const { return use_.lock(); }
   // Connections of clients now. Any thread.
   [[nodiscard]] std::int64_t connections() const { return figures_.connections.value(); }
 
@@ -115,6 +129,14 @@ class server : public lease::writer_gate {
  private:
   using acceptor = boost::asio::basic_socket_acceptor<stream>;
   struct shard;
+  // Kept by each connection: says when the last one has gone.
+  struct use {
+    ~use() {
+      if (over) over();
+    }
+    std::function<void()> over;
+  };
+  using kept_use = std::shared_ptr<const use>;
   struct arrival {
     stream::socket socket;
     std::string from;
@@ -125,13 +147,16 @@ class server : public lease::writer_gate {
   using session_maker = std::function<std::shared_ptr<session>(shard&, client_link, const session_ended&)>;
 
   [[nodiscard]] result<void> listen(std::optional<::mode_t> mode = {});
+  [[nodiscard]] result<void> listen_on(result<listening_socket> opened);
+  void stop_listening();
+  void end(const std::function<void()>& over);
   void accept();
   void accept_what_waits();
   void welcome(stream::socket socket, const stream::endpoint& from);
   [[nodiscard]] std::optional<arrival> admit(stream::socket socket, const stream::endpoint& from, bool secure);
   void open(arrival one, session_maker make);
-  void begin(shard& at, client_link client, const session_maker& make);
-  void secure(shard& at, client_link client, session_maker make);
+  void begin(shard& at, client_link client, const session_maker& make, const kept_use& used);
+  void secure(shard& at, client_link client, session_maker make, const kept_use& used);
   void note_no_tls(shard& at, const std::string& client, const std::string& why);
   void serve(arrival one, bound_tag tag);
   void refuse(arrival one, const std::string& why);
@@ -154,6 +179,7 @@ class server : public lease::writer_gate {
   rejection_log& rejections_;
   std::vector<std::unique_ptr<shard>> shards_;
   std::optional<listening_socket> listener_;  // for its file; the socket is the acceptor's
+  int listening_ = -1;                        // the same
   acceptor acceptor_;
   spare_descriptor spare_;
   boost::asio::steady_timer accept_pause_, drain_timer_;
@@ -164,9 +190,12 @@ class server : public lease::writer_gate {
   bool looks_after_waiting_ = false;
   bool accepting_ = true;
   bool settled_ = false;  // it is known whether the backend answers
+  bool live_ = true;
   std::size_t listener_number_ = 0;
   std::size_t next_ = 0;
-  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+  std::shared_ptr<use> used_ = std::make_shared<use>();  // until it retires
+  const std::weak_ptr<use> use_ = used_;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);  // until it has ended
 };
 
 template <class Gate>

@@ -23,6 +23,7 @@ struct server::shard {
   std::unordered_set<std::shared_ptr<session>> sessions;
   boost::asio::steady_timer ticker;
   bool announced = false, draining = false;  // to all sessions: announce_end(), drain()
+  bool stopped = false;
   std::chrono::steady_clock::time_point no_tls_logged{};
   std::uint64_t no_tls_since = 0;  // that were not logged
 };

@@ -19,16 +19,17 @@ constexpr std::chrono::seconds line_interval{1};
 
 }  // namespace
 
-void server::secure(shard& at, client_link client, session_maker make) {
-  auto done = [this, &at, from = client.address, make = std::move(make)](const std::shared_ptr<session>& over,
-                                                                         result<client_link> secured) {
+void server::secure(shard& at, client_link client, session_maker make, const kept_use& used) {
+  auto done = [this, &at, from = client.address, make = std::move(make), used](const std::shared_ptr<session>& over,
+                                                                               result<client_link> secured) {
     at.sessions.erase(over);
-    if (secured) return begin(at, std::move(*secured), make);
+    if (secured) return begin(at, std::move(*secured), make, used);
     figures_.connections.add(-1);
     if (!secured.error().message.empty()) note_no_tls(at, from, secured.error().message);
   };
   const auto limit = place_.head.count() == 0 ? handshake_most : std::min(place_.head, handshake_most);
   const auto one = std::make_shared<securing_session>(std::move(client), *tls_, *protocol_, limit, std::move(done));
+  one->keep(used);
   at.sessions.insert(one);
   one->start();
 }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace fencegate::gate {
 
@@ -28,6 +29,7 @@ struct client_link {
   std::string read_ahead{};                        // what was read of it already; only in plain text
 };
 
+// REQUIRES: the first base of what derives from it.
 class session {
  public:
   session() = default;
@@ -49,6 +51,12 @@ class session {
   }
   // Ends the connection now; may be called again, and before start().
   virtual void close() = 0;
+
+  // `what` lives until this has gone, all of it.
+  void keep(std::shared_ptr<const void> what) { kept_ = std::move(what); }
+
+ private:
+  std::shared_ptr<const void> kept_;
 };
 
 // To be called once, by the session's close(), with itself: the server then forgets it.

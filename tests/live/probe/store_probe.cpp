@@ -203,7 +203,7 @@ int serve(asio::io_context& store_io, const std::shared_ptr<Store>& store) {
     };
     next();
     io.run();
-    asio::post(store_io, [store] { store->stop(); });
+    asio::post(store_io, [store, &store_io] { store->stop(store_io); });
   }
   asio::post(store_io, [&work] { work.reset(); });
   thread.join();

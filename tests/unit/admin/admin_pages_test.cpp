@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace fencegate::admin {
 namespace {
 
@@ -138,10 +140,8 @@ TEST_F(AdminPages, MarksAreForTheirServiceAndOnlyWhereThereIsOne) {
   EXPECT_EQ(answer_page(r, process, listen, true).status, 404u);
 }
 
-TEST_F(AdminPages, MarksAreRefusedToWhomQuitIs) {
+TEST_F(AdminPages, MarksAndReloadsAreRefusedToWhomQuitIs) {
   page_request good;
-  good.method = "PUT";
-  good.target = "/.fencegate/marks/orders";
   good.host = "localhost";
   good.from_loopback = true;
   auto from_elsewhere = good, browser = good, rebound = good, nameless = good;
@@ -149,11 +149,26 @@ TEST_F(AdminPages, MarksAreRefusedToWhomQuitIs) {
   browser.from_browser = true;
   rebound.host = "evil.example";
   nameless.host = std::nullopt;
-  for (const auto* r : {&from_elsewhere, &browser, &rebound, &nameless}) {
-    const auto a = answer_page(*r, process, listen, true);
-    EXPECT_EQ(a.status, 403u) << a.body;
-    EXPECT_FALSE(a.marks) << a.body;
+  for (const auto& [method, target] : {std::pair("PUT", "/.fencegate/marks/orders"), std::pair("POST", "/reload")}) {
+    for (auto* r : {&from_elsewhere, &browser, &rebound, &nameless}) {
+      r->method = method;
+      r->target = target;
+      const auto a = answer_page(*r, process, listen, true);
+      EXPECT_EQ(a.status, 403u) << a.body;
+      EXPECT_FALSE(a.marks || a.reload) << a.body;
+    }
   }
+}
+
+TEST_F(AdminPages, AReloadIsAPost) {
+  page_request r;
+  r.target = "/reload";
+  r.host = "localhost";
+  r.from_loopback = true;
+  r.method = "GET";
+  EXPECT_EQ(answer_page(r, process, listen).allow, "POST");
+  r.method = "POST";
+  EXPECT_TRUE(answer_page(r, process, listen).reload);
 }
 
 TEST_F(AdminPages, AListenAddressWithoutANameIsNotAnyHost) {

@@ -105,5 +105,51 @@ TEST(Gate, AFurtherDatabaseIsShownWhileItHasAProblem) {
   EXPECT_TRUE(one.backends_said().databases.empty());
 }
 
+// ── several servers of one gate ─────────────────────────────────────────────────────────────────────────────────────
+
+TEST(Totals, AreOfAllServersOfAGateAndWhatABackendSaysIsTheCurrentOnes) {
+  process all;
+  all.gates.push_back(std::make_shared<gate>("cache"));
+  all.former = {std::make_shared<gate>("cache"), std::make_shared<gate>("removed")};
+  gate &now = *all.gates[0], &before = *all.former[0];
+  now.note_backend("", "");
+  before.note_backend("", "it is down");
+  now.connections.add(2);
+  before.connections.add(1);
+  now.checks(check_outcome::stale).add(3);
+  before.checks(check_outcome::stale).add(4);
+  before.overhead_seconds.observe(1us);
+  before.pools.push_back(std::make_unique<pool>("ledger"));
+  before.pools[0]->busy.set(5);
+
+  const auto totals = totals_of(all);
+  ASSERT_EQ(totals.size(), 2u);
+  EXPECT_EQ(totals[0]->connections.value(), 3);
+  EXPECT_EQ(totals[0]->checks(check_outcome::stale).value(), 7u);
+  EXPECT_EQ(total(totals[0]->overhead_seconds), 1u);
+  EXPECT_EQ(totals[0]->backend_up.value(), 1);
+  EXPECT_EQ(totals[0]->backends_said().backends.at(""), "");
+  ASSERT_EQ(totals[0]->pools.size(), 1u);
+  EXPECT_EQ(totals[0]->pools[0]->busy.value(), 5);
+  EXPECT_EQ(totals[1]->name, "removed");
+  EXPECT_EQ(now.checks(check_outcome::stale).value(), 3u);
+}
+
+TEST(Totals, WhatAServerHasCountedStaysWhenItHasGone) {
+  gate now("cache"), gone("cache");
+  for (auto* one : {&now, &gone}) {
+    one->connections.add(1);
+    one->raises_total.add(2);
+    one->requests(request_class::write).add(3);
+    one->takeover_seconds.observe(1ms);
+  }
+  now.add_counts(gone);
+  EXPECT_EQ(now.connections.value(), 1);
+  EXPECT_EQ(now.raises_total.value(), 4u);
+  EXPECT_EQ(now.requests(request_class::write).value(), 6u);
+  EXPECT_EQ(total(now.takeover_seconds), 2u);
+  EXPECT_NEAR(now.takeover_seconds.sum_seconds(), 0.002, 1e-9);
+}
+
 }  // namespace
 }  // namespace fencegate::metrics

@@ -1,0 +1,68 @@
+#include "cli/reload.hpp"
+
+#include "config_fixture.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace fencegate::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr std::string_view stores_text =
+    "stores:\n  ledger: { url: postgres://fencegate:secret@127.0.0.1/app }\n"
+    "leases:\n  issuers: { main: { store: ledger } }\n";
+
+std::string gate_text(const std::string& keys, const std::string& upstream = "redis://127.0.0.1") {
+  return "gates:\n  - { name: cache, protocol: redis, listen: \"127.0.0.1:6380\", upstream: \"" + upstream + "\"" +
+         keys + " }\n";
+}
+
+class Reload : public ConfigTest {
+ protected:
+  [[nodiscard]] std::vector<std::string> restarts(const std::string& now, const std::string& next) const {
+    return needs_restart(settings_of(now), settings_of(next));
+  }
+};
+
+TEST_F(Reload, GatesStoresAndWhatIsAskedForOnlyWhenItIsNeededNeedNone) {
+  const auto before = gate_text("");
+  EXPECT_THAT(restarts(before, gate_text(", connections_max: 5", "redis://127.0.0.1:7000") +
+                                   "drain_timeout: 3s\nstrict: true\nlog: { level: warn, format: text }\n"
+                                   "stores:\n  cache: { url: redis://127.0.0.1 }\n"),
+              IsEmpty());
+  EXPECT_THAT(restarts(before, before), IsEmpty());
+}
+
+TEST_F(Reload, EachKeyThatNeedsOneIsNamed) {
+  EXPECT_THAT(
+      restarts(gate_text(""), gate_text("") + "threads: 3\nbusy_poll_us: 5\nadmin: { listen: \"127.0.0.1:9\" }\n"),
+      ElementsAre("threads has changed: that needs a restart", "busy_poll_us has changed: that needs a restart",
+                  "admin has changed: that needs a restart"));
+}
+
+TEST_F(Reload, WhereThereAreLeasesTheServersThatAreSealedStay) {
+  const auto before = gate_text("") + std::string(stores_text);
+  EXPECT_THAT(restarts(before, gate_text(", connections_max: 5") + std::string(stores_text)), IsEmpty());
+  EXPECT_THAT(
+      restarts(before, gate_text("", "redis://127.0.0.1:7000") + std::string(stores_text)),
+      ElementsAre("gates: cache: upstream has changed, and with leases in the configuration that needs a restart"));
+  auto rotated = std::string(stores_text);
+  rotated.replace(rotated.find("secret"), 6, "other");
+  EXPECT_THAT(restarts(before, gate_text("") + rotated),
+              ElementsAre("stores: ledger has changed, and with leases in the configuration that needs a restart"));
+}
+
+TEST_F(Reload, AGateThatHoldsALeaseStays) {
+  const auto held = [](const std::string& keys) {
+    return gate_text(", lease: orders, on_loss: rebind" + keys) + std::string(stores_text);
+  };
+  EXPECT_THAT(restarts(held(""), held("")), IsEmpty());
+  EXPECT_THAT(restarts(held(""), held(", connections_max: 5")),
+              ElementsAre("gates: cache: a gate with the key lease has changed: that needs a restart"));
+}
+
+}  // namespace
+}  // namespace fencegate::cli

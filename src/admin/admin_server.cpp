@@ -162,18 +162,19 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     return busy;
   }
 
-  struct watching {
-    explicit watching(state& s) : owner(s) { ++owner.watchers_; }
-    ~watching() { --owner.watchers_; }
-    watching(const watching&) = delete;
-    watching& operator=(const watching&) = delete;
+  // One more, as long as this lives. REQUIRES: the figure lives longer.
+  struct counted {
+    explicit counted(std::size_t& in) : of(in) { ++of; }
+    ~counted() { --of; }
+    counted(const counted&) = delete;
+    counted& operator=(const counted&) = delete;
 
-    state& owner;
+    std::size_t& of;
   };
 
   // Until the peer is gone, or does not take an event in time: nothing is kept for it but the one event that is being sent.
   static asio::awaitable<void> send_events(std::shared_ptr<state> self, const peer_listener::place& at) {
-    const watching one(*self);
+    const counted one(self->watchers_);
     asio::steady_timer pause(self->io_);
     std::uint64_t version = 0;
     std::string event(watch_head);
@@ -212,22 +213,13 @@ class admin_server::state : public std::enable_shared_from_this<state> {
     co_return std::move(*question->answer);
   }
 
-  struct asking {
-    explicit asking(state& s) : owner(s) { ++owner.marks_asked_; }
-    ~asking() { --owner.marks_asked_; }
-    asking(const asking&) = delete;
-    asking& operator=(const asking&) = delete;
-
-    state& owner;
-  };
-
   static asio::awaitable<page_answer> ask_marks(std::shared_ptr<state> self,
                                                 const http::request<http::empty_body>& request,
                                                 const any_stream::socket& socket) {
     if (self->marks_asked_ >= limits::admin_marks_max) {
       co_return too_many("too many requests for marks at this moment\n");
     }
-    const asking one(*self);
+    const counted one(self->marks_asked_);
     std::vector<header_field> fields;
     for (const auto& field : request) fields.push_back({field.name_string(), field.value()});
     const std::string client = peer_name(socket);

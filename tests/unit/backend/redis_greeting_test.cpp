@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 
 namespace fencegate::backend {
 namespace {
@@ -34,7 +35,7 @@ class RedisGreeting : public ::testing::Test, public control_link {
   void greet_with(std::map<std::string, std::string> replies) {
     replies.try_emplace("COMMAND INFO", named(critical_commands().size() + 1));
     replies.try_emplace("COMMAND", test::command_reply());
-    greet(state, *this);
+    greet(*state, *this);
     while (!sent.empty()) {
       const auto one = std::move(sent.front());
       sent.erase(sent.begin());
@@ -56,7 +57,13 @@ class RedisGreeting : public ::testing::Test, public control_link {
                  : "*1\r\n$" + std::to_string(names[i].size()) + "\r\n" + std::string(names[i]) + "\r\n";
     return out;
   }
-  [[nodiscard]] bool has_table() const { return state.look().commands != command_table::empty(); }
+  [[nodiscard]] bool has_table() const { return state->look().commands != command_table::empty(); }
+
+  // As another gate.
+  void sign_in_as(settings::credentials own) {
+    gate.control = std::move(own);
+    state.emplace(gate, figures);
+  }
 
   struct asked_for {
     std::string line;
@@ -64,7 +71,7 @@ class RedisGreeting : public ::testing::Test, public control_link {
   };
   settings::redis_gate gate;
   metrics::gate figures{"greeting"};
-  redis_state state{gate, figures};
+  std::optional<redis_state> state{std::in_place, gate, figures};
   std::vector<asked_for> sent;
   std::vector<std::string> asked, drops;
 };
@@ -74,21 +81,21 @@ TEST_F(RedisGreeting, ReadsTheCommands) {
   EXPECT_THAT(asked, ElementsAre("PING", "COMMAND INFO", "COMMAND"));
   EXPECT_THAT(drops, IsEmpty());
   EXPECT_TRUE(has_table());
-  EXPECT_EQ(state.look().commands->find("get", {}).role, command_role::read);
-  EXPECT_FALSE(state.look().wants_auth);
+  EXPECT_EQ(state->look().commands->find("get", {}).role, command_role::read);
+  EXPECT_FALSE(state->look().wants_auth);
 }
 
 TEST_F(RedisGreeting, SignsInBehindThePing) {
-  gate.control = {"gate", "secret"};
+  sign_in_as({"gate", "secret"});
   greet_with({{"PING", "-NOAUTH Authentication required.\r\n"}});
   EXPECT_THAT(asked, ElementsAre("PING", "AUTH gate secret", "COMMAND INFO", "COMMAND"));
-  EXPECT_TRUE(state.look().wants_auth) << "as a client would be asked for it";
+  EXPECT_TRUE(state->look().wants_auth) << "as a client would be asked for it";
   EXPECT_TRUE(has_table());
-  gate.control.user.clear();
+  sign_in_as({"", "secret"});
   asked.clear();
   greet_with({});
   EXPECT_EQ(asked.at(1), "AUTH secret");
-  EXPECT_FALSE(state.look().wants_auth);
+  EXPECT_FALSE(state->look().wants_auth);
 }
 
 TEST_F(RedisGreeting, WhatFailsDropsTheConnection) {
@@ -98,7 +105,7 @@ TEST_F(RedisGreeting, WhatFailsDropsTheConnection) {
       {"COMMAND INFO", named(3), "COMMAND INFO failed"},
       {"COMMAND", "-NOPERM no\r\n", "COMMAND failed: NOPERM"},
       {"COMMAND", "*0\r\n", "not a list"}};
-  gate.control = {"gate", "secret"};
+  sign_in_as({"gate", "secret"});
   for (const auto& [command, reply, said] : faults) {
     drops.clear();
     greet_with({{command, reply}});
@@ -115,10 +122,10 @@ TEST_F(RedisGreeting, APasswordThatTheGateDoesNotHaveIsSaidAtOnce) {
 
 TEST_F(RedisGreeting, ACommandUnderAnotherNameMakesUnknownOnesRefused) {
   greet_with({{"COMMAND INFO", named(critical_commands().size() + 1, "flushall")}});
-  EXPECT_EQ(state.look().commands->find("x", {}).role, command_role::refused);
-  EXPECT_TRUE(state.look().commands->has_mset());
+  EXPECT_EQ(state->look().commands->find("x", {}).role, command_role::refused);
+  EXPECT_TRUE(state->look().commands->has_mset());
   greet_with({{"COMMAND INFO", named(critical_commands().size() + 1, "mset")}});
-  EXPECT_FALSE(state.look().commands->has_mset());
+  EXPECT_FALSE(state->look().commands->has_mset());
 }
 
 }  // namespace

@@ -12,9 +12,14 @@ import threading
 import psycopg2
 
 import documents
+from cut_proxy import SilentPort
+from gate_process import GateProcess
 from http_gate import Upstream
+from live_test import LiveTest, main
 from postgres import SUPERUSER, PostgresServer, run_sql
-from support import LOOPBACK, PATIENCE, GateProcess, LiveTest, RedisServer, Resp, SilentPort, eventually, free_port, main
+from processes import LOOPBACK, PATIENCE, eventually, free_port
+from redis_server import RedisServer
+from resp import Resp
 
 ROUTES = [{"match": "PUT /kv/{key}", "resource": "orders", "redis": ["SET", "{key}", "{body}"], "store": "cache"},
           {"match": "POST /rows", "resource": "orders", "sql": "INSERT INTO writes (who) VALUES ('http')", "store": "ledger"},

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -16,6 +17,7 @@ from postgres import PostgresServer, run_sql
 from processes import LOOPBACK, free_port
 from redis_server import RedisServer
 from resp import Resp
+from tls import Authority
 
 README = "README.md"
 LISTENERS = ("9180", "6380", "6432", "8081")
@@ -139,13 +141,18 @@ class Pages(unittest.TestCase):
 
     def test_all_configurations_are_valid(self):
         checked = 0
+        secrets = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, secrets)
+        secret = Path(secrets) / "password"
+        secret.write_text("gate-secret\n")
+        certificate, key = Authority(secrets, "authority").issue("gate")
         for page in documents.PAGES:
             for text in documents.blocks(page, "yaml"):
                 with tempfile.TemporaryDirectory() as folder:
-                    secret = Path(folder) / "password"
-                    secret.write_text("gate-secret\n")
                     config = Path(folder) / "fencegate.yaml"
-                    config.write_text(re.sub(r"/run/secrets/[\w.-]+", str(secret), text))
+                    for pattern, path in ((r"[\w.-]+\.crt", certificate), (r"[\w.-]+\.key", key), (r"[\w.-]+", secret)):
+                        text = re.sub("/run/secrets/" + pattern, str(path), text)
+                    config.write_text(text)
                     done = subprocess.run([os.environ["FENCEGATE"], "check", "-c", config], capture_output=True, text=True,
                                           env=os.environ | {"FENCING_TOKEN": "34"})
                     self.assertEqual((done.returncode, done.stderr), (0, ""), page)

@@ -276,7 +276,23 @@ class Databases(OperationsTest):
 
 
 class Draining(OperationsTest):
-    def test_idle_sessions_end_at_once_and_transactions_at_their_end(self):
+    def test_who_listens_hears_until_it_asks_for_something(self):
+        gate = self.gate(process={"drain_timeout": "60s"}, threads=1)  # when one has heard of it, all have
+        listening, asking = self.wire(gate), self.wire(gate)
+        listening.send(query("LISTEN news"))
+        listening.until_ready()
+        gate.terminate()
+        eventually(lambda: gate.metric("draining") == 1)
+        asking.send(query("SELECT 1"))
+        self.assert_fatal(asking, "57P01")
+        self.server.sql("NOTIFY news")
+        self.assertEqual(listening.read()[0], b"A")
+        listening.send(query("INSERT INTO writes VALUES ('late')"))
+        self.assert_fatal(listening, "57P01")
+        self.assertEqual(gate.wait(40), 0)
+        self.assertEqual(self.server.value("SELECT count(*) FROM writes"), 0)
+
+    def test_idle_sessions_end_last_and_transactions_at_their_end(self):
         gate = self.gate(process={"drain_timeout": "30s"})
         idle, busy = self.wire(gate), self.wire(gate)
         busy.send(query("BEGIN"))

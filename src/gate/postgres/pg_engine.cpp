@@ -78,7 +78,7 @@ void pg_engine::on_backend_bytes() {
   }
   stepping_ = false;
   resume();
-  end_if_announced();
+  if (draining_) drain();
 }
 
 // ── opening ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,7 +294,7 @@ void pg_engine::serve() {
   std::string().swap(held_ready_);
   phase_ = phase::relaying;
   if (guards()) begin_guarding();
-  end_if_announced();
+  if (draining_) drain();
 }
 
 }  // namespace fencegate::gate

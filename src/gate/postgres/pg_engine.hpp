@@ -93,9 +93,9 @@ class pg_engine {
   void on_timer();
   // The world outside has moved (an answer, room in a buffer): go on where it stopped.
   void resume();
-  // At the next boundary the session at the server ends, and the client is told that the gate is going when it can hear it.
-  // Who is not served yet hears of it no more than of drain().
-  void announce_end();
+  // With what the client asks for next between two transactions, it is told that the gate is going, and the session ends; what
+  // it listens to reaches it until then. Who is not served yet hears of it no more than of drain().
+  void announce_end() { ends_soon_ = phase_ == phase::relaying; }
   // At the next boundary the client is told so, whether it can hear it or not, and the connection ends.
   void drain();
 
@@ -241,7 +241,7 @@ class pg_engine {
   void on_why(const std::optional<std::vector<backend::ended_registration>>& answer);
   void end_as_told();
   void end_as_superseded(const fence::rejection& why);
-  void end_if_announced();
+  void tell_end();
   void part(const wire::pg_error& e);
   void part_with(std::string words);
   void step_parting();

@@ -52,6 +52,10 @@ bool pg_engine::step_client() {
   waits_for_boundary_ = false;
   if (from_client.empty() || awaits_too_much()) return false;
   if (swallowed_ != 0 || client_passing_ != 0) return step_passing();
+  if (ends_soon_ && at_boundary() && backend_passing_ == 0 && from_backend.empty()) {
+    tell_end();
+    return false;
+  }
   const auto head = wire::decode_pg_head(from_client.view());
   if (!head) {
     protocol_error(metrics::side::client, head.error().message);

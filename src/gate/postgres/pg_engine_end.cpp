@@ -196,18 +196,10 @@ void pg_engine::end_idle() {
   close_with({"FATAL", "57P05", "terminating connection due to the gate's idle timeout", {}, "Connect again."});
 }
 
-void pg_engine::announce_end() {
-  if (phase_ != phase::relaying) return;
-  ends_soon_ = true;
-  // libpq takes what comes while it is at rest for a notice, and then for a server that has died.
-  if (at_rest())
-    part({"FATAL", std::string(admin_shutdown), "the gate is shutting down", pg_detail({}, applied::no),
-          "Connect again."});
-}
-
-void pg_engine::end_if_announced() {
-  if (draining_) return drain();
-  if (ends_soon_) announce_end();
+// libpq takes what comes while it is at rest for a notice, and then for a server that has died.
+void pg_engine::tell_end() {
+  part({"FATAL", std::string(admin_shutdown), "the gate is shutting down", pg_detail({}, applied::no),
+        "Connect again."});
 }
 
 void pg_engine::drain() {

@@ -485,19 +485,20 @@ TEST(PgEngineStart, AnswersThatComeAtOnceCostNoStack) {
 }
 
 TEST(PgEngineStart, AnEndThatIsAnnouncedIsToldWhenTheClientSpeaks) {
+  const auto notification = wire::encode_pg_message('A', std::string("\0\0\0\1ch\0hi\0", 10));
   for (const bool in_flight : {false, true}) {
     pg_rig rig;
     rig.serve();
     if (in_flight) rig.client(query("SELECT 1"));
     rig.engine.announce_end();
-    EXPECT_EQ(rig.engine.parting(), !in_flight);
     if (in_flight) {
       rig.server(complete("SELECT 1") + ready('I'));
       EXPECT_THAT(rig.answers(), ElementsAre("C SELECT 1", "Z I"));
       rig.engine.to_client.clear();
     }
-    EXPECT_TRUE(rig.engine.parting());
-    EXPECT_FALSE(rig.engine.closing());
+    EXPECT_FALSE(rig.engine.parting());
+    rig.server(notification);  // it is still heard
+    EXPECT_THAT(rig.answers(), ElementsAre("A"));
     rig.forget();
     rig.client(query("INSERT"));
     EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01 applied no", "Z I"));
@@ -515,14 +516,19 @@ TEST(PgEngineStart, AnEndThatIsAnnouncedWaitsForATransaction) {
   EXPECT_FALSE(rig.engine.parting());
   rig.client(query("COMMIT"));
   rig.server(complete("COMMIT") + ready('I'));
-  EXPECT_TRUE(rig.engine.parting());
+  rig.forget();
+  rig.client(query("BEGIN"));
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 57P01 applied no", "Z I"));
+  EXPECT_TRUE(rig.engine.closing());
 }
 
 TEST(PgEngineStart, WhoIsNotServedYetHearsOfNoEnd) {
   pg_rig rig;
   rig.engine.announce_end();
   rig.serve();
-  EXPECT_FALSE(rig.engine.parting());
+  rig.forget();
+  rig.client(query("SELECT 1"));
+  EXPECT_EQ(rig.engine.to_backend, query("SELECT 1"));
 }
 
 TEST(PgEngineStart, ADrainEndsTheSessionWhereNothingIsLost) {

@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds list_patience{60'000};
 // What the server said, for a person.
 error told(const wire::pg_error& e) { return {backend::rejection_of(e, {}).detail}; }
 
-error unexpected() { return {"it answered something unexpected (is the schema older? run fencegate install)"}; }
+error unexpected_rows() { return {"it answered something unexpected (is the schema older? run fencegate install)"}; }
 
 std::string array_of(const std::vector<std::int64_t>& numbers) {
   std::string out = "{";
@@ -46,7 +46,7 @@ unanswered not_told(const wire::pg_error& e) { return {told(e), is_older(e)}; }
 
 answer<std::string> identity(const pg_result& rows) {
   if (!rows) return not_told(rows.error());
-  if (rows->size() != 1 || rows->front().size() != 1 || !rows->front().front()) return unexpected();
+  if (rows->size() != 1 || rows->front().size() != 1 || !rows->front().front()) return unexpected_rows();
   return {boost::system::in_place_value, *rows->front().front()};
 }
 
@@ -59,7 +59,7 @@ void identify(pg_caller& by, const char* column, std::function<void(const answer
 std::function<void(const pg_result&)> yes_or_no(std::function<void(const result<bool>&)> done) {
   return [done = std::move(done)](const pg_result& rows) {
     if (!rows) return done(told(rows.error()));
-    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
+    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected_rows());
     done(rows->front().front() == "t");
   };
 }
@@ -92,15 +92,15 @@ grant_answer granted(const grant_request& wanted, const pg_result& rows) {
   }
   grant_answer out;
   for (const auto& row : *rows) {
-    if (row.size() != 5 || !row[0] || !row[1] || !row[4]) return failed(unexpected().message);
+    if (row.size() != 5 || !row[0] || !row[1] || !row[4]) return failed(unexpected_rows().message);
     const std::string& outcome = *row[1];
     if (outcome == "granted") {
       const auto token = backend::token_of(row[2]);
-      if (!token) return failed(unexpected().message);
+      if (!token) return failed(unexpected_rows().message);
       out.claims.push_back({*row[0], *token});
       continue;
     }
-    if (outcome != "held" && outcome != "over" && outcome != "uncovered") return failed(unexpected().message);
+    if (outcome != "held" && outcome != "over" && outcome != "uncovered") return failed(unexpected_rows().message);
     const auto left = milliseconds_of(*row[4]);
     if (out.what != grant_answer::kind::failed && left <= out.left) continue;  // the longest counts
     out.what = outcome == "held"   ? grant_answer::kind::held
@@ -117,7 +117,7 @@ grant_answer granted(const grant_request& wanted, const pg_result& rows) {
   };
   if (out.claims.size() != wanted.resources.size() ||
       !std::all_of(wanted.resources.begin(), wanted.resources.end(), has))
-    return failed(unexpected().message);
+    return failed(unexpected_rows().message);
   out.what = grant_answer::kind::granted;
   return out;
 }
@@ -223,7 +223,7 @@ void pg_issuer::list(std::function<void(const result<std::vector<lease_entry>>&)
     std::vector<lease_entry> out;
     for (const auto& row : *rows) {
       const auto token = row.size() == 7 ? backend::token_of(row[1]) : std::nullopt;
-      if (!token || !row[0] || !row[5]) return done(unexpected());
+      if (!token || !row[0] || !row[5]) return done(unexpected_rows());
       out.push_back({*row[0], *token, backend::token_of(row[2]), row[3].value_or(""), row[4].value_or(""),
                      milliseconds_of(*row[5]), row[6] == "t"});
     }
@@ -258,7 +258,7 @@ void pg_seal_place::look(const std::vector<std::string>& resources,
     for (const auto& row : *rows) {
       const auto of = std::find_if(found.begin(), found.end(), [&](const auto& one) { return row[0] == one.resource; });
       const auto mark = row.size() == 2 ? backend::token_of(row[1]) : std::nullopt;
-      if (of == found.end() || !mark) return done(unexpected());
+      if (of == found.end() || !mark) return done(unexpected_rows());
       of->mark = mark;
     }
     done(std::move(found));
@@ -281,7 +281,7 @@ void pg_seal_place::seal(const term& held, const std::string& issuer_id,
       if (is_older(rows.error())) why.why = fence::reason::refused;
       return done(why);
     }
-    if (!proves(*rows, held.claims)) return done(backend::unavailable(unexpected().message));
+    if (!proves(*rows, held.claims)) return done(backend::unavailable(unexpected_rows().message));
     done({});
   };
   callers_.any().call(std::move(statement), patience_ + cut_, std::move(answered));
@@ -291,7 +291,7 @@ void pg_seal_place::move(const std::string& resource, const std::string& from, c
                          std::function<void(const result<std::string>&)> done) {
   auto answered = [done = std::move(done)](const pg_result& rows) {
     if (!rows) return done(told(rows.error()));
-    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected());
+    if (rows->size() != 1 || rows->front().size() != 1) return done(unexpected_rows());
     done({boost::system::in_place_value, rows->front().front().value_or("")});
   };
   callers_.any().call(
@@ -306,7 +306,7 @@ void pg_seal_place::list_marks(std::function<void(const result<std::vector<liste
     std::vector<listed_mark> found;
     for (const auto& row : *rows) {
       const auto mark = row.size() == 4 ? backend::token_of(row[1]) : std::nullopt;
-      if (!mark) return done(unexpected());
+      if (!mark) return done(unexpected_rows());
       found.push_back({row[0].value_or(""), *mark, row[2].value_or(""), row[3].value_or("")});
     }
     done(std::move(found));
@@ -321,7 +321,7 @@ void pg_seal_place::raise(const fence::claims_list& to, std::function<void(const
   const backend::presented_claims wanted{to};
   auto answered = [wanted, done = std::move(done)](const pg_result& rows) {
     if (!rows) return done(backend::rejection_of(rows.error(), wanted.claims));
-    if (!backend::raised_marks(wanted, *rows)) return done(backend::unavailable(unexpected().message));
+    if (!backend::raised_marks(wanted, *rows)) return done(backend::unavailable(unexpected_rows().message));
     done({});
   };
   callers_.any().call(backend::raise_statement(wanted, cut_, std::chrono::milliseconds(0)), patience_ + cut_,

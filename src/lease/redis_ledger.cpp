@@ -54,7 +54,7 @@ std::optional<fence::token> token_of(const std::string& digits) {
   return token ? std::optional(*token) : std::nullopt;
 }
 
-error unexpected() { return {"it answered something unexpected"}; }
+error unexpected_reply() { return {"it answered something unexpected"}; }
 
 // For a person.
 error told(const error& by) {
@@ -112,7 +112,7 @@ grant_answer granted(const grant_request& wanted, const result<words>& answered)
   if (!answered)
     return ended(is_for_good(answered.error()) ? kind::refused : kind::failed, told(answered.error()).message);
   const auto& said = *answered;
-  auto wrong = ended(kind::failed, unexpected().message);
+  auto wrong = ended(kind::failed, unexpected_reply().message);
   if (said.empty()) return wrong;
   if (said[0] == "granted") {
     if (said.size() != 1 + wanted.resources.size()) return wrong;
@@ -154,7 +154,7 @@ grant_answer granted(const grant_request& wanted, const result<words>& answered)
 std::function<void(const result<words>&)> yes_or_no(std::function<void(const result<bool>&)> done) {
   return [done = std::move(done)](const result<words>& said) {
     if (!said) return done(told(said.error()));
-    if (said->size() != 1) return done(unexpected());
+    if (said->size() != 1) return done(unexpected_reply());
     done(said->front() == "1");
   };
 }
@@ -162,11 +162,11 @@ std::function<void(const result<words>&)> yes_or_no(std::function<void(const res
 // The TTL for each claim, or 0.
 result<renewal> renewed(const term& held, const result<words>& answered) {
   if (!answered) return told(answered.error());
-  if (answered->size() != held.claims.size()) return unexpected();
+  if (answered->size() != held.claims.size()) return unexpected_reply();
   renewal out;
   for (std::size_t i = 0; i < answered->size(); ++i) {
     const auto ttl = number_of((*answered)[i]);
-    if (!ttl || *ttl < 0) return unexpected();
+    if (!ttl || *ttl < 0) return unexpected_reply();
     if (*ttl == 0) continue;
     out.ttl = out.claims.empty() ? milliseconds(*ttl) : std::min(out.ttl, milliseconds(*ttl));
     out.claims.push_back(held.claims[i]);
@@ -210,7 +210,7 @@ void redis_issuer::run(const std::string& script, words keys, words arguments, m
 void redis_issuer::identify(std::function<void(const answer<std::string>&)> done) {
   auto answered = [this, done = std::move(done)](const result<words>& said) {
     if (!said) return done(told(said.error()));
-    if (said->size() != 1 || said->front().empty()) return done(unexpected());
+    if (said->size() != 1 || said->front().empty()) return done(unexpected_reply());
     if (!id_.empty() && id_ != said->front()) return done(told({std::string(issuer_lost)}));
     id_ = said->front();
     done({boost::system::in_place_value, id_});
@@ -258,7 +258,7 @@ void redis_issuer::release(const term& held, bool unused, std::function<void(con
   append(arguments, terms_of(held));
   auto answered = [held, listeners = std::weak_ptr(listeners_), done = std::move(done)](const result<words>& said) {
     if (!said) return done(told(said.error()));
-    if (said->size() != held.claims.size()) return done(unexpected());
+    if (said->size() != held.claims.size()) return done(unexpected_reply());
     done({});
     if (const auto there = listeners.lock())
       for (const auto& claim : held.claims) there->tell(claim.resource);
@@ -342,7 +342,7 @@ void redis_issuer::list_more(const std::shared_ptr<listing>& l) {
   append(keys, each(names, waiters_key));
   auto answered = [this, l, count](const result<words>& said) {
     if (!said) return l->done(told(said.error()));
-    if (!l->take(*said, count)) return l->done(unexpected());
+    if (!l->take(*said, count)) return l->done(unexpected_reply());
     list_more(l);
   };
   run(backend::lease_list_script, std::move(keys), {}, grant_patience_, std::move(answered));

@@ -1,5 +1,6 @@
 """What operators rely on with an HTTP gate: limits, time-outs, an upstream that dies, draining, bounded memory."""
 
+import http.client
 import json
 import os
 import signal
@@ -47,6 +48,12 @@ class Scripted(RawUpstream):
         reader.body(head)
         self.go.wait(60)
         reader.sock.sendall(OK)
+        return True
+
+    def do_slow(self, reader, *_):
+        reader.sock.sendall(OK[:-2])
+        self.go.wait(60)
+        reader.sock.sendall(OK[-2:])
         return True
 
     def do_silent(self, reader, head, _):
@@ -388,6 +395,21 @@ class Semantics(OperationsTest):
 
 
 class Draining(OperationsTest):
+    def test_an_answer_that_did_not_say_so_is_not_the_last_one(self):
+        gate = self.make(process={"drain_timeout": "30s"}, threads=1)
+        connection = http.client.HTTPConnection(LOOPBACK, gate.port, timeout=20)
+        self.addCleanup(connection.close)
+        connection.request("GET", "/slow")
+        answer = connection.getresponse()
+        self.assertFalse(answer.will_close)
+        gate.terminate()
+        eventually(lambda: gate.metric("draining") == 1)
+        self.upstream.go.set()
+        self.assertEqual(answer.read(), b"ok")
+        connection.request("GET", "/ok")
+        answer = connection.getresponse()
+        self.assertEqual((answer.read(), answer.will_close), (b"ok", True))
+
     def test_what_is_in_flight_is_finished(self):
         gate = self.make(process={"drain_timeout": "10s"}, threads=1)  # when one has heard of it, all have
         busy, idle = self.client(gate), self.client(gate)

@@ -355,7 +355,9 @@ void http_engine::finish_request() {
   request_body_.begin({}, wire::http_framing::kind::none);
   collected_.clear();
   collected_.shrink_to_fit();  // the next request may be long in coming
-  phase_ = keep_alive_ && !is_last() ? phase::head : phase::closing;
+  // An end that was announced behind this answer's head is told with the next answer.
+  const bool over = draining_ || (client_ended_ && from_client.empty());
+  phase_ = keep_alive_ && !over ? phase::head : phase::closing;
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -45,14 +45,6 @@ void compare_places(const settings::process& now, const settings::process& next,
     if (std::ranges::find(is, one) == is.end()) say(one, "was removed");
 }
 
-// `call(settings)` for the gates of all protocols.
-template <class Call>
-void for_each_gate(const settings::process& config, Call call) {
-  for (const auto& one : config.redis_gates) call(one);
-  for (const auto& one : config.postgres_gates) call(one);
-  for (const auto& one : config.http_gates) call(one);
-}
-
 // Their bond to the writer's lease is one with their server.
 template <class Gates>
 void compare_lease_gates(const Gates& now, const Gates& next, std::set<std::string>& out) {

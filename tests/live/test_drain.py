@@ -1,9 +1,9 @@
 """A drain under constant load loses nothing: of two gates the one drains, and clients go to whichever says that it is ready."""
 
 import contextlib
+import functools
 import http.client
 import itertools
-import threading
 import time
 
 import psycopg2
@@ -16,30 +16,23 @@ from processes import LOOPBACK, eventually
 from redis_server import RedisServer
 from resp import Resp
 from test_http_operations import Scripted
+from workers import Workers
 
 KEPT, FRESH = 16, 4
 
 
-class Load:
+class Load(Workers):
     """Threads that write again and again, each through one of the gates that were ready a moment ago. `failed`: what went
     wrong; nothing is tried twice."""
 
     def __init__(self, gates, writers):
+        super().__init__(self._watch, *(functools.partial(self._run, one) for one in writers))
         self.gates, self.writers = gates, writers
         self.ready = list(gates)
-        self.over, self.failed, self.done = threading.Event(), [], itertools.count()
-        self.threads = [threading.Thread(target=self._watch), *(threading.Thread(target=self._run, args=(one,)) for one in writers)]
+        self.failed, self.done = [], itertools.count()
 
-    def __enter__(self):
-        for one in self.threads:
-            one.start()
-        self.some_more()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for one in self.threads:
-            one.join()
+    def __exit__(self, *how):
+        super().__exit__(*how)
         for one in self.writers:
             one.leave()
 

@@ -13,6 +13,7 @@ from cut_proxy import CutProxy
 from processes import LOOPBACK, connect, eventually, free_port
 from redis_server import RedisServer
 from resp import Resp
+from workers import Workers
 
 
 def openssl(folder, *arguments):
@@ -121,24 +122,13 @@ def secure(sock, context):
         raise
 
 
-class Load:
+class Load(Workers):
     """Threads that call `once` again and again. What it answers is in `done` where `good` says so, and else in `wrong`."""
 
     def __init__(self, once, good, threads=3):
+        super().__init__(*[self._run] * threads)
         self.once, self.good = once, good
-        self.over, self.wrong, self.done = threading.Event(), [], []
-        self.threads = [threading.Thread(target=self._run) for _ in range(threads)]
-
-    def __enter__(self):
-        for one in self.threads:
-            one.start()
-        self.some_more()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for one in self.threads:
-            one.join()
+        self.wrong, self.done = [], []
 
     def _run(self):
         while not self.over.is_set():

@@ -355,8 +355,7 @@ void http_engine::finish_request() {
   request_body_.begin({}, wire::http_framing::kind::none);
   collected_.clear();
   collected_.shrink_to_fit();  // the next request may be long in coming
-  // An end that was announced behind this answer's head is told with the next answer.
-  const bool over = draining_ || (client_ended_ && from_client.empty());
+  const bool over = draining_ || (client_ended_ && from_client.empty());  // ends_soon_: with an answer that says so
   phase_ = keep_alive_ && !over ? phase::head : phase::closing;
 }
 

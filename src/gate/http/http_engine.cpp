@@ -353,8 +353,7 @@ void http_engine::tell_access() {
 void http_engine::finish_request() {
   tell_access();
   request_body_.begin({}, wire::http_framing::kind::none);
-  collected_.clear();
-  collected_.shrink_to_fit();  // the next request may be long in coming
+  std::string().swap(collected_);                                         // the next request may be long in coming
   const bool over = draining_ || (client_ended_ && from_client.empty());  // ends_soon_: with an answer that says so
   phase_ = keep_alive_ && !over ? phase::head : phase::closing;
 }

@@ -276,6 +276,8 @@ admin::marks_service running_gates::marks() const {
 
 void running_gates::drain() {
   draining_ = true;
+  // Its sockets, which nobody would serve, would go on to take connections.
+  if (const auto unsettled = changing_) give_up(unsettled, about_to_end);
   for (const auto* list : {&units_, &retired_})
     for (const auto& one : *list) one->server->drain();
 }

@@ -62,7 +62,7 @@ class running_gates {
   // The marks of the gate with seal: admin; empty: there is none.
   [[nodiscard]] admin::marks_service marks() const;
 
-  // See gate::server. What change() has under way comes to nothing.
+  // See gate::server. What change() has under way comes to nothing: its `done` is told so from here.
   void drain();
   void stop_accepting();
   // Of clients, to all units.

@@ -524,6 +524,42 @@ class TheEnd(ReloadTest):
             with self.assertRaises(psycopg2.Error):
                 run_sql(one, "SELECT 1")
 
+    def held(self):
+        """A session that keeps a drain going, as it is in a transaction."""
+        session = self.session("orders=34")
+        session.autocommit = False
+        run_sql(session, "SELECT 1")
+        return session
+
+    def refuses(self, port):
+        """Whether nobody listens there."""
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection((LOOPBACK, port), PATIENCE).close()
+            return False
+        return True
+
+    def test_one_that_is_not_settled_ends_with_the_beginning_of_the_drain(self):
+        sidecar = self.sidecar
+        sidecar.config["drain_timeout"] = "15s"
+        sidecar.take_over()
+        session = self.held()
+        silent = self.start(SilentPort())
+        keys = sidecar.gate_keys("cache")
+        keys["upstream"], keys["timeouts"] = f"redis://{LOOPBACK}:{silent.port}", {"connect": "60s"}
+        sidecar.write()
+        answers = []
+        with Load(lambda: answers.append(sidecar.reload())) as load:
+            eventually(lambda: sidecar.log().count('"msg":"listening"') == 4)  # three of the start, and the one that connects
+            load.over.set()
+            sidecar.terminate()
+            eventually(lambda: answers or load.failed)
+        self.assertEqual([(status, answer["detail"]) for status, answer in answers], [(422, "the process is about to end")])
+        # Nobody serves what connects now: no socket of either takes it.
+        eventually(lambda: self.refuses(sidecar.ports["cache"]))
+        run_sql(session, "SELECT 1")
+        session.commit()
+        self.assertEqual(sidecar.wait(), 0)
+
 
 if __name__ == "__main__":
     main()

@@ -162,7 +162,7 @@ void reloader::reload_by_signal() {
 }
 
 void reloader::reload(answered done) {
-  if (figures_.draining.value() != 0)
+  if (is_draining())
     return done(problem_of(409, "draining", "The configuration was not read", "the process is about to end"));
   if (at_work_)
     return done(problem_of(409, "reloading", "The configuration was not read", "it is being read at this moment"));
@@ -208,6 +208,8 @@ void reloader::change(const attempt_ptr& one) {
 }
 
 void reloader::succeed(const attempt_ptr& one) {
+  // A drain that has begun meanwhile keeps its time.
+  if (is_draining()) one->next.drain_timeout = now_.drain_timeout;
   now_ = one->next;
   take_(now_);
   for (const auto& warning : now_.warnings) log::write(log::level::warn, "configuration", {{"detail", warning}});
@@ -237,7 +239,7 @@ void reloader::end(const attempt_ptr& one, metrics::reload_outcome how, admin::p
   figures_.configured.reloads(how).add();
   at_work_ = false;
   boost::asio::post(io_, [last = std::exchange(examining_, nullptr)] {});  // which may have called this
-  tell_ready();
+  if (!is_draining()) tell_ready();
   one->done(std::move(answer));
   if (std::exchange(once_more_, false)) reload_by_signal();
 }

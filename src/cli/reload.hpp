@@ -31,7 +31,8 @@ class reloader {
   using read_again = std::function<config_result()>;
   using take_over = std::function<void(const settings::process&)>;
 
-  // `file`: for messages. `take` is told of a configuration behind its gates. REQUIRES: the others live longer. All on `io`'s thread.
+  // `file`: for messages. `take` is told of a configuration behind its gates; where the process drains by then, its drain_timeout is
+  // the former one. REQUIRES: the others live longer. All on `io`'s thread.
   reloader(boost::asio::io_context& io, std::string file, settings::process now, read_again read, running_gates& gates,
            metrics::process& figures, take_over take);
 
@@ -45,6 +46,7 @@ class reloader {
   struct attempt;
   using attempt_ptr = std::shared_ptr<attempt>;
 
+  [[nodiscard]] bool is_draining() const { return figures_.draining.value() != 0; }
   void examine_then_change(const attempt_ptr& one);
   void change(const attempt_ptr& one);
   void succeed(const attempt_ptr& one);

@@ -67,7 +67,7 @@ class drain_watch {
     watch();
   }
 
-  // REQUIRES: it has not begun.
+  // REQUIRES: it has not begun, or this is its limit.
   void take(milliseconds limit) { limit_ = limit; }
 
  private:

@@ -112,6 +112,17 @@ class Sidecar(GateProcess):
         return http.client.HTTPConnection(LOOPBACK, self.ports["api"], timeout=PATIENCE)
 
 
+class NotifyingSidecar(Sidecar):
+    """Its service manager listens at `manager`."""
+
+    def __init__(self, case, manager):
+        super().__init__(case)
+        self.manager = manager
+
+    def command(self):
+        return ["env", f"NOTIFY_SOCKET={self.manager}", *super().command()]
+
+
 def ask(link, target, token, method="PUT"):
     """The status."""
     link.request(method, target, b"v", {"Fencing-Token": str(token)})
@@ -524,6 +535,24 @@ class TheEnd(ReloadTest):
             with self.assertRaises(psycopg2.Error):
                 run_sql(one, "SELECT 1")
 
+    def manager(self):
+        """Is told by the sidecar, which begins anew, what it does, as systemd is."""
+        name = f"fencegate-test-reload-{os.getpid()}"
+        manager = self.start(contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)))
+        manager.bind(f"\0{name}")
+        manager.settimeout(PATIENCE)
+        self.sidecar = self.start(NotifyingSidecar(self, f"@{name}"))
+        self.assertEqual(self.told(manager), "READY=1")
+        return manager
+
+    @staticmethod
+    def told(manager):
+        return manager.recv(4096).decode().splitlines()[0]
+
+    def assert_told_no_more(self, manager):
+        manager.setblocking(False)
+        self.assertRaises(BlockingIOError, manager.recv, 4096)
+
     def held(self):
         """A session that keeps a drain going, as it is in a transaction."""
         session = self.session("orders=34")
@@ -539,9 +568,11 @@ class TheEnd(ReloadTest):
         return True
 
     def test_one_that_is_not_settled_ends_with_the_beginning_of_the_drain(self):
+        manager = self.manager()
         sidecar = self.sidecar
         sidecar.config["drain_timeout"] = "15s"
         sidecar.take_over()
+        self.assertEqual([self.told(manager) for _ in range(2)], ["RELOADING=1", "READY=1"])
         session = self.held()
         silent = self.start(SilentPort())
         keys = sidecar.gate_keys("cache")
@@ -559,6 +590,30 @@ class TheEnd(ReloadTest):
         run_sql(session, "SELECT 1")
         session.commit()
         self.assertEqual(sidecar.wait(), 0)
+        self.assertEqual([self.told(manager) for _ in range(2)], ["RELOADING=1", "STOPPING=1"])
+        self.assert_told_no_more(manager)
+
+    def test_one_that_is_examined_comes_to_nothing_in_a_drain(self):
+        manager = self.manager()
+        sidecar = self.sidecar
+        session = self.held()
+        silent = self.start(SilentPort())
+        keys = sidecar.gate_keys("cache")
+        keys["upstream"], keys["timeouts"] = f"redis://{LOOPBACK}:{silent.port}", {"connect": "2s"}
+        sidecar.config["strict"] = True
+        sidecar.write()
+        answers = []
+        with Load(lambda: answers.append(sidecar.reload())) as load:
+            self.assertEqual(self.told(manager), "RELOADING=1")
+            load.over.set()
+            sidecar.terminate()
+            eventually(lambda: answers or load.failed)
+        self.assertEqual([status for status, _ in answers], [422])
+        self.assertEqual(sidecar.log().count('"msg":"listening"'), 3)
+        session.commit()
+        self.assertEqual(sidecar.wait(), 0)
+        self.assertEqual(self.told(manager), "STOPPING=1")
+        self.assert_told_no_more(manager)
 
 
 if __name__ == "__main__":

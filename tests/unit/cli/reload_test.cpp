@@ -2,6 +2,7 @@
 
 #include "config_fixture.hpp"
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -62,6 +63,65 @@ TEST_F(Reload, AGateThatHoldsALeaseStays) {
   EXPECT_THAT(restarts(held(""), held("")), IsEmpty());
   EXPECT_THAT(restarts(held(""), held(", connections_max: 5")),
               ElementsAre("gates: cache: a gate with the key lease has changed: that needs a restart"));
+}
+
+// A configuration without gates is exchanged, by steps.
+class Reloading : public Reload {
+ protected:
+  void begin(std::chrono::milliseconds drain_timeout) {
+    settings::process next;
+    next.drain_timeout = drain_timeout;
+    read_ = next;
+    one_.reload([this](const admin::page_answer& answer) { status_ = answer.status; });
+  }
+
+  boost::asio::io_context io_{1};
+  gate::workers workers_{1};
+  metrics::process figures_;
+  gate::rejection_log rejections_;
+  running_gates gates_{io_, workers_, figures_, rejections_, [](metrics::gate&) {}};
+  settings::process read_, taken_;
+  unsigned status_ = 0;
+  reloader one_{io_,
+                "f",
+                settings::process{},
+                [this] { return config_result(read_); },
+                gates_,
+                figures_,
+                [this](const settings::process& next) { taken_ = next; }};
+};
+
+TEST_F(Reloading, TheTimeOfADrainIsTakenOver) {
+  begin(std::chrono::milliseconds{7});
+  io_.poll();
+  workers_.context(0).poll();
+  io_.restart();
+  io_.poll();
+  EXPECT_EQ(status_, 200U);
+  EXPECT_EQ(taken_.drain_timeout, std::chrono::milliseconds{7});
+}
+
+TEST_F(Reloading, ADrainThatHasBegunKeepsItsTime) {
+  const auto before = settings::process{}.drain_timeout;
+  begin(std::chrono::milliseconds{7});
+  io_.poll();  // its gates are exchanged
+  workers_.context(0).poll();
+  figures_.draining.set(1);
+  gates_.drain();
+  io_.restart();
+  io_.poll();
+  EXPECT_EQ(status_, 200U);
+  EXPECT_EQ(taken_.drain_timeout, before);
+}
+
+TEST_F(Reloading, ADrainEndsOneThatHasNotSettled) {
+  begin(std::chrono::milliseconds{7});
+  figures_.draining.set(1);
+  gates_.drain();
+  EXPECT_EQ(status_, 422U);
+  io_.poll();
+  workers_.context(0).poll();
+  EXPECT_EQ(taken_.drain_timeout, settings::process{}.drain_timeout);
 }
 
 }  // namespace

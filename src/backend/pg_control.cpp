@@ -206,6 +206,7 @@ void pg_control::tick() {
 }
 
 void pg_control::note_problem(looked_after& one, const std::string& problem) {
+  if (stopped_) return;  // it ended its connections by itself
   if (one.name == gate_.control_database)
     figures_.note_backend("", problem);
   else

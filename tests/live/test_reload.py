@@ -383,6 +383,21 @@ class Gates(ReloadTest):
         self.assertEqual([ask(link, "/values/a", 34), ask(new, "/kv/a", 34)], [403, 403])
 
 
+    def test_one_that_goes_while_it_connects_says_nothing_of_its_server(self):
+        sidecar = self.sidecar
+        keys = sidecar.gate_keys("db")
+        server = keys["upstream"]
+        with socket.create_server((LOOPBACK, 0)) as silent:  # lets in, and answers nothing
+            silent.settimeout(PATIENCE)
+            keys["upstream"] = f"postgres://{SUPERUSER}@{LOOPBACK}:{silent.getsockname()[1]}/postgres"
+            sidecar.take_over()
+            with silent.accept()[0]:
+                keys["upstream"] = server
+                sidecar.take_over()
+                eventually(lambda: sidecar.retired() == 2)
+        self.assertEqual(sidecar.warnings(), [])
+
+
 class Tokens(ReloadTest):
     def test_a_policy_is_that_with_which_a_connection_began(self):
         sidecar = self.sidecar

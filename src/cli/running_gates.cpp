@@ -55,14 +55,21 @@ running_gates::unit_ptr running_gates::unit_of(std::string_view name) const {
   return at == units_.end() ? nullptr : *at;
 }
 
+// Those of the units of this name that still have sessions, whether they are served or were.
+std::shared_ptr<gate::cancel_routes> running_gates::cancels_of(std::string_view name) const {
+  for (const auto* list : {&units_, &retired_})
+    for (const auto& one : *list)
+      if (one->server->name() == name) return one->cancels;
+  return std::make_shared<gate::cancel_routes>();
+}
+
 result<running_gates::unit_ptr> running_gates::make(const gate_settings& wanted) {
   const auto& name = name_of(wanted);
   auto out = std::make_shared<unit>();
   out->on = std::make_shared<ground>(wanted, name);
   out->on->figures.whole = out->on;
   prepare_(out->on->figures);
-  const auto before = unit_of(name);
-  out->cancels = before && before->cancels ? before->cancels : std::make_shared<gate::cancel_routes>();
+  out->cancels = cancels_of(name);
   const auto made = std::visit([&](const auto& gate) { return make_server(*out, gate); }, out->on->settings);
   if (!made) return error{"gate " + name + ": " + made.error().message};
   return out;

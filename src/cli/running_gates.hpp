@@ -94,6 +94,7 @@ class running_gates {
   [[nodiscard]] static std::vector<gate_settings> gates_of(const settings::process& config);
   [[nodiscard]] static const std::string& name_of(const gate_settings& one);
   [[nodiscard]] unit_ptr unit_of(std::string_view name) const;
+  [[nodiscard]] std::shared_ptr<gate::cancel_routes> cancels_of(std::string_view name) const;
   [[nodiscard]] result<unit_ptr> make(const gate_settings& wanted);
   [[nodiscard]] result<void> make_server(unit& of, const settings::redis_gate& gate);
   [[nodiscard]] result<void> make_server(unit& of, const settings::postgres_gate& gate);

@@ -16,8 +16,9 @@ from cut_proxy import SilentPort
 from gate_process import GateProcess
 from http_gate import Upstream
 from live_test import LiveTest, main
+from pg_wire import Wire, cancel_request, fields, query
 from postgres import SUPERUSER, PostgresServer, run_sql
-from processes import LOOPBACK, PATIENCE, eventually, free_port
+from processes import LOOPBACK, PATIENCE, connect, eventually, free_port
 from redis_server import RedisServer
 from resp import Resp
 
@@ -530,6 +531,38 @@ class Errors(ReloadTest):
             self.assertEqual(answer.status, 403, fields)
         self.assertEqual(self.sidecar.http("/reload")[0], 405)
         self.assertEqual(self.sidecar.outcomes(), [0, 0, 0])
+
+
+class Cancels(ReloadTest):
+    """Of a statement of a session that began under a former configuration."""
+
+    def setUp(self):
+        super().setUp()
+        self.wire = self.start(Wire(self.sidecar.ports["db"], user="alice", options="-c fencing.tokens=orders=34"))
+        self.key = next(body for kind, body in self.wire.until_ready() if kind == b"K")
+        self.wire.send(query("SELECT pg_sleep(600)"))
+        eventually(lambda: self.server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+
+    def assert_cancels(self):
+        with contextlib.closing(connect(self.sidecar.ports["db"])) as asks:
+            asks.sendall(cancel_request(int.from_bytes(self.key[:4], "big"), self.key[4:]))
+            self.assertEqual(asks.recv(1), b"", "the answer to it")
+        self.assertEqual([fields(body)["C"] for kind, body in self.wire.until_ready() if kind == b"E"], ["57014"])
+
+    def test_it_reaches_the_server_as_its_session_did(self):
+        self.sidecar.gate_keys("db")["upstream"] += "?sslmode=require"  # which the server has not
+        self.sidecar.take_over()
+        self.assert_cancels()
+
+    def test_of_a_gate_that_was_removed_and_has_come_back(self):
+        sidecar = self.sidecar
+        gates = sidecar.config["gates"]
+        sidecar.config["gates"] = [gate for gate in gates if gate["name"] != "db"]
+        self.assertEqual(sidecar.take_over()["removed"], ["db"])
+        sidecar.config["gates"] = gates
+        sidecar.gate_keys("db")["upstream"] = f"postgres://{SUPERUSER}@{LOOPBACK}:{free_port()}/postgres"  # another's
+        self.assertEqual(sidecar.take_over()["added"], ["db"])
+        self.assert_cancels()
 
 
 class TheEnd(ReloadTest):

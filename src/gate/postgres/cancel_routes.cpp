@@ -1,21 +1,23 @@
 #include "gate/postgres/cancel_routes.hpp"
 
+#include <utility>
+
 namespace fencegate::gate {
 
-void cancel_routes::add(const std::string& key, const stream::endpoint& server) {
+void cancel_routes::add(const std::string& key, route to) {
   const std::lock_guard lock(mutex_);
-  servers_.insert_or_assign(key, server);
+  routes_.insert_or_assign(key, std::move(to));
 }
 
 void cancel_routes::remove(const std::string& key) {
   const std::lock_guard lock(mutex_);
-  servers_.erase(key);
+  routes_.erase(key);
 }
 
-std::optional<stream::endpoint> cancel_routes::find(const std::string& key) const {
+std::optional<cancel_routes::route> cancel_routes::find(const std::string& key) const {
   const std::lock_guard lock(mutex_);
-  const auto at = servers_.find(key);
-  return at == servers_.end() ? std::nullopt : std::optional(at->second);
+  const auto at = routes_.find(key);
+  return at == routes_.end() ? std::nullopt : std::optional(at->second);
 }
 
 }  // namespace fencegate::gate

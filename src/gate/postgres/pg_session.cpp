@@ -40,7 +40,8 @@ void pg_session::connect(const std::string& cancels) {
     if (closed_ || mine != attempt()) return;
     // One whose session is not of this gate is left to the first server that answers: it may be another gate's.
     const auto only = cancels.empty() ? std::nullopt : shard_.cancels->find(cancels);
-    const auto targets = only ? std::vector{*only} : shard_.control->endpoints();
+    if (only) tls_ = only->tls;
+    const auto targets = only ? std::vector{only->server} : shard_.control->endpoints();
     if (targets.empty()) return on_connect_failed(shard_.control->why_unresolved());
     auto on_connected = [this](const result<void>& linked) {
       if (!linked) return on_connect_failed(linked.error().message);
@@ -67,7 +68,7 @@ void pg_session::on_connect_failed(const std::string& why) {
 void pg_session::has_key(const std::string& key) {
   forget_key();
   key_ = key;
-  shard_.cancels->add(key_, linked_to());
+  shard_.cancels->add(key_, {linked_to(), tls_});
 }
 
 void pg_session::forget_key() {

@@ -66,7 +66,7 @@ class link_owner : public poller::owner, public std::enable_shared_from_this<lin
     return limit.count() != 0 && now - since > limit;
   }
 
-  const std::shared_ptr<backend::tls_context> tls_;
+  std::shared_ptr<backend::tls_context> tls_;  // of the next link
   peer backend_;
   bool closed_ = false;
 

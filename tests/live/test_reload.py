@@ -349,6 +349,23 @@ class Gates(ReloadTest):
         self.assertEqual(self.client("orders=34").call("SET", "k", "v"), b"OK")
         run_sql(self.session("orders=34"), "INSERT INTO writes VALUES ('moved')")
 
+    def test_who_has_connected_to_a_listener_that_goes_is_served(self):
+        sidecar = self.start(Sidecar(self, threads=1))
+        former = sidecar.ports["cache"]
+        sidecar.ports["cache"] = free_port()
+        sidecar.gate_keys("cache")["listen"] = f"{LOOPBACK}:{sidecar.ports['cache']}"
+        sidecar.write()
+        # They and the order to read it anew wait for a process that stands still.
+        os.kill(sidecar.pid, signal.SIGSTOP)
+        clients = [self.start(Resp(former)) for _ in range(1000)]
+        os.kill(sidecar.pid, signal.SIGHUP)
+        os.kill(sidecar.pid, signal.SIGCONT)
+        self.assertTrue(eventually(lambda: sidecar.generation() == 2))
+        self.assertRaises(ConnectionRefusedError, Resp, former)
+        for client in clients:
+            self.assertEqual(client.call("CLIENT", "SETNAME", "fence:orders=34"), b"OK")
+            self.assertEqual(client.call("SET", "k", "v"), b"OK")
+
     def test_the_file_of_a_socket_stays_and_goes_with_who_listens(self):
         sidecar = self.sidecar
         path = os.path.join(sidecar.folder, "cache.sock")

@@ -161,7 +161,8 @@ void server::accept() {
 }
 
 // What has connected already would be reset by a close.
-void server::accept_what_waits() {
+void server::accept_last() {
+  if (!settled_ || !live_ || !accepting_) return;
   boost::system::error_code failed;
   acceptor_.non_blocking(true, failed);
   while (!failed) {
@@ -278,7 +279,7 @@ void server::stop_accepting() {
   const auto used = in_use();
   if (!used) return;
   asio::post(workers_.context(0), [this, used] {
-    if (settled_ && live_ && accepting_) accept_what_waits();
+    accept_last();
     stop_listening();
     if (door_) door_->drop_waiting();
     // What was accepted last has had no time yet to ask for anything, and is then told as those before it were.
@@ -327,7 +328,8 @@ void server::tell_all(void (*tell)(shard&, const std::vector<std::shared_ptr<ses
 
 void server::go_live(server* before) {
   if (before) listener_->take_file(*before->listener_);
-  asio::post(workers_.context(0), [this] {
+  asio::post(workers_.context(0), [this, before] {
+    if (before) before->succeeded_ = true;
     live_ = true;
     accept();
   });
@@ -336,6 +338,7 @@ void server::go_live(server* before) {
 void server::retire(std::function<void()> over) {
   used_->over = [this, over = std::move(over)] { end(over); };
   asio::post(workers_.context(0), [this] {
+    if (!succeeded_) accept_last();
     stop_listening();
     listener_.reset();  // and the file of its socket, if it is still its own
     // Behind those that were accepted already, which are served.

@@ -98,10 +98,12 @@ class server : public lease::writer_gate {
   // nullptr: on one of its own. `settled`: on a worker's thread, when it is known whether the backend answers; nobody is
   // accepted before go_live(), which comes behind that. REQUIRES: `before` holds no lease.
   [[nodiscard]] result<void> start(const server* before, std::function<void()> settled);
-  // The file of the socket, where it is one, is no longer that of `before`. REQUIRES: started on its socket.
+  // The socket, and its file, where it is one, are no longer those of `before`, which retires next. REQUIRES: started on its
+  // socket.
   void go_live(server* before);
-  // Accepts no more. Its connections go on; `over` is called on a worker's thread when the last one has gone, and all that the
-  // workers do for it: it may be destroyed then. REQUIRES: it holds no lease. Once.
+  // Accepts no more but those who have connected already, unless another accepts them. Its connections go on; `over` is called
+  // on a worker's thread when the last one has gone, and all that the workers do for it: it may be destroyed then. REQUIRES: it
+  // holds no lease. Once.
   void retire(std::function<void()> over);
   // Connections end at their next boundary, or with their next answer where that can say so; new ones are still accepted, and
   // stay. Any thread.
@@ -151,7 +153,7 @@ class server : public lease::writer_gate {
   void stop_listening();
   void end(const std::function<void()>& over);
   void accept();
-  void accept_what_waits();
+  void accept_last();
   void welcome(stream::socket socket, const stream::endpoint& from);
   [[nodiscard]] std::optional<arrival> admit(stream::socket socket, const stream::endpoint& from, bool secure);
   void open(arrival one, session_maker make);
@@ -191,6 +193,7 @@ class server : public lease::writer_gate {
   bool accepting_ = true;
   bool settled_ = false;  // it is known whether the backend answers
   bool live_ = true;
+  bool succeeded_ = false;  // by another, which accepts on the same socket
   std::size_t listener_number_ = 0;
   std::size_t next_ = 0;
   std::shared_ptr<use> used_ = std::make_shared<use>();  // until it retires

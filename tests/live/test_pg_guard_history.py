@@ -30,8 +30,8 @@ class Hung(Exception):
 
 
 class History:
-    def __init__(self, server, gates, pooled, seconds=SECONDS):
-        self.server, self.gates, self.pooled = server, gates, pooled
+    def __init__(self, server, gates, pooled, seconds=SECONDS, seed=SEED):
+        self.server, self.gates, self.pooled, self.seed = server, gates, pooled, seed
         self.until = time.monotonic() + seconds
         self.counted = collections.Counter()
         self.acknowledged, self.rolled_back = set(), set()
@@ -56,7 +56,7 @@ class History:
 
     def _guarded(self, work, number):
         try:
-            work(random.Random(SEED * 1000 + number))
+            work(random.Random(self.seed * 1000 + number))
         except Exception as error:  # a thread's own failure must be seen
             self.failures.append(repr(error))
 

@@ -5,9 +5,9 @@ import unittest
 from unittest import mock
 
 import pg_versions
-from test_pg_guard_history import GuardHistoryTest, History
+from test_pg_guard_history import SEED, GuardHistoryTest, History
 
-SECONDS, TRIES = 5, 8
+SECONDS, TRIES = 5, 20
 
 
 class GuardHistoryCanFail(GuardHistoryTest):
@@ -19,11 +19,11 @@ class GuardHistoryCanFail(GuardHistoryTest):
             if part == "block" and pg_versions.version() >= 18:
                 continue  # its CALL and DO commit in no implicit transaction
             with self.subTest(part), mock.patch.dict(os.environ, FENCEGATE_BREAK=part):
-                self.assertTrue(any(self.stale(binary) for _ in range(TRIES)))
+                self.assertTrue(any(self.stale(binary, SEED + number) for number in range(TRIES)))
 
-    def stale(self, binary):
+    def stale(self, binary, seed):
         server, gates = self.served(False, binary=binary)
-        history = History(server, gates, False, SECONDS)
+        history = History(server, gates, False, SECONDS, seed)
         history.run()
         found = history.violations()["stale"]
         print(f"{dict(history.counted)}: {len(found)} stale")

@@ -42,14 +42,9 @@ std::vector<client::manual_section> manual() {
 }
 
 int serve_file(const std::string& path) {
-  const auto read = [&path]() -> cli::config_result {
-    auto config = cli::load_config(path, cli::process_environment());
-    if (config && config->redis_gates.empty() && config->postgres_gates.empty() && config->http_gates.empty())
-      return cli::config_errors{{path, 0, 0, "there are no gates to serve"}};
-    return config;
-  };
-  const auto config = read();
-  if (config) return cli::serve(*config, path, read);
+  cli::configuration_file file(path, cli::process_environment());
+  const auto config = file.read();
+  if (config) return cli::serve(*config, file);
   cli::print_errors(config.error(), std::cerr);
   return cli::exit_bad_configuration;
 }

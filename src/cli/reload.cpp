@@ -16,6 +16,7 @@ namespace fencegate::cli {
 namespace {
 
 constexpr std::string_view problem_type = "application/problem+json";
+constexpr std::chrono::seconds secrets_looked_at_each{2};
 
 // ── what needs a restart ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,15 +147,9 @@ struct reloader::attempt {
   answered done;
 };
 
-reloader::reloader(boost::asio::io_context& io, std::string file, settings::process now, read_again read,
-                   running_gates& gates, metrics::process& figures, take_over take)
-    : io_(io),
-      file_(std::move(file)),
-      now_(std::move(now)),
-      read_(std::move(read)),
-      gates_(gates),
-      figures_(figures),
-      take_(std::move(take)) {}
+reloader::reloader(boost::asio::io_context& io, configuration_file& file, settings::process now, running_gates& gates,
+                   metrics::process& figures, take_over take)
+    : io_(io), file_(file), now_(std::move(now)), gates_(gates), figures_(figures), take_(std::move(take)), look_(io) {}
 
 void reloader::reload_by_signal() {
   once_more_ = at_work_;
@@ -166,20 +161,36 @@ void reloader::reload(answered done) {
     return done(problem_of(409, "draining", "The configuration was not read", "the process is about to end"));
   if (at_work_)
     return done(problem_of(409, "reloading", "The configuration was not read", "it is being read at this moment"));
+  begin(file_.read(), std::move(done));
+}
+
+void reloader::watch_secrets() {
+  look_.expires_after(secrets_looked_at_each);
+  look_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (cancelled || is_draining()) return;
+    if (!at_work_ && file_.secrets_have_changed()) {
+      log::write(log::level::info, "a file with a secret has changed");
+      begin(file_.read_secrets(), [](const admin::page_answer&) {});
+    }
+    watch_secrets();
+  });
+}
+
+void reloader::begin(const config_result& read, answered done) {
   at_work_ = true;
   tell_reloading();
   const auto one = std::make_shared<attempt>();
   one->done = std::move(done);
-  auto read = read_();
   if (!read) return refuse(one, read.error());
-  one->next = std::move(*read);
+  one->next = *read;
   config_errors errors;
-  for (auto& message : needs_restart(now_, one->next)) errors.push_back({file_, 0, 0, std::move(message)});
+  for (auto& message : needs_restart(now_, one->next)) errors.push_back({file_.path(), 0, 0, std::move(message)});
   if (!errors.empty()) return refuse(one, errors);
   one->gates = gates_.compare(one->next);
   const auto& gates = one->gates;
   const bool same = gates.added.empty() && gates.changed.empty() && gates.removed.empty();
   if (!same || differs_besides_gates(now_, one->next)) return examine_then_change(one);
+  file_.taken_over();
   auto& figures = figures_.configured;
   figures.succeeded_at.set(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
   log::write(log::level::info, "the configuration was read again: nothing has changed");
@@ -211,6 +222,7 @@ void reloader::succeed(const attempt_ptr& one) {
   // A drain that has begun meanwhile keeps its time.
   if (is_draining()) one->next.drain_timeout = now_.drain_timeout;
   now_ = one->next;
+  file_.taken_over();
   take_(now_);
   for (const auto& warning : now_.warnings) log::write(log::level::warn, "configuration", {{"detail", warning}});
   auto& figures = figures_.configured;

@@ -6,12 +6,13 @@
 
 #include "admin/admin_pages.hpp"
 #include "base/metrics.hpp"
-#include "cli/config.hpp"
+#include "cli/configuration_file.hpp"
 #include "cli/examination.hpp"
 #include "cli/running_gates.hpp"
 #include "fence/gate_settings.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <functional>
 #include <memory>
@@ -28,12 +29,11 @@ namespace fencegate::cli {
 
 class reloader {
  public:
-  using read_again = std::function<config_result()>;
   using take_over = std::function<void(const settings::process&)>;
 
-  // `file`: for messages. `take` is told of a configuration behind its gates; where the process drains by then, its drain_timeout is
-  // the former one. REQUIRES: the others live longer. All on `io`'s thread.
-  reloader(boost::asio::io_context& io, std::string file, settings::process now, read_again read, running_gates& gates,
+  // `take` is told of a configuration behind its gates; where the process drains by then, its drain_timeout is the former one.
+  // REQUIRES: the others live longer. All on `io`'s thread.
+  reloader(boost::asio::io_context& io, configuration_file& file, settings::process now, running_gates& gates,
            metrics::process& figures, take_over take);
 
   // `done` comes once, at once or later, with what POST /reload is answered.
@@ -41,12 +41,16 @@ class reloader {
   void reload(answered done);
   // As reload(); where one is at work, once more behind it.
   void reload_by_signal();
+  // From now on, looks every few seconds at the files with secrets: where one holds another, that is taken over, and nothing
+  // else that the configuration says by now.
+  void watch_secrets();
 
  private:
   struct attempt;
   using attempt_ptr = std::shared_ptr<attempt>;
 
   [[nodiscard]] bool is_draining() const { return figures_.draining.value() != 0; }
+  void begin(const config_result& read, answered done);
   void examine_then_change(const attempt_ptr& one);
   void change(const attempt_ptr& one);
   void succeed(const attempt_ptr& one);
@@ -54,12 +58,12 @@ class reloader {
   void end(const attempt_ptr& one, metrics::reload_outcome how, admin::page_answer answer);
 
   boost::asio::io_context& io_;
-  const std::string file_;
+  configuration_file& file_;
   settings::process now_;
-  const read_again read_;
   running_gates& gates_;
   metrics::process& figures_;
   const take_over take_;
+  boost::asio::steady_timer look_;
   bool at_work_ = false, once_more_ = false;
   std::shared_ptr<examination> examining_;
 };

@@ -141,7 +141,7 @@ result<void> check_strictly(const settings::process& config) {
 
 }  // namespace
 
-int serve(const settings::process& config, const std::string& file, const std::function<config_result()>& read_again) {
+int serve(const settings::process& config, configuration_file& file) {
   admin::install_log_sink(config.level, config.format);
   std::signal(SIGPIPE, SIG_IGN);
   // What reopens files of other programs must not end this one without a drain; nor may SIGHUP, before it is awaited below.
@@ -183,7 +183,8 @@ int serve(const settings::process& config, const std::string& file, const std::f
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });
   admin.serve_marks(gates.marks());
   admin.serve_status(status);
-  reloader reloading(io, file, config, read_again, gates, figures, [&](const settings::process& now) {
+  file.taken_over();
+  reloader reloading(io, file, config, gates, figures, [&](const settings::process& now) {
     admin::install_log_sink(now.level, now.format);
     drain.take(now.drain_timeout);
     admin.serve_marks(gates.marks());
@@ -216,6 +217,7 @@ int serve(const settings::process& config, const std::string& file, const std::f
   };
   wait_signal();
 
+  reloading.watch_secrets();
   workers.start();
   figures.ready = true;
   tell_ready();

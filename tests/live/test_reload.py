@@ -265,6 +265,44 @@ class UnderLoad(ReloadTest):
                                                    for load, was in zip(loads, before))))
             self.assertEqual([load.failed for load in loads], [[]] * len(loads))
 
+    def test_a_file_with_a_password_is_read_again_by_itself(self):
+        sidecar = self.sidecar
+        path = os.path.join(sidecar.folder, "password")
+        before = self.client("orders=34")
+
+        def hold(password):
+            with open(path + ".new", "w") as file:
+                file.write(password + "\n")
+            os.rename(path + ".new", path)
+
+        def says(password):
+            self.redis.cli.call("ACL", "SETUSER", "keeper", "on", f">{password}", "~*", "&*", "+@all")
+            hold(password)
+
+        says("one")
+        sidecar.gate_keys("cache").update(upstream=f"redis://keeper@{LOOPBACK}:{self.redis.port}", password_file=path)
+        sidecar.take_over()
+        client = self.client("orders=34")
+        # What else the configuration says by now is not taken over with it, not even an error in it.
+        for number, text in enumerate((None, "gates: [")):
+            sidecar.gate_keys("db")["connections_max"] = 5
+            sidecar.write(text)
+            says(f"two{number}")
+            self.assertTrue(eventually(lambda: sidecar.generation() == 3 + number))
+            changed = [line for line in sidecar.log_lines() if line["msg"] == "the configuration was taken over"][-1]
+            self.assertEqual(changed["changed"], "cache")
+        # One that nobody can use is tried once; the next good one is taken.
+        hold("x\0y")
+        os.unlink(path)
+        self.assertTrue(eventually(lambda: sidecar.outcomes()[2] == 1))
+        says("three")
+        self.redis.cli.call("ACL", "SETUSER", "keeper", "<one", "<two0", "<two1")
+        self.assertTrue(eventually(lambda: sidecar.generation() == 5))
+        self.assertTrue(eventually(sidecar.up))
+        for one in (before, client, self.client("orders=34")):
+            self.assertEqual(one.call("SET", "k", "v"), b"OK")
+        self.assertEqual(sidecar.outcomes(), [4, 0, 1])
+
     def test_a_hundred_leave_nothing_behind(self):
         sidecar = self.sidecar
 

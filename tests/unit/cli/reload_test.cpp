@@ -69,9 +69,7 @@ TEST_F(Reload, AGateThatHoldsALeaseStays) {
 class Reloading : public Reload {
  protected:
   void begin(std::chrono::milliseconds drain_timeout) {
-    settings::process next;
-    next.drain_timeout = drain_timeout;
-    read_ = next;
+    text_ = std::to_string(drain_timeout.count());
     one_.reload([this](const admin::page_answer& answer) { status_ = answer.status; });
   }
 
@@ -80,15 +78,21 @@ class Reloading : public Reload {
   metrics::process figures_;
   gate::rejection_log rejections_;
   running_gates gates_{io_, workers_, figures_, rejections_, [](metrics::gate&) {}};
-  settings::process read_, taken_;
+  settings::process taken_;
   unsigned status_ = 0;
-  reloader one_{io_,
-                "f",
-                settings::process{},
-                [this] { return config_result(read_); },
-                gates_,
-                figures_,
-                [this](const settings::process& next) { taken_ = next; }};
+  std::string text_;
+  configuration_file file_{"f",
+                           {[](const std::string&) { return std::nullopt; },
+                            [this](const std::string&) -> result<std::string> {
+                              return {boost::system::in_place_value, text_};
+                            }},
+                           [](const std::string& path, const environment& from) -> config_result {
+                             settings::process read;
+                             read.drain_timeout = std::chrono::milliseconds{std::stoi(*from.file(path))};
+                             return read;
+                           }};
+  reloader one_{io_,    file_,    settings::process{},
+                gates_, figures_, [this](const settings::process& next) { taken_ = next; }};
 };
 
 TEST_F(Reloading, TheTimeOfADrainIsTakenOver) {

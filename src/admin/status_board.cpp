@@ -29,13 +29,15 @@ auto changed_since(const List& all, std::uint64_t version) {
 
 status_board::status_board() : status_board(limits::status_resources_max, limits::status_rejections_max) {}
 
-void status_board::note_rise(std::string_view gate, std::string_view resource, std::int64_t mark, bool first,
+void status_board::note_rise(std::string_view gate, std::string_view resource, risen_mark to, bool first,
                              wall_time now) {
   const std::lock_guard lock(mutex_);
   auto& one = touch(gate, resource);
-  if (one.mark && *one.mark >= mark) return;  // threads are not in the order of what they have seen
+  // Threads are not in the order of what they have seen.
+  if (one.mark && risen_mark{one.lowering, *one.mark} >= to) return;
   one.first = first && !one.rose;
-  one.mark = mark;
+  one.mark = to.mark;
+  one.lowering = to.lowering;
   one.rose = now;
 }
 
@@ -43,7 +45,7 @@ void status_board::note_rejections(rejection_seen latest) {
   const std::lock_guard lock(mutex_);
   if (!latest.resource.empty()) {
     auto& one = touch(latest.gate, latest.resource);
-    if (latest.mark && one.mark.value_or(-1) < *latest.mark) one.mark = latest.mark;
+    if (!one.rose && latest.mark && one.mark.value_or(-1) < *latest.mark) one.mark = latest.mark;
     one.rejected = latest.at;
     one.token = latest.token;
     one.why = latest.why;

@@ -7,6 +7,7 @@
 #include "fence/rejection.hpp"
 
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -26,6 +27,7 @@ struct resource_seen {
   std::uint64_t id = 0;  // stays the same while it is remembered
   std::string gate, resource;
   std::optional<std::int64_t> mark;  // the highest that was seen; nullopt: none was
+  std::uint64_t lowering = 0;        // of which operators had lowered it before
   std::optional<wall_time> rose;     // when it was seen to rise to that, or
   bool first = false;                // seen for the first time
   std::optional<wall_time> rejected;
@@ -57,7 +59,13 @@ class status_board {
   status_board(std::size_t resources_max, std::size_t rejections_max)
       : resources_max_(resources_max), rejections_max_(rejections_max) {}
 
-  void note_rise(std::string_view gate, std::string_view resource, std::int64_t mark, bool first, wall_time now);
+  // A mark, and under which lowering it stands (backend/mark_memory.hpp).
+  struct risen_mark {
+    std::uint64_t lowering = 0;
+    std::int64_t mark = 0;
+    friend auto operator<=>(const risen_mark&, const risen_mark&) = default;
+  };
+  void note_rise(std::string_view gate, std::string_view resource, risen_mark to, bool first, wall_time now);
   // `latest.count` of them, alike; its id is given here. REQUIRES: its words are printable and bounded.
   void note_rejections(rejection_seen latest);
 

@@ -1,6 +1,9 @@
 // What this process has seen of the marks. Marks only rise, so a remembered mark is a sound reason to reject and to
 // notice a regression of the backend. It is never a reason to admit.
 //
+// Only an operator takes one back (fencegate marks lower). From then on the mark stands under another number, its lowering,
+// and what is seen under an older one says nothing: it may come late.
+//
 // What was seen is not forgotten: where Redis loses its marks, this memory is what puts them back. Nothing looks at all of
 // it under a lock: the memory is in many parts, by resource, and whoever wants all marks takes a few at a time.
 #pragma once
@@ -12,6 +15,7 @@
 
 #include <array>
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,14 +50,35 @@ class mark_cell {
     if (value < 0) return std::nullopt;
     return fence::token(value);
   }
-  void saw(fence::token mark) { static_cast<void>(rose_to(mark)); }
-  // What was known before, when this is higher: negative = nothing.
-  std::optional<std::int64_t> rose_to(fence::token mark) {
-    std::int64_t known = seen_.load();
-    while (known < mark.value()) {
-      if (seen_.compare_exchange_weak(known, mark.value())) return known;
+  // Under which lowering that is. 0: none that this process has heard of.
+  [[nodiscard]] std::uint64_t lowering() const { return lowering_.load(std::memory_order_acquire); }
+  // Both, of one moment.
+  struct seen_mark {
+    fence::token mark;
+    std::uint64_t lowering = 0;
+    friend auto operator<=>(const seen_mark& a, const seen_mark& b) {
+      return std::pair(a.lowering, a.mark) <=> std::pair(b.lowering, b.mark);
     }
-    return std::nullopt;
+    friend bool operator==(const seen_mark&, const seen_mark&) = default;
+  };
+  [[nodiscard]] std::optional<seen_mark> seen_under() const {
+    const std::lock_guard lock(writing());
+    const auto mark = seen();
+    return mark ? std::optional(seen_mark{*mark, lowering_}) : std::nullopt;
+  }
+
+  // Under the lowering that is known.
+  void saw(fence::token mark) { static_cast<void>(rose_to(mark, lowering())); }
+  // What was known before, when this counts: it is higher, or of a later lowering. Negative = nothing was.
+  std::optional<std::int64_t> rose_to(fence::token mark, std::uint64_t lowering) {
+    // The lowering is read first, and written last: behind a new one, the mark is of it.
+    if (lowering == this->lowering() && mark.value() <= seen_.load()) return std::nullopt;
+    const std::lock_guard lock(writing());
+    const std::int64_t known = seen_;
+    if (lowering < lowering_ || (lowering == lowering_ && mark.value() <= known)) return std::nullopt;
+    seen_.store(mark.value());
+    lowering_.store(lowering, std::memory_order_release);
+    return known;
   }
 
  private:
@@ -65,7 +90,14 @@ class mark_cell {
     return out;
   }
 
+  // A mark rises seldom, and there may be millions of them: many share one.
+  [[nodiscard]] std::mutex& writing() const {
+    static std::array<std::mutex, 64> all;
+    return all[(std::hash<const void*>()(this) >> 6) % all.size()];
+  }
+
   std::atomic<std::int64_t> seen_{-1};
+  std::atomic<std::uint64_t> lowering_{0};
 };
 
 // Marks only rise: one that was seen higher than it is found now (nullopt: not at all) has gone back. `about`: where.
@@ -76,7 +108,8 @@ inline void log_regression(log::event about, const mark_cell& cell, std::optiona
 
 class mark_memory {
  public:
-  using cells = std::vector<std::shared_ptr<mark_cell>>;
+  using pointer = std::shared_ptr<mark_cell>;
+  using cells = std::vector<pointer>;
 
   explicit mark_memory(std::size_t most = limits::marks_remembered_max) : most_(most) {}
 
@@ -101,21 +134,32 @@ class mark_memory {
     std::size_t part_ = 0, bucket_ = 0, buckets_ = 0;
   };
 
-  // Marks are compared or put back by a walk, behind note_listing(). So when listings() has moved, between what was sent
+  // When a question for marks was sent. `lowerings`: behind how many of them that was, as far as this process knew; where an
+  // epoch is sent with it, both are of one picture (backend/redis_state.hpp).
+  struct moment {
+    std::uint64_t listings = 0, lowerings = 0;
+  };
+  [[nodiscard]] moment now(std::uint64_t lowerings) const { return {listings_, lowerings}; }
+  // Marks are compared or put back by a walk, behind note_listing(). So when listings have moved, between what was sent
   // and the time when the mark that it answered is in the cell, that may have come too late for it.
-  [[nodiscard]] std::uint64_t listings() const { return listings_; }
   void note_listing() { ++listings_; }
   // Tells the gate of each mark that rises. REQUIRES: before the first thread; `gate` lives longer.
   void tell_rises(const metrics::gate& gate) { gate_ = &gate; }
   // Of a cell of this memory.
-  void saw(mark_cell& cell, fence::token mark) const {
-    const auto before = cell.rose_to(mark);
-    if (before && gate_ != nullptr && gate_->on_rise) gate_->on_rise(cell.resource, mark.value(), *before < 0);
+  void saw(mark_cell& cell, fence::token mark, std::uint64_t lowering) const {
+    const auto before = cell.rose_to(mark, lowering);
+    if (before && gate_ != nullptr && gate_->on_rise)
+      gate_->on_rise(cell.resource, mark.value(), lowering, *before < 0);
   }
-  // Then it is to be put back, too, in case that it was lost.
-  void saw_since(std::uint64_t listings, const std::shared_ptr<mark_cell>& cell, fence::token mark) {
-    saw(*cell, mark);
-    if (listings != listings_) came_late(cell);
+  // What a question of then has shown.
+  void saw(mark_cell& cell, fence::token mark, const moment& then) const {
+    const auto lowering = cell.lowering();
+    if (then.lowerings >= lowering) saw(cell, mark, lowering);  // else it is of before
+  }
+  // Where marks were listed since, it is to be put back, too, in case that it was lost.
+  void saw_since(const moment& then, const pointer& cell, fence::token mark) {
+    saw(*cell, mark, then);
+    if (then.listings != listings_) came_late(cell);
   }
   // Moves when marks are known to be lost: one that was raised meanwhile may be among them.
   [[nodiscard]] std::uint64_t losses() const { return losses_; }
@@ -143,7 +187,6 @@ class mark_memory {
   }
 
  private:
-  using pointer = std::shared_ptr<mark_cell>;
   static std::string_view name_of(const pointer& cell) { return cell->resource; }
   static std::string_view name_of(std::string_view name) { return name; }
   // (Not noexcept: so the set keeps the hashes, and does not look at every cell when it grows.)

@@ -38,13 +38,17 @@ struct mark_raising::attempt {
   control_link::time_point started;
   fence::token target = wanted;  // what it writes: `wanted`, or what was seen before when the backend forgot it
   std::shared_ptr<mark_healing> healing = nullptr;  // of which it is a part
+  bool restores = false;                            // `wanted` is what was seen: that counts under no later epoch
+  std::string epoch{};                              // and how many lowerings were known with it
+  std::uint64_t lowerings = 0;
   // What the next compare-and-set expects: nothing known yet (a look), no mark, or this mark.
   enum class expects : std::uint8_t { nothing_known, no_mark, this_mark } expected = expects::nothing_known;
   fence::token expected_mark{};
   int tries = 0;
   std::string full{};  // what Redis, out of memory, has answered
   // When it was sent:
-  std::uint64_t losses = 0, listings = 0;
+  std::uint64_t losses = 0;
+  mark_memory::moment asked{};
   std::optional<fence::token> seen{};
 
   void expect(fence::token mark) {
@@ -55,16 +59,26 @@ struct mark_raising::attempt {
 
 void mark_raising::raise(std::shared_ptr<mark_cell> cell, fence::token wanted, std::int64_t max_step,
                          raise_callback done) {
-  const auto seen = cell->seen();
-  if (fence::compare(wanted, seen) == fence::comparison::stale)
-    return done({raise_outcome::kind::stale, false, seen, {}});
-  if (!cell->kept) return done(unavailable_raise(std::string(too_many_resources)));
+  begin(std::make_shared<attempt>(attempt{std::move(cell), wanted, max_step, std::move(done), link_.now()}));
+}
+
+// What was seen is read behind the epoch: so it counts under that.
+void mark_raising::begin(const std::shared_ptr<attempt>& a) {
   const auto backend = state_.look();
-  if (!backend.ready) return done(unavailable_raise(backend.problem));
-  const auto a = std::make_shared<attempt>(attempt{std::move(cell), wanted, max_step, std::move(done), link_.now()});
+  const auto seen = a->cell->seen();
+  if (fence::compare(a->wanted, seen) == fence::comparison::stale)
+    return a->done({raise_outcome::kind::stale, false, seen, {}});
+  if (!a->cell->kept) return a->done(unavailable_raise(std::string(too_many_resources)));
+  if (!backend.ready) return a->done(unavailable_raise(backend.problem));
+  if (!a->restores) {
+    a->epoch = backend.epoch;
+    a->lowerings = backend.lowerings;
+  }
+  a->target = a->wanted;
+  a->expected = attempt::expects::nothing_known;
   // With what was seen as the guess, one round trip usually does. A step that is too large for it is judged only against what
   // the backend says.
-  if (seen && fence::compare(wanted, seen, step_of(max_step)) != fence::comparison::jump) a->expect(*seen);
+  if (seen && fence::compare(a->wanted, seen, step_of(a->max_step)) != fence::comparison::jump) a->expect(*seen);
   try_raise(a);
 }
 
@@ -82,9 +96,9 @@ void mark_raising::try_raise(const std::shared_ptr<attempt>& a) {
   const std::string expected = a->expected == attempt::expects::this_mark ? a->expected_mark.to_string() : "";
   const std::string target = look ? "" : a->target.to_string();
   const epoch_guard guard =
-      a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, state_.look().epoch, {}};
+      a->healing != nullptr ? a->healing->guard() : epoch_guard{epoch_key, a->epoch, {}, a->lowerings};
   a->losses = state_.marks.losses();
-  a->listings = state_.marks.listings();
+  a->asked = state_.marks.now(guard.lowerings);
   a->seen = a->cell->seen();
   static const std::string when_full = std::string(allow_oom) + std::string(compare_and_set_mark);
   // A mark that was seen was raised as it had to be: it is put back, whoever raised it.
@@ -111,8 +125,13 @@ void mark_raising::on_reply(const std::shared_ptr<attempt>& a, const wire::reply
   const std::string_view word = reply->elements[0].text;
   if (word == "set") return is_set(a);
   if (word == "epoch") {
-    signs_.other_epoch();
-    return give_up("the backend lost its marks; they are being put back");
+    // Where an operator has lowered some, or what was lost is back, it goes on behind that.
+    const bool again = a->healing == nullptr && !a->restores;
+    signs_.other_epoch([this, a, again] {
+      if (again) begin(a);
+    });
+    if (!again) give_up("the backend lost its marks; they are being put back");
+    return;
   }
   if (word == "leased" && reply->elements.size() == 2) {
     const auto mark = fence::token::parse(reply->elements[1].text);
@@ -128,7 +147,7 @@ void mark_raising::is_set(const std::shared_ptr<attempt>& a) {
   const auto took = link_.now() - a->started;
   state_.figures.check_duration_seconds.observe(took);
   if (a->healing == nullptr) {
-    state_.marks.saw_since(a->listings, a->cell, a->target);
+    state_.marks.saw_since(a->asked, a->cell, a->target);
     if (a->losses != state_.marks.losses()) {
       // It was lost meanwhile, and too late for those that were put back.
       a->expect(a->target);
@@ -160,9 +179,9 @@ void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::s
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
   if (*mark >= a->target) {
     if (a->healing == nullptr)
-      state_.marks.saw_since(a->listings, a->cell, *mark);
+      state_.marks.saw_since(a->asked, a->cell, *mark);
     else
-      state_.marks.saw(*a->cell, *mark);
+      state_.marks.saw(*a->cell, *mark, a->asked);
     if (fence::compare(a->wanted, *mark) == fence::comparison::stale)
       return a->done({raise_outcome::kind::stale, false, *mark, {}});
   }
@@ -194,7 +213,8 @@ void mark_raising::note_regression(const attempt& a, std::optional<fence::token>
 
 void mark_raising::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
   const std::string grant_key = cell->grant_key();
-  auto on_marks = [this, cell, listings = state_.marks.listings(),
+  const auto backend = state_.look();
+  auto on_marks = [this, cell, backend, asked = state_.marks.now(backend.lowerings),
                    done = std::move(done)](const wire::reply_value* reply) {
     if (is_error(reply) || reply->elements.size() != 2) return done({{}, words_of(reply)});
     const auto seen = cell->seen();
@@ -205,13 +225,18 @@ void mark_raising::read(const std::shared_ptr<mark_cell>& cell, std::function<vo
       const auto parsed = fence::token::parse(text.text);
       if (parsed.has_error()) return done({{}, std::string(no_number)});
       mark = *parsed;
-      state_.marks.saw_since(listings, cell, *mark);
+      state_.marks.saw_since(asked, cell, *mark);
     }
     if (!seen || (mark && *mark >= *seen)) return done({mark, {}, leased});
-    raise(cell, *seen, 0, [done, leased](const raise_outcome& outcome) {
+    auto on_raised = [done, leased](const raise_outcome& outcome) {
       if (outcome.what == raise_outcome::kind::unavailable) return done({{}, outcome.detail});
       done({outcome.mark, {}, leased});
-    });
+    };
+    const auto a = std::make_shared<attempt>(attempt{cell, *seen, 0, std::move(on_raised), link_.now()});
+    a->restores = true;
+    a->epoch = backend.epoch;
+    a->lowerings = backend.lowerings;
+    begin(a);
   };
   link_.send({"MGET", cell->key, grant_key}, std::move(on_marks));
 }

@@ -43,8 +43,9 @@ class mark_raising {
  public:
   // What raises see that concerns all marks.
   struct signs {
-    std::function<void()> other_epoch;  // it is gone, or another one
-    std::function<void()> went_back;    // a mark is lower than it was: others may have gone with it
+    std::function<void(std::function<void()> then)>
+        other_epoch;                  // it is gone, or another one; calls back when that was seen to
+    std::function<void()> went_back;  // a mark is lower than it was: others may have gone with it
   };
   // REQUIRES: state and link live longer.
   mark_raising(redis_state& state, control_link& link, signs seen)
@@ -62,6 +63,7 @@ class mark_raising {
  private:
   struct attempt;
 
+  void begin(const std::shared_ptr<attempt>& a);
   void try_raise(const std::shared_ptr<attempt>& a);
   void on_reply(const std::shared_ptr<attempt>& a, const wire::reply_value* reply);
   void is_set(const std::shared_ptr<attempt>& a);

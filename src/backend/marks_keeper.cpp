@@ -22,7 +22,9 @@ bool is_demoted(const wire::reply_value& info) { return !is_error(&info) && !rea
 marks_keeper::marks_keeper(redis_state& shared, control_link& link)
     : shared_(shared),
       link_(link),
-      raising_(shared, link, {.other_epoch = [this] { recheck([] {}); }, .went_back = [this] { doubted_ = true; }}),
+      raising_(
+          shared, link,
+          {.other_epoch = [this](auto then) { recheck(std::move(then)); }, .went_back = [this] { doubted_ = true; }}),
       compared_(shared.marks) {}
 
 // ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,20 +123,14 @@ bool marks_keeper::only_busy(const wire::reply_value* reply) {
   return true;
 }
 
-void marks_keeper::healthy(const std::string& epoch) {
+void marks_keeper::healthy(const std::string& epoch, const std::string& known) {
+  if (!shared_.take_over(epoch, known)) return check_epoch();
   if (!proves()) shared_.event().write(log::level::info, "backend up");
   state_ = state::serving;
   problem_.clear();
   not_put_back_.clear();
   proven_ = inspected_;
   failures_ = 0;
-  const auto now = shared_.look();
-  if (!now.ready || now.epoch != epoch)
-    shared_.change([&](redis_state::picture& p) {
-      p.ready = true;
-      p.problem.clear();
-      p.epoch = epoch;
-    });
   answer_rechecks();
   heal_late();
 }

@@ -106,13 +106,17 @@ class marks_keeper {
   void on_info(const wire::reply_value& info);
   [[nodiscard]] std::string unfitness(const wire::reply_value& info) const;
   [[nodiscard]] bool only_busy(const wire::reply_value* reply);
-  void healthy(const std::string& epoch);
+  // `known`: the epoch before. Where another thread has seen one since, it is looked at anew.
+  void healthy(const std::string& epoch, const std::string& known);
   void unfit(std::string problem);
   void not_ready(std::string problem);
   void answer_rechecks();
 
   void check_epoch();
   void on_epoch(const epoch_keys& found, const std::string& known, bool quiet);
+  void follow_lowerings(const std::string& known);
+  void on_server_put_back(const std::string& epoch, const std::string& known);
+  void renew_epoch_of(const epoch_guard& guard);
   void on_loss(const epoch_keys& found, const std::string& known, bool quiet);
   [[nodiscard]] bool waited_for(const std::string& healing);
   void settle_epoch(const epoch_keys& found);

@@ -50,16 +50,69 @@ void marks_keeper::on_epoch(const epoch_keys& found, const std::string& known, b
   if (!found.epoch.empty() && !found.healing.empty())
     link_.send({"EVAL", end_healing, "3", epoch_key, healing_key, healing_busy_key, found.epoch, found.healing},
                [](const wire::reply_value*) {});
+  if (is_behind_lowerings(found.epoch, known)) return follow_lowerings(known);
   // Should it be the known one again, then with what came with it.
   doubted_ = doubted_ || (!known.empty() && known != found.epoch);
   if (known.empty()) {
-    if (!found.epoch.empty()) return healthy(found.epoch);
+    if (!found.epoch.empty()) return healthy(found.epoch, known);
     if (found.healing.empty() || (waited_for(found.healing) && quiet)) return settle_epoch(found);
     return unfit("the backend lost its marks; another fencegate puts them back");
   }
+  if (is_behind_lowerings(known, found.epoch)) return on_server_put_back(found.epoch, known);
   if (known != found.epoch) return on_loss(found, known, quiet);
   if (proven_ == inspected_ && !doubted_) return compare_some(known);
   compare_all(known);
+}
+
+// Behind this, the marks are compared under the epoch that has moved on. Where they cannot be followed, all marks are put back
+// as they were seen.
+void marks_keeper::follow_lowerings(const std::string& known) {
+  auto on_keys = [this, known](const wire::reply_value* reply) {
+    if (reply == nullptr || only_busy(reply)) return;
+    if (reply->type != '*' || reply->elements.size() != 2)
+      return unfit("what operators have lowered could not be read: " + words_of(reply));
+    const std::string epoch(reply->elements[0].text);
+    if (!is_behind_lowerings(epoch, known)) return check_epoch();
+    const auto these = read_lowerings(reply->elements[1].text, known);
+    if (!these) {
+      shared_.event().add("detail", these.error().message).write(log::level::error, "lowered marks not followed");
+      not_ready("marks are put back, since " + these.error().message);
+      return heal_all({epoch_key, epoch, known, shared_.look().lowerings});
+    }
+    if (shared_.follow_lowerings(known, epoch, *these))
+      for (const auto& one : *these)
+        shared_.event()
+            .add("resource", one.resource)
+            .add("from", one.from.value())
+            .add("to", one.to.value())
+            .add("by", one.by)
+            .add("reason", one.why)
+            .write(log::level::warn, "an operator lowered the mark");
+    check_epoch();
+  };
+  link_.send({"MGET", epoch_key, lowered_key}, std::move(on_keys));
+}
+
+// A restored backup, or a promoted replica, from before some lowerings: its marks are compared as those of any such, and the
+// epoch is another one from then on.
+void marks_keeper::on_server_put_back(const std::string& epoch, const std::string& known) {
+  if (shared_.is_first_to_see(known)) {
+    shared_.event().add("detail", "the epoch is an older one").write(log::level::error, "marks lost");
+    shared_.figures.regressions_total.add();
+  }
+  not_ready("the backend lost its marks; they are being put back");
+  heal_all({epoch_key, epoch, known, shared_.look().lowerings});
+}
+
+void marks_keeper::renew_epoch_of(const epoch_guard& guard) {
+  const std::string fresh = std::string(epoch_of_empty) + random_id();
+  auto on_written = [this, known = guard.known](const wire::reply_value* reply) {
+    if (reply == nullptr || only_busy(reply)) return;
+    if (is_error(reply)) return unfit("the epoch could not be written: " + words_of(reply));
+    if (reply->null || is_behind_lowerings(known, reply->text)) return check_epoch();
+    healthy(std::string(reply->text), known);
+  };
+  link_.send({"EVAL", renew_epoch, "1", epoch_key, guard.value, fresh}, std::move(on_written));
 }
 
 void marks_keeper::on_loss(const epoch_keys& found, const std::string& known, bool quiet) {
@@ -77,7 +130,7 @@ void marks_keeper::on_loss(const epoch_keys& found, const std::string& known, bo
     return quiet ? settle_epoch(found) : unfit(std::string(waiting));
   not_ready("the backend lost its marks; they are being put back");
   if (none) return begin_healing();
-  heal_all({epoch_key, found.epoch, known});
+  heal_all({epoch_key, found.epoch, known, shared_.look().lowerings});
 }
 
 void marks_keeper::all_put_back(const std::string& healing) {
@@ -94,12 +147,12 @@ bool marks_keeper::waited_for(const std::string& healing) {
 void marks_keeper::settle_epoch(const epoch_keys& found) {
   const bool of_empty = server_empty_ || !found.healing.empty();
   const std::string fresh = std::string(of_empty ? epoch_of_empty : epoch_beside_data) + random_id();
-  auto on_written = [this](const wire::reply_value* reply) {
+  auto on_written = [this, known = shared_.look().epoch](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     // Others have written one, or were at work, or all was lost again.
     if (reply->null) return check_epoch();
     if (is_error(reply) || reply->text.empty()) return unfit("the epoch could not be written: " + words_of(reply));
-    healthy(std::string(reply->text));
+    healthy(std::string(reply->text), known);
   };
   link_.send({"EVAL", write_epoch, "3", epoch_key, healing_key, healing_busy_key, fresh, found.healing, found.busy},
              std::move(on_written));
@@ -171,8 +224,7 @@ void marks_keeper::compared(comparison& c) {
   if (!c.lost.empty()) shared_.marks.note_loss();
   for (auto& cell : c.lost) shared_.marks.came_late(std::move(cell));
   // Another thread has renewed it meanwhile.
-  if (shared_.look().epoch != c.epoch) return check_epoch();
-  healthy(c.epoch);
+  healthy(c.epoch, c.epoch);
 }
 
 }  // namespace fencegate::backend

@@ -20,7 +20,8 @@ void marks_keeper::begin_healing() {
     if (reply == nullptr) return;
     if (is_error(reply)) return unfit("marks cannot be put back: " + words_of(reply));
     if (reply->null) return check_epoch();  // there is one by now
-    heal_all({healing_key, std::string(reply->text), shared_.look().epoch});
+    const auto now = shared_.look();
+    heal_all({healing_key, std::string(reply->text), now.epoch, now.lowerings});
   });
 }
 
@@ -45,8 +46,9 @@ void marks_keeper::heal_late() {
   auto late = shared_.marks.take_late();
   std::erase_if(late.these, [](const auto& cell) { return !cell->seen(); });
   if (late.these.empty() && !late.all) return;
-  const std::string epoch = shared_.look().epoch;
-  const auto healing = std::make_shared<mark_healing>(epoch_guard{epoch_key, epoch, epoch}, std::move(late.these));
+  const auto now = shared_.look();
+  const auto healing = std::make_shared<mark_healing>(epoch_guard{epoch_key, now.epoch, now.epoch, now.lowerings},
+                                                      std::move(late.these));
   if (late.all) healing->and_all(mark_memory::walk(shared_.marks));
   heal_more(healing);
 }
@@ -84,7 +86,8 @@ void marks_keeper::healed(const mark_healing& healing) {
     return unfit("marks that the backend lost could not be put back: " + healing.problem());
   }
   if (without_epoch) return all_put_back(healing.guard().value);
-  healthy(healing.guard().value);
+  if (is_behind_lowerings(healing.guard().known, healing.guard().value)) return renew_epoch_of(healing.guard());
+  healthy(healing.guard().value, healing.guard().known);
 }
 
 }  // namespace fencegate::backend

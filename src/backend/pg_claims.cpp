@@ -56,11 +56,33 @@ std::optional<fence::token> token_of(const std::optional<std::string>& text) {
   return value ? std::optional(*value) : std::nullopt;
 }
 
+std::optional<std::uint64_t> lowering_of(const std::optional<std::string>& text) {
+  const auto number = token_of(text);  // of the same form
+  return number ? std::optional(static_cast<std::uint64_t>(number->value())) : std::nullopt;
+}
+
+std::vector<std::optional<std::uint64_t>> lowerings_of(const std::optional<std::string>& text) {
+  std::vector<std::optional<std::uint64_t>> out;
+  std::string_view rest = text ? std::string_view(*text) : std::string_view();
+  if (rest.starts_with('{') && rest.ends_with('}')) rest = rest.substr(1, rest.size() - 2);
+  while (!rest.empty()) {
+    const auto one = rest.substr(0, rest.find(','));
+    out.push_back(lowering_of(std::string(one)));
+    rest.remove_prefix(std::min(one.size() + 1, rest.size()));
+  }
+  return out;
+}
+
+bool is_of_another_version(const wire::pg_error& e) {
+  constexpr std::string_view undefined_column = "42703";
+  return e.message.find("fencegate") != std::string::npos || e.sqlstate == undefined_column;
+}
+
 fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::claim>& claims) {
   const auto why = reason_of(e.sqlstate);
   fence::rejection out{why.value_or(fence::reason::unavailable), {}, {}, {}, e.message};
   if (!why) {
-    if (e.message.find("fencegate") != std::string::npos) out.detail += " (run fencegate install)";
+    if (is_of_another_version(e)) out.detail += " (run fencegate install)";
     return out;
   }
   auto name = member(e.detail, "resource").value_or("");
@@ -70,16 +92,18 @@ fence::rejection rejection_of(const wire::pg_error& e, const std::vector<fence::
     out.resource = about->resource;
     out.presented = about->presented;
     out.mark = number(e.detail, "mark");
+    if (const auto text = member(e.detail, "lowering")) out.lowering = lowering_of(std::string(*text));
   }
   out.detail = particular_of(e);
   return out;
 }
 
-wire::pg_error stale_error(const fence::claim& of, fence::token mark) {
-  const fence::rejection why{fence::reason::stale, of.resource, of.presented, mark, {}};
+wire::pg_error stale_error(const fence::claim& of, const found_mark& found) {
+  const fence::rejection why{fence::reason::stale, of.resource, of.presented, found.mark, {}};
   wire::pg_error e{"ERROR", std::string(fence::terms_of(why.why).sqlstate), fence::describe(why), {}, {}};
   e.detail = "{\"resource\":\"" + of.resource + "\",\"token\":" + of.presented.to_string() +
-             ",\"mark\":" + mark.to_string() + ",\"applied\":\"no\"}";
+             ",\"mark\":" + found.mark.to_string() +
+             ",\"applied\":\"no\",\"lowering\":" + std::to_string(found.lowering) + "}";
   return e;
 }
 

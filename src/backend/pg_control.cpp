@@ -37,11 +37,13 @@ pg_raise_result raised_of(const pg_result& answered, const pg_control::claims& w
   const auto marks = raised_marks({wanted}, *answered);
   if (!marks) return wire::pg_error{"ERROR", {}, "the mark was not raised", {}, {}};
   pg_raised out;
-  for (const auto& one : *marks)
+  for (const auto& one : *marks) {
     if (one.raised) out.rose.push_back(one.at.resource);
+    if (one.lowering) out.found.push_back({one.at.resource, one.at.presented, *one.lowering});
+  }
   for (const auto& columns : *answered) {
     std::uint64_t cut = 0;
-    const std::string& digits = columns.size() == 4 && columns[3] ? *columns[3] : std::string();
+    const std::string& digits = columns.size() == 5 && columns[3] ? *columns[3] : std::string();
     if (std::from_chars(digits.data(), digits.data() + digits.size(), cut).ec == std::errc()) out.cut += cut;
   }
   return out;
@@ -61,7 +63,8 @@ std::optional<wire::pg_error> stale_of(const pg_control::claims& wanted, const p
   for (const auto& claim : wanted)
     for (const auto& row : rows) {
       const auto mark = row.size() > 1 && row[0] == claim.resource ? token_of(row[1]) : std::nullopt;
-      if (fence::compare(claim.presented, mark) == fence::comparison::stale) return stale_error(claim, *mark);
+      if (fence::compare(claim.presented, mark) == fence::comparison::stale)
+        return stale_error(claim, {claim.resource, *mark, lowering_of(row.back()).value_or(0)});
     }
   return std::nullopt;
 }
@@ -118,9 +121,13 @@ std::optional<fence::token> pg_control::seen(const std::string& database, const 
   return at == memories_.end() ? std::nullopt : at->second->seen(resource);
 }
 
-void pg_control::saw(const std::string& database, const std::string& resource, fence::token mark) {
+void pg_control::saw(const std::string& database, const found_mark& found) {
   auto& known = marks(database);
-  known.saw(*known.cell(resource), mark);
+  learn(known, *known.cell(found.resource), found.mark, found.lowering, [&] { return about(database); });
+}
+
+log::event pg_control::about(const std::string& database) const {
+  return log::event().add("gate", gate_.name).add("database", database);
 }
 
 // ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,13 +241,10 @@ void pg_control::look_after(looked_after& one) {
       self->note_problem(one, "");
       return self->compare_marks(one, seen, *rows);
     }
-    const bool no_schema = rows.error().message.find("fencegate") != std::string::npos;
-    self->note_problem(one, rows.error().message + (no_schema ? " (run fencegate install)" : ""));
+    const bool not_ours = is_of_another_version(rows.error());
+    self->note_problem(one, rows.error().message + (not_ours ? " (run fencegate install)" : ""));
   };
-  one.own.link->query(
-      "SELECT r.name, l.mark FROM pg_catalog.unnest($1::pg_catalog.text[]) r(name) LEFT JOIN "
-      "fencegate.look($1::pg_catalog.text[]) l ON l.resource OPERATOR(pg_catalog.=) r.name",
-      {array_of(names)}, std::move(on_marks));
+  one.own.link->transaction({look_statement(names)}, std::move(on_marks));
   if (clock::now() < one.next_sweep) return;
   one.next_sweep = clock::now() + sweep_interval;
   one.own.link->query("SELECT fencegate.sweep()", {}, [](const pg_result&) {});
@@ -248,44 +252,38 @@ void pg_control::look_after(looked_after& one) {
 
 void pg_control::note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found) {
   figures_.regressions_total.add();
-  log_regression(log::event().add("gate", gate_.name).add("database", one.name), *marks(one.name).cell(resource),
-                 found);
+  log_regression(about(one.name), *marks(one.name).cell(resource), found);
 }
 
-void pg_control::went_back(const std::string& database, const std::string& resource) {
-  asio::post(context_, [self = shared_from_this(), database, resource] {
+void pg_control::went_back(const std::string& database, const found_mark& to) {
+  if (marks(database).cell(to.resource)->lowering() < to.lowering) return;
+  asio::post(context_, [self = shared_from_this(), database, resource = to.resource] {
     if (auto* one = self->at(database); one != nullptr && one->lost.note(resource))
       self->note_loss(*one, resource, std::nullopt);
   });
 }
 
 void pg_control::compare_marks(looked_after& one, const lost_marks::seen_marks& seen, const pg_rows& rows) {
-  std::vector<looked_mark> found;
-  for (const auto& row : rows)
-    if (row.size() == 2 && row[0]) found.push_back({*row[0], token_of(row[1])});
-  for (const auto& loss : one.lost.compare(marks(one.name), seen, found)) {
+  const auto where = [&] { return about(one.name); };
+  for (const auto& loss : one.lost.compare(marks(one.name), seen, looked_marks(rows), where)) {
     if (loss.news) note_loss(one, loss.to.resource, loss.found);
-    const claims wanted{loss.to};
     ++one.unanswered;
-    auto on_raised = [self = shared_from_this(), &one, wanted](const pg_result& raised) {
+    auto on_raised = [self = shared_from_this(), &one, loss](const pg_result& raised) {
       --one.unanswered;
       // Where somebody else was first, that will be told, too.
-      if (const auto did = raised_of(raised, wanted); did && !did->rose.empty()) one.lost.is_back(wanted[0].resource);
+      if (raised && was_put_back(loss, *raised)) one.lost.is_back(loss.to.resource);
     };
-    auto put_back = [wanted](milliseconds waits) {
-      return whatever_was_set(in_text(
-          "SELECT resource, mark, raised, cut FROM fencegate.put_back($1::pg_catalog.text, $2::pg_catalog.int8, "
-          "$3::pg_catalog.int4)",
-          {wanted[0].resource, wanted[0].presented.to_string(), std::to_string(waits.count())}));
+    auto put_back = [loss](milliseconds waits) {
+      return whatever_was_set(put_back_statement(loss, waits, milliseconds(0)));
     };
-    one.raises->raise(wanted, std::move(put_back), nullptr, std::move(on_raised));
+    one.raises->raise({loss.to}, std::move(put_back), nullptr, std::move(on_raised));
   }
 }
 
 pg_raises::raise_statements pg_control::raise_statements(const claims& wanted, std::int64_t max_step) {
   return [wanted, max_step](milliseconds waits) {
     return whatever_was_set(
-        in_text("SELECT resource, mark, raised, cut FROM fencegate.raise_all($1::pg_catalog.text[], "
+        in_text("SELECT resource, mark, raised, cut, lowering FROM fencegate.raise_all($1::pg_catalog.text[], "
                 "$2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8)",
                 {resources_of(wanted), tokens_of(wanted), std::to_string(waits.count()), std::to_string(max_step)}));
   };
@@ -307,16 +305,16 @@ void pg_control::ended(asio::io_context& reply_to, const std::string& database, 
     if (rows) {
       out.emplace();
       for (const auto& row : *rows) {
-        if (row.size() != 4 || !row[0]) continue;
+        if (row.size() != 5 || !row[0]) continue;
         const auto held = token_of(row[1]);
-        if (held) out->push_back({{*row[0], *held}, token_of(row[2]), row[3] == "t"});
+        if (held) out->push_back({{*row[0], *held}, token_of(row[2]), row[3] == "t", lowering_of(row[4])});
       }
     }
     asio::post(reply_to, [done, out = std::move(out)] { done(out); });
   };
   auto begin = [self = shared_from_this(), database, pid, answer = std::move(answer)] {
     self->ask(database,
-              {in_text("SELECT resource, token, mark, raising FROM fencegate.ended($1::pg_catalog.int4)",
+              {in_text("SELECT resource, token, mark, raising, lowering FROM fencegate.ended($1::pg_catalog.int4)",
                        {std::to_string(pid)})},
               answer);
   };
@@ -327,17 +325,16 @@ void pg_control::look(asio::io_context& reply_to, const std::string& database, c
   std::vector<std::string> names;
   for (const auto& c : of) names.push_back(c.resource);
   auto answer = [&reply_to, done = std::move(done)](const pg_result& rows) {
-    std::optional<claims> out;
+    std::optional<found_marks> out;
     if (rows) {
       out.emplace();
-      for (const auto& row : *rows)
-        if (row.size() == 2 && row[0])
-          if (const auto mark = token_of(row[1])) out->push_back({*row[0], *mark});
+      for (const auto& one : looked_marks(*rows))
+        if (one.mark) out->push_back({one.resource, *one.mark, one.lowering});
     }
     asio::post(reply_to, [done, out = std::move(out)] { done(out); });
   };
-  auto begin = [self = shared_from_this(), database, names = array_of(names), answer = std::move(answer)] {
-    self->ask(database, {in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {names})}, answer);
+  auto begin = [self = shared_from_this(), database, names = std::move(names), answer = std::move(answer)] {
+    self->ask(database, {look_statement(names)}, answer);
   };
   asio::post(context_, std::move(begin));
 }
@@ -356,10 +353,11 @@ void pg_control::raise(asio::io_context& reply_to, const std::string& database, 
     one->raises->raise(wanted, raise_statements(wanted, self->gate_.policy.max_step), left, answer);
   };
   auto begin = [self = shared_from_this(), database, wanted, looked = std::move(looked)] {
-    self->ask(database,
-              whatever_was_set(in_text("SELECT resource, mark, false, 0 FROM fencegate.look($1::pg_catalog.text[])",
-                                       {resources_of(wanted)})),
-              looked);
+    self->ask(
+        database,
+        whatever_was_set(in_text("SELECT resource, mark, false, 0, lowering FROM fencegate.look($1::pg_catalog.text[])",
+                                 {resources_of(wanted)})),
+        looked);
   };
   asio::post(context_, std::move(begin));
 }

@@ -6,12 +6,14 @@
 #pragma once
 
 #include "backend/ended_registration.hpp"
+#include "backend/found_mark.hpp"
 #include "backend/lost_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/pg_link.hpp"
 #include "backend/pg_raised.hpp"
 #include "backend/pg_raises.hpp"
 #include "backend/upstream_address.hpp"
+#include "base/log.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 
@@ -36,7 +38,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   using claims = std::vector<fence::claim>;
   using ended_callback = std::function<void(std::optional<std::vector<ended_registration>>)>;
   using raise_callback = std::function<void(pg_raise_result)>;
-  using look_callback = std::function<void(std::optional<claims>)>;
+  using look_callback = std::function<void(std::optional<found_marks>)>;
 
   // REQUIRES: gate and figures live longer.
   pg_control(boost::asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures);
@@ -58,9 +60,10 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
                    raise_callback done);
   // Any thread. What this process has seen of a mark; and something it now has.
   [[nodiscard]] std::optional<fence::token> seen(const std::string& database, const std::string& resource) const;
-  void saw(const std::string& database, const std::string& resource, fence::token mark);
-  // Any thread. Somebody's raise has put right a mark that had gone back.
-  void went_back(const std::string& database, const std::string& resource);
+  void saw(const std::string& database, const found_mark& found);
+  // Any thread, before what it raised was seen. Somebody's raise to this has put right a mark that had gone back: unless an
+  // operator had lowered it.
+  void went_back(const std::string& database, const found_mark& to);
   // Any thread. Of the server; empty until its name was resolved, then why_unresolved() says what is wrong.
   [[nodiscard]] std::vector<endpoint> endpoints() const { return address_->endpoints(); }
   [[nodiscard]] std::string why_unresolved() const { return address_->why_unresolved(); }
@@ -87,6 +90,7 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   };
 
   mark_memory& marks(const std::string& database);
+  [[nodiscard]] log::event about(const std::string& database) const;
   void tick();
   looked_after* at(const std::string& name);  // nullptr: one more is too many
   [[nodiscard]] connection unconnected();

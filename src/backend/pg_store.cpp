@@ -5,7 +5,6 @@
 #include "base/log.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 namespace fencegate::backend {
@@ -70,13 +69,23 @@ bool pg_store::known_raised(const std::vector<fence::claim>& claims) const {
                      [this](const auto& one) { return marks_.seen(one.resource) == one.presented; });
 }
 
-void pg_store::saw(const std::vector<fence::claim>& claims) {
-  for (const auto& one : claims) marks_.saw(*marks_.cell(one.resource), one.presented);
+// Under which lowering a mark was seen, the server says: where it does not, nobody knows, and it is not remembered.
+void pg_store::saw(const std::string& resource, fence::token mark, std::uint64_t lowering) {
+  learn(marks_, *marks_.cell(resource), mark, lowering, [this] { return about(); });
 }
+
+// The marks were at their tokens. `lowerings`: as fencegate.guard has answered.
+void pg_store::saw(const std::vector<fence::claim>& claims, const std::optional<std::string>& lowerings) {
+  const auto each = lowerings_of(lowerings);
+  for (std::size_t i = 0; i < claims.size() && i < each.size(); ++i)
+    if (each[i]) saw(claims[i].resource, claims[i].presented, *each[i]);
+}
+
+log::event pg_store::about() const { return log::event().add("gate", gate_).add("store", store_.name); }
 
 fence::rejection pg_store::noted(fence::rejection why) {
   const bool about_marks = why.why == fence::reason::stale || why.why == fence::reason::equal;
-  if (about_marks && why.mark) marks_.saw(*marks_.cell(why.resource), *why.mark);
+  if (about_marks && why.mark && why.lowering) saw(why.resource, *why.mark, *why.lowering);
   return why;
 }
 
@@ -107,18 +116,11 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
       self->pool_->give_back(link);
       if (outcome.steps.size() != 1) return done(unavailable("the server gave no answer"));
       if (outcome.steps[0].has_error()) return done(rejection_of(outcome.steps[0].error(), {}));
-      std::unordered_map<std::string, std::optional<fence::token>> marks;
-      for (const auto& row : outcome.steps[0]->rows) {
-        if (row.size() != 2 || !row[0] || !token_of(row[1])) return done(unavailable("an unexpected answer"));
-        marks[*row[0]] = token_of(row[1]);
-      }
-      std::vector<looked_mark> found;
-      found.reserve(resources.size());
-      for (const auto& name : resources) found.push_back({name, marks[name]});
+      auto found = looked_marks(outcome.steps[0]->rows);
+      if (found.size() != resources.size()) return done(unavailable("an unexpected answer"));
       done(std::move(found));
     };
-    link->pipeline({in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {array_of(resources)})},
-                   budget_until(deadline).link, any_rows, std::move(on_answer));
+    link->pipeline({look_statement(resources)}, budget_until(deadline).link, any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
 }
@@ -126,15 +128,13 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
 void pg_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
   if (auto why = known_rejected(marks_, wanted)) return answer(from, done, seal_result(*why));
   auto begin = [self = shared_from_this(), from, wanted = std::move(wanted), done = std::move(done)] {
-    self->seal_now(
-        from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); }, &raise_statement);
+    self->seal_now(from.deadline, wanted, [from, done](auto sealed) { answer(from, done, std::move(sealed)); });
   };
   asio::post(context_, std::move(begin));
 }
 
-void pg_store::seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done,
-                        statement_of_raise how) {
-  auto begin = [self = shared_from_this(), deadline, wanted, done, how](const pg_pool::lent& link) {
+void pg_store::seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done) {
+  auto begin = [self = shared_from_this(), deadline, wanted, done](const pg_pool::lent& link) {
     auto on_answer = [self, link, wanted, done, began = clock::now()](pg_outcome& outcome) {
       auto out = self->sealed(link, wanted, outcome);
       if (out) self->figures_.check_duration_seconds.observe(clock::now() - began);
@@ -142,7 +142,7 @@ void pg_store::seal_now(clock::time_point deadline, const presented_claims& want
     };
     const auto left = budget_until(deadline);
     const auto cut = std::max(left.server - self->grace_, cut_least);
-    link->pipeline({in_text(begin_transaction, {}), how(wanted, cut, self->grace_), in_text("COMMIT", {})},
+    link->pipeline({in_text(begin_transaction, {}), raise_statement(wanted, cut, self->grace_), in_text("COMMIT", {})},
                    std::max(left.link, self->grace_ + 2 * cut_least), any_rows, std::move(on_answer));
   };
   ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
@@ -160,9 +160,10 @@ pg_store::seal_result pg_store::sealed(const pg_pool::lent& link, const presente
     return unavailable("an unexpected answer of the server");
   }
   pool_->give_back(link);
-  saw(wanted.claims);
-  for (const auto& one : *marks)
+  for (const auto& one : *marks) {
+    if (one.lowering) saw(one.at.resource, one.at.presented, *one.lowering);
     if (one.raised) figures_.raises_total.add();
+  }
   return *marks;
 }
 
@@ -193,19 +194,38 @@ void pg_store::look_at_marks() {
 }
 
 void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found) {
-  for (const auto& loss : lost_.compare(marks_, seen, found)) {
+  for (const auto& loss : lost_.compare(marks_, seen, found, [this] { return about(); })) {
     if (loss.news) {
       figures_.regressions_total.add();
-      log_regression(log::event().add("gate", gate_).add("store", store_.name), *marks_.cell(loss.to.resource),
-                     loss.found);
+      log_regression(about(), *marks_.cell(loss.to.resource), loss.found);
     }
-    ++unanswered_;
-    auto on_sealed = [self = shared_from_this(), resource = loss.to.resource](const seal_result& sealed) {
-      --self->unanswered_;
-      if (sealed) self->lost_.is_back(resource);
-    };
-    seal_now(clock::now() + watch_patience, {{loss.to}}, std::move(on_sealed), &put_back_statement);
+    put_back(loss);
   }
+}
+
+void pg_store::put_back(const lost_marks::loss& loss) {
+  ++unanswered_;
+  auto begin = [self = shared_from_this(), loss](const pg_pool::lent& link) {
+    const auto left = budget_until(clock::now() + watch_patience);
+    const auto cut = std::max(left.server - self->grace_, cut_least);
+    auto on_answer = [self, loss, link](pg_outcome& outcome) { self->on_put_back(loss, link, outcome); };
+    link->pipeline({in_text(begin_transaction, {}), put_back_statement(loss, cut, self->grace_), in_text("COMMIT", {})},
+                   std::max(left.link, self->grace_ + 2 * cut_least), any_rows, std::move(on_answer));
+  };
+  auto given_up = [self = shared_from_this()](const fence::rejection&) { --self->unanswered_; };
+  ask(pg_pool::work::brief, clock::now() + watch_patience, std::move(begin), std::move(given_up));
+}
+
+// Where it was not put back, the next look says why: it finds what stands there.
+void pg_store::on_put_back(const lost_marks::loss& loss, const pg_pool::lent& link, pg_outcome& outcome) {
+  --unanswered_;
+  if (!outcome.lost.empty()) return;
+  if (failed_at(outcome)) return end_transaction(link, "ROLLBACK");
+  if (!is_committed(outcome, 3)) return link->close("an unexpected answer");
+  pool_->give_back(link);
+  if (!was_put_back(loss, outcome.steps[1]->rows)) return;
+  figures_.raises_total.add();
+  lost_.is_back(loss.to.resource);
 }
 
 void pg_store::note_problem(const std::string& problem) {

@@ -10,6 +10,7 @@
 #include "backend/mark_memory.hpp"
 #include "backend/pg_pool.hpp"
 #include "backend/store.hpp"
+#include "base/log.hpp"
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,15 +80,15 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   struct attempt;
 
   [[nodiscard]] bool known_raised(const std::vector<fence::claim>& claims) const;
-  void saw(const std::vector<fence::claim>& claims);
+  void saw(const std::vector<fence::claim>& claims, const std::optional<std::string>& lowerings);
+  void saw(const std::string& resource, fence::token mark, std::uint64_t lowering);
+  void saw_checked(const presented_claims& wanted, const pg_rows& rows);
+  [[nodiscard]] log::event about() const;
   fence::rejection noted(fence::rejection why);
   void end_transaction(const pg_pool::lent& link, const char* how);
 
   void look_now(clock::time_point deadline, const std::vector<std::string>& resources, const look_callback& done);
-  using statement_of_raise = pg_statement (*)(const presented_claims&, std::chrono::milliseconds cut,
-                                              std::chrono::milliseconds grace);
-  void seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done,
-                statement_of_raise how);
+  void seal_now(clock::time_point deadline, const presented_claims& wanted, const seal_callback& done);
   seal_result sealed(const pg_pool::lent& link, const presented_claims& wanted, pg_outcome& outcome);
   using step = void (pg_store::*)(const std::shared_ptr<attempt>&);
   void try_hold(const std::shared_ptr<attempt>& a);
@@ -104,6 +106,8 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void watch();
   void look_at_marks();
   void compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found);
+  void put_back(const lost_marks::loss& loss);
+  void on_put_back(const lost_marks::loss& loss, const pg_pool::lent& link, pg_outcome& outcome);
   void note_problem(const std::string& problem);
   [[nodiscard]] std::string named(const std::string& problem) const { return "store " + store_.name + ": " + problem; }
 

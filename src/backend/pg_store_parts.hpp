@@ -1,6 +1,7 @@
 // What the two halves of pg_store have in common, and what raises prove, for pg_control, too.
 #pragma once
 
+#include "backend/lost_marks.hpp"
 #include "backend/pg_claims.hpp"
 #include "backend/pg_link.hpp"
 #include "backend/store.hpp"
@@ -11,7 +12,9 @@
 #include <chrono>
 #include <cstddef>
 #include <limits>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace fencegate::backend {
 
@@ -45,7 +48,7 @@ struct time_budget {
 // Raises the marks of all claims to their tokens, or none; each must be lower before where the tokens are spent.
 [[nodiscard]] inline pg_statement raise_statement(const presented_claims& wanted, std::chrono::milliseconds cut,
                                                   std::chrono::milliseconds grace) {
-  return in_text(std::string("SELECT resource, mark, raised FROM ") +
+  return in_text(std::string("SELECT resource, mark, raised, lowering FROM ") +
                      (wanted.spends ? "fencegate.spend" : "fencegate.raise_all") +
                      "($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4, $4::pg_catalog.int8, "
                      "$5::pg_catalog.int4)",
@@ -53,14 +56,34 @@ struct time_budget {
                   std::to_string(wanted.max_step), std::to_string(grace.count())});
 }
 
-// Puts the mark of the one claim back, which went back.
-[[nodiscard]] inline pg_statement put_back_statement(const presented_claims& wanted, std::chrono::milliseconds cut,
+// Puts a mark back, which went back.
+[[nodiscard]] inline pg_statement put_back_statement(const lost_marks::loss& lost, std::chrono::milliseconds cut,
                                                      std::chrono::milliseconds grace) {
-  const auto& lost = wanted.claims.at(0);
   return in_text(
-      "SELECT resource, mark, raised FROM fencegate.put_back($1::pg_catalog.text, $2::pg_catalog.int8, "
-      "$3::pg_catalog.int4, $4::pg_catalog.int4)",
-      {lost.resource, lost.presented.to_string(), std::to_string(cut.count()), std::to_string(grace.count())});
+      "SELECT resource, mark, raised, cut, lowering FROM fencegate.put_back($1::pg_catalog.text, "
+      "$2::pg_catalog.int8, $3::pg_catalog.int8, $4::pg_catalog.int4, $5::pg_catalog.int4)",
+      {lost.to.resource, lost.to.presented.to_string(), std::to_string(lost.lowering), std::to_string(cut.count()),
+       std::to_string(grace.count())});
+}
+
+// It has risen to what it was: where others were first, that is no news.
+[[nodiscard]] inline bool was_put_back(const lost_marks::loss& lost, const pg_rows& rows) {
+  return rows.size() == 1 && rows[0].size() == 5 && token_of(rows[0][1]) == lost.to.presented && rows[0][2] == "t";
+}
+
+// Names, marks and lowerings of these resources, whether there is a mark or not.
+[[nodiscard]] inline pg_statement look_statement(const std::vector<std::string>& names) {
+  return in_text(
+      "SELECT r.name, l.mark, l.lowering FROM pg_catalog.unnest($1::pg_catalog.text[]) r(name) LEFT JOIN "
+      "fencegate.look($1::pg_catalog.text[]) l ON l.resource OPERATOR(pg_catalog.=) r.name",
+      {array_of(names)});
+}
+[[nodiscard]] inline std::vector<looked_mark> looked_marks(const pg_rows& rows) {
+  std::vector<looked_mark> found;
+  found.reserve(rows.size());
+  for (const auto& row : rows)
+    if (row.size() == 3 && row[0]) found.push_back({*row[0], token_of(row[1]), lowering_of(row[2]).value_or(0)});
+  return found;
 }
 
 // What its rows prove, in the order of the claims; nullopt: not all that it takes.
@@ -73,7 +96,7 @@ struct time_budget {
       return columns.size() >= 3 && columns[0] == claim.resource && token_of(columns[1]) == claim.presented;
     });
     if (row == rows.end() || (wanted.spends && (*row)[2] != "t")) return std::nullopt;
-    marks.push_back({claim, (*row)[2] == "t"});
+    marks.push_back({claim, (*row)[2] == "t", lowering_of(row->back())});
   }
   return marks;
 }

@@ -41,7 +41,7 @@ pg_statement hold_statement(const std::vector<fence::claim>& claims, std::chrono
 // The usual check, and the time limit of what follows.
 pg_statement guard_and_limit(const presented_claims& wanted, std::chrono::milliseconds most) {
   return in_text(
-      "SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4), "
+      "SELECT fencegate.guard_under($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int4), "
       "pg_catalog.set_config('statement_timeout', $3::pg_catalog.int4::pg_catalog.text, true)",
       {resources_of(wanted.claims), tokens_of(wanted.claims), std::to_string(most.count())});
 }
@@ -52,8 +52,9 @@ pg_statement check_statement(const presented_claims& wanted, std::chrono::millis
   if (wanted.claims.empty()) return in_text("SELECT true", {});
   if (wanted.spends) return raise_statement(wanted, most - grace, grace);
   if (wanted.read_only)
-    return in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])", {resources_of(wanted.claims)});
-  return in_text("SELECT fencegate.guard($1::pg_catalog.text[], $2::pg_catalog.int8[])",
+    return in_text("SELECT resource, mark, lowering FROM fencegate.look($1::pg_catalog.text[])",
+                   {resources_of(wanted.claims)});
+  return in_text("SELECT fencegate.guard_under($1::pg_catalog.text[], $2::pg_catalog.int8[])",
                  {resources_of(wanted.claims), tokens_of(wanted.claims)});
 }
 
@@ -104,9 +105,12 @@ std::string_view unfitness(std::string_view sql, const wire::sql_lead& lead) {
 std::optional<fence::rejection> stale_reader(const presented_claims& wanted, const pg_rows& marks) {
   for (const auto& row : marks)
     for (const auto& claim : wanted.claims)
-      if (const auto mark = row.size() == 2 && row[0] == claim.resource ? token_of(row[1]) : std::nullopt;
-          fence::compare(claim.presented, mark) == fence::comparison::stale)
-        return fence::rejection{fence::reason::stale, claim.resource, claim.presented, mark, {}};
+      if (const auto mark = row.size() == 3 && row[0] == claim.resource ? token_of(row[1]) : std::nullopt;
+          fence::compare(claim.presented, mark) == fence::comparison::stale) {
+        fence::rejection why{fence::reason::stale, claim.resource, claim.presented, mark, {}};
+        why.lowering = lowering_of(row[2]);
+        return why;
+      }
   return std::nullopt;
 }
 
@@ -149,7 +153,7 @@ void pg_store::raise_then(const std::shared_ptr<attempt>& a, step again) {
     if (!sealed) return self->give_up(a, sealed.error());
     (self.get()->*again)(a);
   };
-  seal_now(a->from.deadline, a->wanted, std::move(on_sealed), &raise_statement);
+  seal_now(a->from.deadline, a->wanted, std::move(on_sealed));
 }
 
 // ── holding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,8 +180,10 @@ void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
 
 void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& link, pg_outcome& outcome) {
   if (!outcome.lost.empty() && !failed_at(outcome)) return give_up(a, unavailable(outcome.lost));
-  if (outcome.lost.empty() && outcome.steps.size() == 2 && outcome.steps[1] && outcome.steps[1]->rows.size() == 1)
+  if (outcome.lost.empty() && outcome.steps.size() == 2 && outcome.steps[1] && outcome.steps[1]->rows.size() == 1) {
+    saw(a->wanted.claims, outcome.steps[1]->rows[0].at(0));
     return lend_marks(a, link);
+  }
   if (outcome.lost.empty()) end_transaction(link, "ROLLBACK");
   if (!failed_at(outcome)) return give_up(a, unavailable("an unexpected answer of the server"));
   const auto& e = outcome.steps.back().error();
@@ -188,7 +194,6 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
 
 void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent& link) {
   figures_.check_duration_seconds.observe(clock::now() - a->sent);
-  saw(a->wanted.claims);
   if (a->from.session.expired()) return end_transaction(link, "COMMIT");
   const auto state = std::make_shared<held_marks::session_state>(link->socket());
   link->doubts(state->in_doubt);
@@ -269,6 +274,14 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
       [a](fence::rejection why) { give_up(a, std::move(why)); });
 }
 
+// What the check of a statement has shown of its marks, which are at their tokens.
+void pg_store::saw_checked(const presented_claims& wanted, const pg_rows& rows) {
+  if (wanted.claims.empty()) return;
+  if (!wanted.spends) return saw(wanted.claims, rows.at(0).at(0));
+  for (const auto& one : raised_marks(wanted, rows).value_or(std::vector<sealed_mark>{}))
+    if (one.lowering) saw(one.at.resource, one.at.presented, *one.lowering);
+}
+
 void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& link, pg_outcome& outcome) {
   using kind = run_outcome::kind;
   const auto tell = [&](run_outcome out) { answer(a->from, a->ran, std::move(out)); };
@@ -304,7 +317,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
     if (reads_marks) {
       if (auto stale = stale_reader(a->wanted, outcome.steps[shape.check]->rows)) return give_up(a, noted(*stale));
     } else {
-      saw(a->wanted.claims);
+      saw_checked(a->wanted, outcome.steps[shape.check]->rows);
       if (a->wanted.spends) figures_.raises_total.add(a->wanted.claims.size());
     }
     return tell({kind::done, std::move(*outcome.steps[shape.check + 1]), {}, {}});

@@ -55,19 +55,21 @@ class redis_control : public std::enable_shared_from_this<redis_control>, privat
   }
 
   // Runs a command in database 0 where these marks are at these tokens (backend/redis_scripts.hpp: checked_command,
-  // whose errors are told as they come; or reply_too_large). False: not sent, as there is a problem(), and `done` is not
-  // called. nullptr: the connection was lost with it, or `deadline` has passed.
-  [[nodiscard]] bool run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
+  // whose errors are told as they come; or reply_too_large). Returns of which lowerings of marks this is sent with knowledge
+  // (mark_memory::moment); nullopt: not sent, as there is a problem(), and `done` is not called. nullptr: the connection was
+  // lost with it, or `deadline` has passed.
+  using sent = std::optional<std::uint64_t>;
+  [[nodiscard]] sent run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
                                  std::chrono::steady_clock::time_point deadline, reply_callback done);
 
   // Raises marks to these tokens, all or none, and runs a command behind that unless it is empty
   // (backend/redis_scripts.hpp: raise_marks). The rest as above.
-  [[nodiscard]] bool run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
+  [[nodiscard]] sent run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
                                  std::chrono::steady_clock::time_point deadline, reply_callback done);
 
   // Seals marks with the tokens of a grant (backend/redis_scripts.hpp: seal_marks). The rest as above.
   // `though_full`: also where Redis is out of memory.
-  [[nodiscard]] bool run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant, bool though_full,
+  [[nodiscard]] sent run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant, bool though_full,
                                  std::chrono::steady_clock::time_point deadline, reply_callback done);
 
   // Runs a script of leases (backend/redis_lease_scripts.hpp) with these keys and arguments behind the epoch. The rest as above.
@@ -80,7 +82,7 @@ class redis_control : public std::enable_shared_from_this<redis_control>, privat
 
   // Asks whether these marks are at these tokens on a server that would let them rise, and the epoch is the known one
   // behind that. `true` is proven; false: something else, or it could not be told. The rest as above.
-  [[nodiscard]] bool ask_marks(const std::vector<fence::claim>& claims, std::chrono::steady_clock::time_point deadline,
+  [[nodiscard]] sent ask_marks(const std::vector<fence::claim>& claims, std::chrono::steady_clock::time_point deadline,
                                std::function<void(std::optional<bool>)> done);
 
   // The keys of a command by COMMAND GETKEYS; nullopt when the server could not tell.
@@ -100,8 +102,8 @@ class redis_control : public std::enable_shared_from_this<redis_control>, privat
   void on_connected(const std::vector<stream::endpoint>& endpoints);
   void on_lost(const std::string& why);
   void tick();
-  // The epoch behind which commands run; nullopt: this connection proves nothing.
-  [[nodiscard]] std::optional<std::string> proven_epoch() const;
+  // The picture whose epoch commands run behind; nullopt: this connection proves nothing.
+  [[nodiscard]] std::optional<redis_state::picture> proven() const;
 
   std::shared_ptr<redis_state> state_;
   std::shared_ptr<redis_client> client_;

@@ -13,14 +13,14 @@ namespace fencegate::backend {
 using detail::is_error;
 using detail::words_of;
 
-bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant, bool though_full,
-                                time_point deadline, reply_callback done) {
-  const auto epoch = proven_epoch();
-  if (!epoch) return false;
+redis_control::sent redis_control::run_sealing(const std::vector<fence::claim>& claims, const lease_grant& grant,
+                                               bool though_full, time_point deadline, reply_callback done) {
+  const auto known = proven();
+  if (!known) return std::nullopt;
   std::vector<std::string> keys, grants, tokens, seen;
   for (const auto& [resource, presented] : claims) {
     const auto cell = state_->marks.cell(resource);
-    if (!cell->kept) return false;
+    if (!cell->kept) return std::nullopt;
     keys.push_back(cell->key);
     grants.push_back(cell->grant_key());
     tokens.push_back(presented.to_string());
@@ -31,21 +31,21 @@ bool redis_control::run_sealing(const std::vector<fence::claim>& claims, const l
   std::vector<std::string_view> words{"EVAL", though_full ? when_full : seal_marks, count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), grants.begin(), grants.end());
-  words.insert(words.end(), {epoch_key, *epoch, grant.issuer, grant.id});
+  words.insert(words.end(), {epoch_key, known->epoch, grant.issuer, grant.id});
   words.insert(words.end(), tokens.begin(), tokens.end());
   words.insert(words.end(), seen.begin(), seen.end());
   client_->send(words, std::move(done), deadline);
-  return true;
+  return known->lowerings;
 }
 
 bool redis_control::run_leasing(std::string_view script, const std::vector<std::string>& keys,
                                 const std::vector<std::string>& arguments, time_point deadline, reply_callback done) {
-  const auto epoch = proven_epoch();
-  if (!epoch) return false;
+  const auto known = proven();
+  if (!known) return false;
   const std::string count = std::to_string(1 + keys.size());
   std::vector<std::string_view> words{"EVAL", script, count, epoch_key};
   words.insert(words.end(), keys.begin(), keys.end());
-  words.emplace_back(*epoch);
+  words.emplace_back(known->epoch);
   words.insert(words.end(), arguments.begin(), arguments.end());
   client_->send(words, std::move(done), deadline);
   return true;

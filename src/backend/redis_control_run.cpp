@@ -24,43 +24,44 @@ void refuse_too_many(const reply_callback& done) {
 
 }  // namespace
 
-std::optional<std::string> redis_control::proven_epoch() const {
-  auto epoch = state_->look().epoch;
-  if (!keeper_.proves() || epoch.empty()) return std::nullopt;
-  return epoch;
+std::optional<redis_state::picture> redis_control::proven() const {
+  auto known = state_->look();
+  if (!keeper_.proves() || known.epoch.empty()) return std::nullopt;
+  return known;
 }
 
-bool redis_control::run_checked(const std::vector<fence::claim>& claims, const std::vector<std::string>& command,
-                                time_point deadline, reply_callback done) {
-  const auto epoch = proven_epoch();
-  if (!epoch) return false;
+redis_control::sent redis_control::run_checked(const std::vector<fence::claim>& claims,
+                                               const std::vector<std::string>& command, time_point deadline,
+                                               reply_callback done) {
+  const auto known = proven();
+  if (!known) return std::nullopt;
   std::vector<std::string> keys, values;
   for (const auto& one : claims) {
     const auto cell = state_->marks.cell(one.resource);
-    if (!cell->kept) return refuse_too_many(done), true;
+    if (!cell->kept) return refuse_too_many(done), known->lowerings;
     keys.push_back(cell->key);
     values.push_back(one.presented.to_string());
   }
   keys.emplace_back(epoch_key);
-  values.push_back(*epoch);
+  values.push_back(known->epoch);
   const std::string count = std::to_string(keys.size());
   std::vector<std::string_view> words{"EVAL", checked_command, "0", "untyped", "0", count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), values.begin(), values.end());
   words.insert(words.end(), command.begin(), command.end());
   client_->send(words, std::move(done), deadline);
-  return true;
+  return known->lowerings;
 }
 
-bool redis_control::run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
-                                time_point deadline, reply_callback done) {
-  const auto epoch = proven_epoch();
-  if (!epoch) return false;
+redis_control::sent redis_control::run_raising(const presented_claims& wanted, const std::vector<std::string>& command,
+                                               time_point deadline, reply_callback done) {
+  const auto known = proven();
+  if (!known) return std::nullopt;
   std::vector<std::string> keys, grants, tokens, least, seen;
   for (const auto& [resource, presented] : wanted.claims) {
     const bool from_any = wanted.max_step <= 0 || presented.value() <= wanted.max_step;
     const auto cell = state_->marks.cell(resource);
-    if (!cell->kept) return refuse_too_many(done), true;
+    if (!cell->kept) return refuse_too_many(done), known->lowerings;
     keys.push_back(cell->key);
     grants.push_back(cell->grant_key());
     tokens.push_back(presented.to_string());
@@ -72,17 +73,17 @@ bool redis_control::run_raising(const presented_claims& wanted, const std::vecto
   const std::string count = std::to_string(keys.size());
   std::vector<std::string_view> words{"EVAL", raise_marks, count};
   words.insert(words.end(), keys.begin(), keys.end());
-  words.insert(words.end(), {*epoch, wanted.spends ? "spend" : "raise"});
+  words.insert(words.end(), {known->epoch, wanted.spends ? "spend" : "raise"});
   for (const auto* part : std::initializer_list<const std::vector<std::string>*>{&tokens, &least, &seen, &command})
     words.insert(words.end(), part->begin(), part->end());
   client_->send(words, std::move(done), deadline);
-  return true;
+  return known->lowerings;
 }
 
-bool redis_control::ask_marks(const std::vector<fence::claim>& claims, time_point deadline,
-                              std::function<void(std::optional<bool>)> done) {
-  const auto epoch = proven_epoch();
-  if (!epoch) return false;
+redis_control::sent redis_control::ask_marks(const std::vector<fence::claim>& claims, time_point deadline,
+                                             std::function<void(std::optional<bool>)> done) {
+  const auto known = proven();
+  if (!known) return std::nullopt;
   std::vector<std::shared_ptr<mark_cell>> cells;
   cells.reserve(claims.size());
   for (const auto& one : claims) cells.push_back(state_->marks.cell(one.resource));
@@ -95,12 +96,12 @@ bool redis_control::ask_marks(const std::vector<fence::claim>& claims, time_poin
           *all = *all && detail::is_value(reply, token);
         },
         deadline);
-  auto on_epoch = [all, epoch = *epoch, done = std::move(done)](const wire::reply_value* reply) {
+  auto on_epoch = [all, epoch = known->epoch, done = std::move(done)](const wire::reply_value* reply) {
     if (reply == nullptr) return done(std::nullopt);
     done(*all && detail::is_value(reply, epoch));
   };
   client_->send({"GET", epoch_key}, std::move(on_epoch), deadline);
-  return true;
+  return known->lowerings;
 }
 
 namespace {

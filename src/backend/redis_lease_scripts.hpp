@@ -32,7 +32,7 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return redis.error_reply('FENCEGAT
 local replication = redis.call('INFO', 'replication')
 if string.match(replication, '\nrole:(%S+)') ~= 'master' then return redis.error_reply('FENCEGATEMARK it is a replica') end
 local me = string.match(redis.call('INFO', 'server'), '\nrun_id:(%S+)') .. ':'
-           .. string.match(replication, '\nmaster_replid:(%S+)') .. ':' .. ARGV[1]
+           .. string.match(replication, '\nmaster_replid:(%S+)') .. ':' .. string.gsub(ARGV[1], '~[0-9]+$', '')
 local issuer, born = string.match(redis.call('GET', KEYS[2]) or '', '^(%x+) ?(.*)$')
 )lua";
 

@@ -18,6 +18,12 @@ inline constexpr std::string_view healing_key = "fencegate:healing";
 // expire: Redis's clock goes on while Redis stands still, and nobody can say anything.
 inline constexpr std::string_view healing_busy_key = "fencegate:healing:busy";
 
+// What operators have lowered (backend/lowered_marks.hpp), the newest first: lines of number, resource, from, to, who and why,
+// with tabs between. Of each resource the last one. A number is higher than those before it: microseconds since 1970, or more,
+// so that none is given twice, not even where Redis has lost some. In front of them stand the newest that was forgotten, and the
+// epoch without its number: under another one they say nothing.
+inline constexpr std::string_view lowered_key = "fencegate:lowered";
+
 // A mark that is not to be changed is touched by GETEX … PERSIST. Redis takes that for a write, and refuses it where it
 // would refuse a raise (a replica, NOREPLICAS, MISCONF, missing rights); and a mark that was about to expire stays. It
 // comes behind what Redis may refuse for want of memory: once a script has written, Redis does not look at that any more.
@@ -56,6 +62,39 @@ local function below(a, b)
   end
   return false
 end
+)lua";
+
+// An operator lowers a mark. KEYS: epoch, mark, record of its grant, lowered_key. ARGV: the expected epoch, the expected mark,
+// the new one, "force" or "", the time in microseconds, who, why. Answers {'lowered'}, {'is', mark or ''}: another one,
+// {'leased'}: only seals raise it, {'floor'}: without force, and Redis does not keep what a mark was before, or {'last'}: Lua
+// counts no further; anything but the first changed nothing.
+inline constexpr std::string_view lower_mark = R"lua(
+local epoch = redis.call('GET', KEYS[1])
+if not epoch or epoch ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
+local is = redis.call('GET', KEYS[2])
+if is ~= ARGV[2] then return {'is', is or ''} end
+if redis.call('GET', KEYS[3]) then return {'leased'} end
+if ARGV[4] ~= 'force' then return {'floor'} end
+local base, last = string.match(epoch, '^(.*)~([1-9][0-9]*)$')
+base, last = base or epoch, last or '0'
+if tonumber(last) >= 2^53 - 1 then return {'last'} end
+local number = string.format('%.0f', math.max(tonumber(last) + 1, tonumber(ARGV[5])))
+local resource = string.match(KEYS[2], '^fencegate:mark:{(.*)}$')
+local forgotten, of_base, rest = string.match(redis.call('GET', KEYS[4]) or '', '^([0-9]+)\t([^\n]*)\n(.*)$')
+if of_base ~= base then forgotten, rest = last, '' end
+local lines = {table.concat({number, resource, is, ARGV[3], ARGV[6], ARGV[7]}, '\t')}
+for line in string.gmatch(rest, '([^\n]+)\n') do
+  local at, of = string.match(line, '^([^\t]*)\t([^\t]*)\t')
+  if of ~= resource and #lines < 1000 then
+    lines[#lines + 1] = line
+  elseif of ~= resource and tonumber(at) > tonumber(forgotten) then
+    forgotten = at
+  end
+end
+redis.call('SET', KEYS[4], forgotten .. '\t' .. base .. '\n' .. table.concat(lines, '\n') .. '\n')
+redis.call('SET', KEYS[2], ARGV[3])
+redis.call('SET', KEYS[1], base .. '~' .. number)
+return {'lowered'}
 )lua";
 
 // Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that has an
@@ -185,6 +224,13 @@ if ARGV[1] == 'streams' and r then
   return {map = map}
 end
 return r
+)lua";
+
+// A server was put back to before some lowerings. KEYS: epoch. ARGV: what it is, and a new one in its place: should the server
+// come forward again, that is no lowering. Answers what it is now.
+inline constexpr std::string_view renew_epoch = R"lua(
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
+return redis.call('GET', KEYS[1])
 )lua";
 
 // An epoch was written by an operator. KEYS: epoch, healing_key, healing_busy_key. ARGV: what the first two are, for the

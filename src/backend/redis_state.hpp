@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/command_table.hpp"
+#include "backend/lowered_marks.hpp"
 #include "backend/mark_memory.hpp"
 #include "backend/tls.hpp"
 #include "base/limits.hpp"
@@ -13,6 +14,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -48,6 +50,7 @@ struct redis_state {
   struct picture {
     std::shared_ptr<const command_table> commands = command_table::empty();
     std::string epoch;                                         // "" until the backend was seen
+    std::uint64_t lowerings = 0;                               // that this process has followed
     std::vector<stream::endpoint> endpoints;                   // of the upstream; empty until it was resolved
     bool wants_auth = false;                                   // answers NOAUTH to who has not signed in
     bool ready = false;                                        // writes may be admitted
@@ -61,10 +64,34 @@ struct redis_state {
   void change(Change&& change) {
     const std::lock_guard lock(mutex_);
     change(picture_);
-    version.fetch_add(1, std::memory_order_release);
-    figures.note_backend(store, picture_.ready ? std::string_view() : picture_.problem);
+    show_change();
   }
   std::atomic<std::uint64_t> version{1};
+
+  // The server is ready, under this epoch. False: it is not the one before that was `known`, nor this.
+  [[nodiscard]] bool take_over(const std::string& epoch, const std::string& known) {
+    const std::lock_guard lock(mutex_);
+    if (picture_.epoch != known && picture_.epoch != epoch) return false;
+    if (picture_.ready && picture_.epoch == epoch) return true;
+    picture_.ready = true;
+    picture_.problem.clear();
+    picture_.epoch = epoch;
+    show_change();
+    return true;
+  }
+
+  // Operators have lowered these: what was seen of them before is void, and `epoch` follows on `known`. False: another thread
+  // was here first.
+  [[nodiscard]] bool follow_lowerings(const std::string& known, const std::string& epoch,
+                                      const std::vector<lowering>& these) {
+    const std::lock_guard lock(mutex_);
+    if (picture_.epoch != known) return false;
+    for (const auto& one : these) marks.saw(*marks.cell(one.resource), one.to, picture_.lowerings + 1);
+    ++picture_.lowerings;
+    picture_.epoch = epoch;
+    show_change();
+    return true;
+  }
 
   // The marks of this epoch are lost. True: no thread has said so yet; all do while it lasts.
   [[nodiscard]] bool is_first_to_see(const std::string& lost_epoch) {
@@ -75,6 +102,12 @@ struct redis_state {
   }
 
  private:
+  // REQUIRES: the lock is held.
+  void show_change() {
+    version.fetch_add(1, std::memory_order_release);
+    figures.note_backend(store, picture_.ready ? std::string_view() : picture_.problem);
+  }
+
   mutable std::mutex mutex_;
   picture picture_;
   std::string lost_epoch_;

@@ -84,8 +84,9 @@ struct redis_store::attempt {
   std::vector<std::string> command;  // empty: only raises
   run_callback done;                 // on the link's thread
   int tries = 0;
-  std::uint64_t losses = 0, listings = 0;  // of marks, when it was sent
-  bool asked = false;                      // whether all is there already, and it was not
+  std::uint64_t losses = 0;  // of marks, when it was sent; so is this
+  mark_memory::moment then{};
+  bool asked = false;  // whether all is there already, and it was not
   clock::time_point sent{};
 
   [[nodiscard]] bool only_raises() const { return command.empty(); }
@@ -196,10 +197,11 @@ void redis_store::try_run(const std::shared_ptr<attempt>& a) {
 
 void redis_store::send(const std::shared_ptr<attempt>& a, const std::vector<fence::claim>& marks) {
   a->sent = clock::now();
-  a->listings = state_->marks.listings();
+  a->then = state_->marks.now(0);
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!a->by->run_checked(marks, a->command, a->deadline, std::move(on_answer)))
-    a->reject(unavailable("there is no connection to Redis"));
+  const auto sent = a->by->run_checked(marks, a->command, a->deadline, std::move(on_answer));
+  if (!sent) return a->reject(unavailable("there is no connection to Redis"));
+  a->then.lowerings = *sent;
 }
 
 // Where this process has seen each mark at its token, most probably nothing is to be raised.
@@ -214,6 +216,7 @@ bool redis_store::expects_no_rise(const presented_claims& wanted) const {
 void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
   a->asked = true;
   a->sent = clock::now();
+  a->then = state_->marks.now(0);
   auto on_answer = [self = shared_from_this(), a](std::optional<bool> proven) {
     if (!proven) return self->on_reply(a, nullptr);
     if (!*proven) {
@@ -222,21 +225,26 @@ void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
     }
     self->state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
     redis_reply marks{'*', {}, false, {}};
-    for (const auto& one : a->wanted.claims) marks.elements.push_back({'$', one.presented.to_string(), false, {}});
+    for (const auto& one : a->wanted.claims) {
+      self->state_->marks.saw_since(a->then, self->state_->marks.cell(one.resource), one.presented);
+      marks.elements.push_back({'$', one.presented.to_string(), false, {}});
+    }
     a->done({.what = command_outcome::kind::done, .reply = std::move(marks)});
   };
-  if (!a->by->ask_marks(a->wanted.claims, a->deadline, std::move(on_answer)))
-    a->reject(unavailable("there is no connection to Redis"));
+  const auto sent = a->by->ask_marks(a->wanted.claims, a->deadline, std::move(on_answer));
+  if (!sent) return a->reject(unavailable("there is no connection to Redis"));
+  a->then.lowerings = *sent;
 }
 
 // All in one script: of those who bring the same tokens at the same time, one is first.
 void redis_store::send_raising(const std::shared_ptr<attempt>& a) {
   a->sent = clock::now();
   a->losses = state_->marks.losses();
-  a->listings = state_->marks.listings();
+  a->then = state_->marks.now(0);
   auto on_answer = [self = shared_from_this(), a](const wire::reply_value* reply) { self->on_reply(a, reply); };
-  if (!a->by->run_raising(a->wanted, a->command, a->deadline, std::move(on_answer)))
-    a->reject(unavailable("there is no connection to Redis"));
+  const auto sent = a->by->run_raising(a->wanted, a->command, a->deadline, std::move(on_answer));
+  if (!sent) return a->reject(unavailable("there is no connection to Redis"));
+  a->then.lowerings = *sent;
 }
 
 // Redis raised them, and lost them before that was read: too late for those that were put back.
@@ -305,7 +313,10 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
   }
   // Any other error is the script's own: the command did not run.
   if (!reply->text.starts_with(mark_moved)) return a->reject(unavailable(std::string(reply->text)));
-  if (a->wanted.read_only) return try_run(a);
+  if (a->wanted.read_only) {
+    if (a->tries == 1) return try_run(a);  // a mark has moved, mostly
+    return a->by->recheck([self = shared_from_this(), a] { self->try_run(a); });
+  }
   if (a->wanted.spends || a->only_raises()) return explain(a);
   auto on_sealed = [self = shared_from_this(), a](const store_result<std::vector<sealed_mark>>& sealed) {
     if (!sealed) return a->reject(sealed.error());
@@ -320,7 +331,7 @@ void redis_store::on_applied(const std::shared_ptr<attempt>& a, redis_reply repl
   if (!a->wanted.claims.empty()) state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
   if (!a->wanted.read_only)
     for (const auto& one : a->wanted.claims)
-      state_->marks.saw_since(a->listings, state_->marks.cell(one.resource), one.presented);
+      state_->marks.saw_since(a->then, state_->marks.cell(one.resource), one.presented);
   if ((a->wanted.spends || a->only_raises()) && a->losses != state_->marks.losses()) return raised_too_early(a);
   if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());
   a->done({.what = command_outcome::kind::done, .lacks = lacks, .reply = std::move(reply)});

@@ -104,12 +104,12 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   void seal_now(const link& by, std::chrono::steady_clock::time_point deadline, const presented_claims& wanted,
                 seal_callback done);
   void seal_on(const link& by, std::chrono::steady_clock::time_point deadline, const fence::claims_list& claims,
-               const lease_grant& grant, bool though_full, lease_callback done);
+               const lease_grant& grant, bool though_full, lease_callback done, bool first = true);
   void lease_on(const link& by, std::chrono::steady_clock::time_point deadline, const std::string& script,
                 const std::vector<std::string>& keys, const std::vector<std::string>& arguments, bool though_full,
-                leasing_callback done);
+                leasing_callback done, bool first = true);
   [[nodiscard]] store_result<void> sealed_for_lease(const std::vector<fence::claim>& claims,
-                                                    const wire::reply_value* reply, std::uint64_t listings);
+                                                    const wire::reply_value* reply, const mark_memory::moment& asked);
   void try_run(const std::shared_ptr<attempt>& a);
   [[nodiscard]] bool expects_no_rise(const presented_claims& wanted) const;
   void ask_first(const std::shared_ptr<attempt>& a);

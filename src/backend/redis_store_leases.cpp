@@ -17,6 +17,11 @@ bool is_full(const wire::reply_value* reply) {
   return reply != nullptr && detail::is_error(reply) && reply->text.starts_with("OOM ");
 }
 
+// Mostly it has moved on with a mark that an operator has lowered. Nothing was changed.
+bool is_other_epoch(const wire::reply_value* reply) {
+  return reply != nullptr && detail::is_error(reply) && reply->text.starts_with("FENCEGATEMARK another epoch");
+}
+
 // A text, or an array of texts.
 result<std::vector<std::string>> texts_of(const wire::reply_value& reply) {
   std::vector<std::string> out;
@@ -53,18 +58,21 @@ void redis_store::seal_for_lease(store_caller from, std::vector<fence::claim> cl
 
 void redis_store::seal_on(const link& by, std::chrono::steady_clock::time_point deadline,
                           const fence::claims_list& claims, const lease_grant& grant, bool though_full,
-                          lease_callback done) {
+                          lease_callback done, bool first) {
   if (!by->problem().empty()) return done(unavailable(by->problem()));
-  auto on_reply = [self = shared_from_this(), by, deadline, claims, grant, though_full, done,
-                   losses = state_->marks.losses(),
-                   listings = state_->marks.listings()](const wire::reply_value* reply) {
+  const auto asked = std::make_shared<mark_memory::moment>(state_->marks.now(0));
+  auto on_reply = [self = shared_from_this(), by, deadline, claims, grant, though_full, done, first,
+                   losses = state_->marks.losses(), asked](const wire::reply_value* reply) {
     if (!though_full && is_full(reply)) return self->seal_on(by, deadline, claims, grant, true, done);
-    auto outcome = self->sealed_for_lease(claims, reply, listings);
+    if (is_other_epoch(reply) && first)
+      return by->recheck([=] { self->seal_on(by, deadline, claims, grant, though_full, done, false); });
+    auto outcome = self->sealed_for_lease(claims, reply, *asked);
     if (outcome && losses != self->state_->marks.losses()) outcome = unavailable("Redis lost its marks meanwhile");
     done(std::move(outcome));
   };
-  if (!by->run_sealing(claims, grant, though_full, deadline, std::move(on_reply)))
-    done(unavailable("there is no connection to Redis"));
+  const auto sent = by->run_sealing(claims, grant, though_full, deadline, std::move(on_reply));
+  if (!sent) return done(unavailable("there is no connection to Redis"));
+  asked->lowerings = *sent;
 }
 
 void redis_store::run_leasing(store_caller from, std::string script, std::vector<std::string> keys,
@@ -79,11 +87,13 @@ void redis_store::run_leasing(store_caller from, std::string script, std::vector
 
 void redis_store::lease_on(const link& by, std::chrono::steady_clock::time_point deadline, const std::string& script,
                            const std::vector<std::string>& keys, const std::vector<std::string>& arguments,
-                           bool though_full, leasing_callback done) {
+                           bool though_full, leasing_callback done, bool first) {
   if (!by->problem().empty()) return done(error{by->problem()});
-  auto on_reply = [self = shared_from_this(), by, deadline, script, keys, arguments, though_full, done,
+  auto on_reply = [self = shared_from_this(), by, deadline, script, keys, arguments, though_full, done, first,
                    losses = state_->marks.losses()](const wire::reply_value* reply) {
     if (!though_full && is_full(reply)) return self->lease_on(by, deadline, script, keys, arguments, true, done);
+    if (is_other_epoch(reply) && first)
+      return by->recheck([=] { self->lease_on(by, deadline, script, keys, arguments, though_full, done, false); });
     if (reply == nullptr) return done(error{"there was no answer in time, or the connection to Redis was lost"});
     if (losses != self->state_->marks.losses()) return done(error{"Redis lost its marks meanwhile"});
     done(texts_of(*reply));
@@ -94,11 +104,11 @@ void redis_store::lease_on(const link& by, std::chrono::steady_clock::time_point
 }
 
 store_result<void> redis_store::sealed_for_lease(const std::vector<fence::claim>& claims,
-                                                 const wire::reply_value* reply, std::uint64_t listings) {
+                                                 const wire::reply_value* reply, const mark_memory::moment& asked) {
   if (!detail::is_error(reply)) {
     if (reply->type != '*' || reply->elements.size() != claims.size()) return unavailable("an unexpected reply");
     for (std::size_t i = 0; i < claims.size(); ++i) {
-      state_->marks.saw_since(listings, state_->marks.cell(claims[i].resource), claims[i].presented);
+      state_->marks.saw_since(asked, state_->marks.cell(claims[i].resource), claims[i].presented);
       if (reply->elements[i].text == "1") state_->figures.raises_total.add();
     }
     return {};

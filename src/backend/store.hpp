@@ -58,11 +58,13 @@ using store_result = boost::system::result<T, fence::rejection>;
 struct looked_mark {
   std::string resource;
   std::optional<fence::token> mark;  // nullopt: there is none
+  std::uint64_t lowering = 0;        // which it stands under (backend/mark_memory.hpp), in PostgreSQL
 };
 
 struct sealed_mark {
   fence::claim at;
-  bool raised = false;  // it was lower before, or there was none
+  bool raised = false;                      // it was lower before, or there was none
+  std::optional<std::uint64_t> lowering{};  // which the mark stands under, where the server said so
 };
 
 // Gives the answer on the caller's thread, unless its session has ended.

@@ -159,7 +159,7 @@ struct gate {
 
   // Hears of each mark that this process has seen rise, or sees for the first time (`first`). Any thread; returns at once.
   // Set before the first thread.
-  std::function<void(std::string_view resource, std::int64_t mark, bool first)> on_rise;
+  std::function<void(std::string_view resource, std::int64_t mark, std::uint64_t lowering, bool first)> on_rise;
 
  private:
   void add_now(const gate& other);

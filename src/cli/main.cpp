@@ -132,7 +132,8 @@ CLI::App* add_lease(CLI::App& app, cli::lease_question& to, bool& given, client:
 // What runs when one of its subcommands was given.
 CLI::App* add_marks(CLI::App& app, cli::marks_question& to) {
   using verb = cli::marks_question::verb;
-  auto* marks = app.add_subcommand("marks", "Show and raise the marks in the stores and gates of a configuration");
+  auto* marks =
+      app.add_subcommand("marks", "Show, raise and lower the marks in the stores and gates of a configuration");
   marks->require_subcommand(1);
   const auto add = [&](const char* name, verb what, const char* does) {
     auto* one = marks->add_subcommand(name, does);
@@ -149,6 +150,11 @@ CLI::App* add_marks(CLI::App& app, cli::marks_question& to) {
   auto* raise = add("raise", verb::raise, "Raise one mark, as a token does");
   raise->add_option("RESOURCE", to.resources, "Whose mark")->required()->expected(1);
   raise->add_option("--to", to.to, "To this token")->required();
+  auto* lower = add("lower", verb::lower, "Take back a mark that nobody should have raised");
+  lower->add_option("RESOURCE", to.resources, "Whose mark")->required()->expected(1);
+  lower->add_option("--to", to.to, "To this token")->required();
+  lower->add_option("--reason", to.reason, "Why; it is kept beside the mark")->required();
+  lower->add_flag("--force", to.force, "Below what it was before, too: tokens of older holders may be good again");
   auto* bump = add("bump", verb::bump, "Raise marks by a number, after a restored backup");
   bump->add_option("RESOURCES", to.resources, "Whose marks");
   bump->add_option("--by", to.by, "By so much")->required();

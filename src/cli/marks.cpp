@@ -7,8 +7,13 @@
 #include "cli/mark_places.hpp"
 #include "cli/operation_run.hpp"
 #include "cli/text_table.hpp"
+#include "fence/printable.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -22,6 +27,8 @@ using lease::lease_entry;
 using lease::listed_mark;
 using verb = marks_question::verb;
 using places = std::vector<std::shared_ptr<lease::seal_place>>;
+
+constexpr std::size_t reason_bytes_max = 200;
 
 int complain(std::ostream& err, const std::string& why, int code = exit_failed) {
   err << "fencegate marks: " << why << '\n';
@@ -49,7 +56,7 @@ result<std::vector<std::string>> places_asked(const settings::process& config, c
   return {boost::system::in_place_value, all_places(config)};
 }
 
-bool changes(verb what) { return what == verb::raise || what == verb::bump; }
+bool changes(verb what) { return what == verb::raise || what == verb::lower || what == verb::bump; }
 
 // ── who raised what ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,11 +210,43 @@ int bump(operation_run& run, lease::seal_place& at, const marks_question& asked,
   return all ? exit_ok : exit_failed;
 }
 
+// ── lowering ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+// "mia on host": whom a person can ask about it.
+std::string operator_here() {
+  std::string user = "user " + std::to_string(::getuid());
+  for (const char* name : {"USER", "SUDO_USER"})
+    if (const char* known = std::getenv(name); known != nullptr && *known != '\0') user = known;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  return fence::printable(user + " on " + host.data(), reason_bytes_max);
+}
+
+int lower(operation_run& run, lease::seal_place& at, const marks_question& asked, fence::token to, std::ostream& out,
+          std::ostream& err) {
+  const auto& resource = asked.resources.front();
+  const auto about = at.name() + ": " + resource + ": ";
+  const auto found = look_at(run, at, resource);
+  if (!found) return complain(err, at.name() + ": " + found.error().message);
+  if (found->empty()) return complain(err, about + "there is no mark");
+  const auto mark = found->front().mark;
+  if (mark <= to) {
+    out << about << "the mark is " << mark.to_string() << ", which is not above " << to.to_string() << '\n';
+    return exit_ok;
+  }
+  const lease::lowering_wish wish{resource, mark, to, operator_here(), asked.reason, asked.force};
+  const auto lowered = run.asked(result<void>(no_answer), [&](auto done) { at.lower(wish, std::move(done)); });
+  if (!lowered) return complain(err, about + lowered.error().message);
+  out << about << "the mark was " << mark.to_string() << " and is " << to.to_string()
+      << "; running gates follow within seconds\n";
+  return exit_ok;
+}
+
 result<std::int64_t> number_of(const marks_question& asked) {
-  const bool raises = asked.what == verb::raise;
-  const auto read = fence::token::parse(raises ? asked.to : asked.by);
-  if (!read) return error{(raises ? "--to: " : "--by: ") + read.error().message};
-  if (!raises && read->value() == 0) return error{"--by: at least 1"};
+  const bool bumps = asked.what == verb::bump;
+  const auto read = fence::token::parse(bumps ? asked.by : asked.to);
+  if (!read) return error{(bumps ? "--by: " : "--to: ") + read.error().message};
+  if (bumps && read->value() == 0) return error{"--by: at least 1"};
   return read->value();
 }
 
@@ -215,6 +254,9 @@ result<void> check(const marks_question& asked) {
   for (const auto& resource : asked.resources)
     if (!fence::is_resource_name(resource))
       return error{resource + ": a resource is 1 to 200 of the characters A-Z a-z 0-9 _ . : / -"};
+  if (asked.what == verb::lower && (asked.reason.empty() || asked.reason.size() > reason_bytes_max ||
+                                    fence::printable(asked.reason, reason_bytes_max) != asked.reason))
+    return error{"--reason: one line of 1 to " + std::to_string(reason_bytes_max) + " printable bytes"};
   if (asked.what == verb::bump && asked.all == !asked.resources.empty()) return error{"bump: name resources, or --all"};
   return {};
 }
@@ -241,6 +283,7 @@ int run_marks_word(const marks_question& asked, const environment& from, std::os
   const auto where = make_places(run.io, *config, plan);
   if (!changes(asked.what)) return show(run, *config, where, asked, out, err);
   if (asked.what == verb::bump) return bump(run, *where.front(), asked, *number, out, err);
+  if (asked.what == verb::lower) return lower(run, *where.front(), asked, fence::token(*number), out, err);
   return raise(run, *where.front(), asked.resources.front(), fence::token(*number), out, err) ? exit_ok : exit_failed;
 }
 

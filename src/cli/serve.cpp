@@ -166,8 +166,9 @@ int serve(const settings::process& config, configuration_file& file) {
   asio::io_context io(1);
   auto show_rises = [&board, shown = config.admin_enabled](metrics::gate& of) {
     if (!shown) return;
-    of.on_rise = [&board, &gate = of.name](std::string_view resource, std::int64_t mark, bool first) {
-      board.note_rise(gate, resource, mark, first, std::chrono::system_clock::now());
+    of.on_rise = [&board, &gate = of.name](std::string_view resource, std::int64_t mark, std::uint64_t lowering,
+                                           bool first) {
+      board.note_rise(gate, resource, {lowering, mark}, first, std::chrono::system_clock::now());
     };
   };
   running_gates gates(io, workers, figures, rejections, show_rises);

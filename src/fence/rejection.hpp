@@ -45,6 +45,8 @@ struct rejection {
   std::optional<token> mark;       // the mark it was compared with
   std::string detail;              // what is particular to this case, and what to do; may be ""
   attempt at = attempt::write;     // missing: what was tried without a token
+  // Which lowering the mark stands under (backend/mark_memory.hpp), where the server said so.
+  std::optional<std::uint64_t> lowering{};
 
   friend bool operator==(const rejection&, const rejection&) = default;
 };

@@ -160,6 +160,14 @@ struct listed_mark {
   std::string issuer{};     // only whose leases raise it; "" = anybody's
 };
 
+// What an operator wants of a mark that nobody should have raised.
+struct lowering_wish {
+  std::string resource;
+  fence::token expected, to;  // what it is, and is to be
+  std::string by, why;        // for the record
+  bool force = false;         // below what it was before, too
+};
+
 // A gate's upstream or a store, in which marks are raised before a holder acts.
 class seal_place {
  public:
@@ -187,6 +195,10 @@ class seal_place {
   // As a gate does, without a lease: all rise to their tokens, or none.
   virtual void raise(const fence::claims_list& /*to*/, std::function<void(const backend::store_result<void>&)> done) {
     done(backend::unavailable(name() + " raises marks by leases only"));
+  }
+  // Lowers the mark, and writes down who did it and why. An error: it is as it was, or nobody knows.
+  virtual void lower(const lowering_wish& /*wish*/, std::function<void(const result<void>&)> done) {
+    done(error{name() + " does not lower marks"});
   }
   // Whose the mark is; "": nobody's. Nobody waits for it.
   void issuer_of(const std::string& resource, std::function<void(const result<std::string>&)> done) {

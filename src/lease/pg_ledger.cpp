@@ -328,4 +328,19 @@ void pg_seal_place::raise(const fence::claims_list& to, std::function<void(const
                       std::move(answered));
 }
 
+void pg_seal_place::lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) {
+  auto answered = [to = wish.to, done = std::move(done)](const pg_result& rows) {
+    if (!rows) return done(error{rows.error().message + (rows.error().hint.empty() ? "" : ". " + rows.error().hint)});
+    if (rows->size() != 1 || rows->front().size() != 1 || backend::token_of(rows->front().front()) != to)
+      return done(unexpected_rows());
+    done({});
+  };
+  callers_.any().call(
+      backend::in_text("SELECT fencegate.lower($1::pg_catalog.text, $2::pg_catalog.int8, $3::pg_catalog.int8, "
+                       "$4::pg_catalog.text, $5::pg_catalog.text, $6::pg_catalog.bool, $7::pg_catalog.int4)",
+                       {wish.resource, wish.expected.to_string(), wish.to.to_string(), wish.by, wish.why,
+                        bool_of(wish.force), std::to_string(cut_.count())}),
+      patience_ + cut_, std::move(answered));
+}
+
 }  // namespace fencegate::lease

@@ -1,7 +1,9 @@
 #include "lease/redis_seal_place.hpp"
 
 #include "backend/redis_lease_scripts.hpp"
+#include "backend/redis_scripts.hpp"
 
+#include <chrono>
 #include <utility>
 
 namespace fencegate::lease {
@@ -66,6 +68,36 @@ void redis_seal_place::raise(const fence::claims_list& to,
   };
   caller_.ask([to, answered = std::move(answered)](redis_store& store, const store_caller& from) {
     store.seal(from, {to}, answered);
+  });
+}
+
+void redis_seal_place::lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) {
+  using words = std::vector<std::string>;
+  const backend::mark_cell cell(wish.resource);
+  words keys{cell.key, cell.grant_key(), std::string(backend::lowered_key)};
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  words values{wish.expected.to_string(),
+               wish.to.to_string(),
+               wish.force ? "force" : "",
+               std::to_string(std::chrono::floor<std::chrono::microseconds>(now).count()),
+               wish.by,
+               wish.why};
+  auto answered = [done = std::move(done), resource = wish.resource](const result<words>& said) {
+    if (!said) return done(said.error());
+    const std::string word = said->empty() ? "" : said->front();
+    if (word == "lowered") return done({});
+    if (word == "is") return done(error{"it has moved; look at it again"});
+    if (word == "leased") return done(error{"its leases raise it: fencegate lease break " + resource});
+    if (word == "last")
+      return done(error{"the epoch of this Redis has no higher number: SET fencegate:epoch to a new text"});
+    if (word == "floor")
+      return done(
+          error{"Redis does not keep what it was before; make sure that no older holder is at work, then use --force"});
+    done(error{"it answered something unexpected"});
+  };
+  caller_.ask([keys = std::move(keys), values = std::move(values), answered = std::move(answered)](
+                  redis_store& store, const store_caller& by) {
+    store.run_leasing(by, std::string(backend::lower_mark), keys, values, answered);
   });
 }
 

@@ -31,6 +31,7 @@ class redis_seal_place final : public seal_place {
             std::function<void(const result<std::string>&)> done) override;
   // One list at a time.
   void list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) override;
+  void lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) override;
   void raise(const fence::claims_list& to, std::function<void(const backend::store_result<void>&)> done) override;
 
  private:

@@ -125,7 +125,7 @@ std::string server_message(std::uint8_t which) {
                                   ready('E'),
                                   armed({{"orders", "34"}}),
                                   armed({{"orders", "35"}}),
-                                  row({"orders", "34", "t", "0"}),
+                                  row({"orders", "34", "t", "0", "0"}),
                                   complete("COMMIT"),
                                   complete("SELECT 1"),
                                   complete("DEALLOCATE ALL"),

@@ -16,7 +16,7 @@ class OlderSessions(FenceTest):
 
     def assert_cut(self, base, old, notes=()):
         raised = base.writer("bob").run("SELECT * FROM fencegate.arm_all('{orders}', '{34}')")
-        self.assertEqual(raised, [("orders", 34, True, 1)])
+        self.assertEqual(raised, [("orders", 34, True, 1, 0)])
         self.assertTrue(base.gone(old.pid))
         self.assertEqual(base.writes(), list(notes))
         self.assertFalse(old.write())
@@ -240,7 +240,7 @@ class Words(FenceTest):
         stale = client.arm(32)
         self.assert_rejected(stale, "ZF001")
         self.assertEqual(stale.message, "token 32 of orders is below mark 33; not applied")
-        self.assertEqual(stale.json(), {"resource": "orders", "token": 32, "mark": 33, "applied": "no"})
+        self.assertEqual(stale.json(), {"resource": "orders", "token": 32, "mark": 33, "applied": "no", "lowering": 0})
         self.assertTrue(stale.hint)
         jump = client.run("SELECT * FROM fencegate.arm_all('{orders}', '{99}', 5000, 10)")
         self.assert_rejected(jump, "ZF005")
@@ -332,7 +332,7 @@ class HouseKeeping(FenceTest):
         client.arm(5, "payments")
         self.assertEqual(base.sql("SELECT resource, mark, sessions FROM fencegate.list()"),
                          [("orders", 34, 1), ("payments", 5, 1)])
-        self.assertEqual(base.sql("SELECT * FROM fencegate.look('{payments,none}')"), [("payments", 5)])
+        self.assertEqual(base.sql("SELECT * FROM fencegate.look('{payments,none}')"), [("payments", 5, 0)])
 
     def test_raise_seals_without_arming(self):
         base = self.base()

@@ -19,7 +19,7 @@ class HoldTest(FenceTest):
         client = base.writer()
         client.begin()
         held = client.run("SELECT fencegate.hold(ARRAY[%s], ARRAY[%s::bigint])", resource, token)
-        self.assertEqual(held, [("",)])
+        self.assertEqual(held, [([0],)])
         return client
 
     def raising(self, base, token=34, grace=LONG):
@@ -158,7 +158,7 @@ class Rejections(HoldTest):
         base = self.base()
         base.sql("INSERT INTO fencegate.marks (resource, mark) VALUES ('payments', 12)")
         self.assert_rejected(self.hold(base, "{orders,payments}", "{33,11}"), "ZF001", "payments")
-        self.assertEqual(self.hold(base, "{payments,orders}", "{12,33}"), [("",)])
+        self.assertEqual(self.hold(base, "{payments,orders}", "{12,33}"), [([0, 0],)])
 
     def test_malformed(self):
         base = self.base()
@@ -224,7 +224,7 @@ class Mutations(HoldTest):
         self.assertTrue(self.raised_under_a_holder(self.base(self.long_way_without(self.LOCK))))
 
     def test_the_mark_is_read_behind_the_lock(self):
-        read_again = self.LOCK + "\n    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;"
+        read_again = self.LOCK + "\n    SELECT x.mark, x.lowering INTO m, l FROM fencegate.marks x WHERE x.resource = r;"
         self.assertFalse(self.held_below_the_mark(self.base()))
         self.assertTrue(self.held_below_the_mark(self.base(self.long_way_without(read_again, self.LOCK))))
 

@@ -164,12 +164,39 @@ class Command(LiveTest):
         self.assert_failed(self.run_install(), "cannot connect")
 
 
-NEWEST = 7
+NEWEST = 8
 RAISED = "TABLE (resource text, mark bigint, raised boolean, cut integer)"
 STUB = "LANGUAGE plpgsql AS 'BEGIN END'"
 
 # What an upgrade finds of an older version: how each differs from the next in what is not made anew by name and arguments.
 OLDER = {
+    7: f"""DROP FUNCTION fencegate.lower, fencegate.check_lowering, fencegate.begin_change, fencegate.put_back, fencegate.stale,
+             fencegate.used, fencegate.take, fencegate.arm_all, fencegate.raise_all, fencegate.spend, fencegate.look, fencegate.ended,
+             fencegate.hold, fencegate.hold_one, fencegate.hold_all, fencegate.guard_under, fencegate.guard_one_under, fencegate.guard_all,
+             fencegate.guarded_mark;
+           DROP TABLE fencegate.lowerings;
+           ALTER TABLE fencegate.marks DROP COLUMN lowering, DROP COLUMN was, DROP COLUMN lowered_from, DROP COLUMN lowered_by,
+             DROP COLUMN lowered_role, DROP COLUMN lowered_why, DROP COLUMN lowered_at;
+           CREATE FUNCTION fencegate.stale(r text, t bigint, m bigint) RETURNS void {STUB};
+           CREATE FUNCTION fencegate.used(r text, t bigint) RETURNS void {STUB};
+           CREATE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint, registers boolean,
+             grace_ms integer DEFAULT 0, by_issuer uuid DEFAULT NULL, by_grant bytea DEFAULT NULL) RETURNS {RAISED} {STUB};
+           CREATE FUNCTION fencegate.arm_all(resources text[], tokens bigint[], cut_ms integer DEFAULT NULL,
+             max_step bigint DEFAULT 0) RETURNS {RAISED} {STUB};
+           CREATE FUNCTION fencegate.raise_all(resources text[], tokens bigint[], cut_ms integer DEFAULT NULL,
+             max_step bigint DEFAULT 0, grace_ms integer DEFAULT 0) RETURNS {RAISED} {STUB};
+           CREATE FUNCTION fencegate.put_back(name text, seen bigint, cut_ms integer DEFAULT NULL, grace_ms integer DEFAULT 0)
+             RETURNS {RAISED} {STUB};
+           CREATE FUNCTION fencegate.spend(resources text[], tokens bigint[], cut_ms integer DEFAULT NULL,
+             max_step bigint DEFAULT 0, grace_ms integer DEFAULT 0) RETURNS {RAISED} {STUB};
+           CREATE FUNCTION fencegate.look(resources text[]) RETURNS TABLE (resource text, mark bigint) {STUB};
+           CREATE FUNCTION fencegate.ended(pid integer) RETURNS TABLE (resource text, token bigint, mark bigint, raising boolean)
+             {STUB};
+           CREATE FUNCTION fencegate.hold(resources text[], tokens bigint[], wait_ms integer DEFAULT NULL) RETURNS void {STUB};
+           CREATE FUNCTION fencegate.hold_one(r text, t bigint) RETURNS boolean {STUB};
+           CREATE FUNCTION fencegate.hold_all(resources text[], tokens bigint[], wait_ms integer) RETURNS void {STUB};
+           CREATE FUNCTION fencegate.guard_all(resources text[], tokens bigint[], wait_ms integer) RETURNS void {STUB};
+           CREATE FUNCTION fencegate.guarded_mark(r text, t bigint) RETURNS bigint {STUB}""",
     6: f"""DROP FUNCTION fencegate.seal, fencegate.lease_grant, fencegate.lease_renew, fencegate.lease_release,
              fencegate.lease_list, fencegate.lease_forget_store, fencegate.lease_thaw, fencegate.lease_wait, fencegate.lease_waiters,
              fencegate.move_issuer, fencegate.left_ms, fencegate.free_at,
@@ -263,6 +290,36 @@ class Schema(FenceTest):
             base.armed(34)
             self.assertFalse(armed.alive())
 
+    def test_version_7_is_upgraded_and_who_may_call_what_still_may(self):
+        """Its marks were never lowered, and nobody knows what they were before."""
+        base = self.base()
+        base.sql("SET ROLE fencegate_owner")
+        base.sql(OLDER[7])
+        base.sql("CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 7")
+        base.sql("GRANT EXECUTE ON FUNCTION fencegate.raise_all(text[], bigint[], integer, bigint, integer), "
+                 "fencegate.put_back(text, bigint, integer, integer), fencegate.look(text[]) TO bob")
+        base.sql("RESET ROLE")
+        self.server.install(base.name)
+        self.assertEqual(base.sql("SELECT mark, was, lowering, lowered_at FROM fencegate.marks"), [(33, None, 0, None)])
+        bob = base.writer("bob")
+        self.assertEqual(bob.run("SELECT * FROM fencegate.look('{orders}')"), [("orders", 33, 0)])
+        self.assertEqual(bob.run("SELECT mark, lowering FROM fencegate.raise_all('{orders}', '{34}')"), [(34, 0)])
+        self.assertEqual(bob.run("SELECT fencegate.put_back('orders', 34, 0, 1, 0)").state, "42501")
+        self.assertEqual(bob.run("SELECT fencegate.put_back('orders', 34)").state, "42883")
+        self.assertEqual(base.value("SELECT was FROM fencegate.marks"), 33)
+
+    def test_a_guard_that_was_parsed_before_an_upgrade_goes_on(self):
+        base = self.base()
+        client = base.writer("bob")
+        client.run("PREPARE guard AS SELECT fencegate.guard_one('orders', 33), fencegate.guard('{orders}', '{33}')")
+        client.run("EXECUTE guard")
+        base.sql("SET ROLE fencegate_owner")
+        base.sql(OLDER[7])
+        base.sql("CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 7")
+        base.sql("RESET ROLE")
+        self.server.install(base.name)
+        self.assertEqual(client.run("EXECUTE guard"), [("", "")])
+
     def test_version_4_as_it_was_is_upgraded(self):
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "older/schema_4.sql")) as file:
             text = file.read()
@@ -286,7 +343,10 @@ class Schema(FenceTest):
         base.sql("SELECT fencegate.lease_wait('orders', 'another', '', 60000)")
         tables = base.sql("SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
                           "WHERE n.nspname LIKE 'fencegate%' AND c.relkind IN ('r', 'p', 'S', 'f')")
-        self.assertEqual(len(tables), 5)
+        base.sql("SELECT fencegate.raise('payments', 9)")
+        base.sql("SELECT fencegate.lower('payments', 9, 8, 'somebody', 'a test', true)")
+        base.sql("DELETE FROM fencegate.marks WHERE resource = 'payments'")
+        self.assertEqual(len(tables), 6)
         client = base.writer("bob")
         client.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
         for (table,) in tables:
@@ -427,6 +487,9 @@ class Schema(FenceTest):
                      "DO $$ BEGIN LOCK TABLE fencegate_private.raising IN ROW EXCLUSIVE MODE; END $$",
                      "DO $$ BEGIN LOCK TABLE fencegate.marks; END $$", "SELECT fencegate.sweep()", "SELECT * FROM fencegate.list()",
                      "SELECT * FROM fencegate.look('{orders}')", "SELECT * FROM fencegate.ended(1)",
+                     "SELECT fencegate.lower('orders', 33, 32, 'who', 'why', true)", "DELETE FROM fencegate.lowerings",
+                     "INSERT INTO fencegate.lowerings VALUES (1, 'orders', 2, 1, 'who', 'who', 'why', now())",
+                     "SELECT fencegate.put_back('orders', 34, 0, 1, 0)", "SELECT fencegate.check_lowering('orders', 33, 32, true)",
                      "SELECT fencegate.raise('orders', 34)", "SELECT fencegate.cut_once('orders', 34, true)",
                      "SELECT fencegate.end_idle_holders(1)", "SELECT fencegate.end_intruders(1, true)", "SELECT * FROM fencegate.take('{orders}', '{34}', 1, 0, false)",
                      "SELECT fencegate.hold_one('orders', 34)", "SELECT fencegate.guard_all('{orders}', '{34}', 1)", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",
@@ -442,14 +505,15 @@ class Schema(FenceTest):
             SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'fencegate'::regnamespace
                AND (p.proowner <> 'fencegate_owner'::regrole
                     OR p.prosqlbody IS NULL AND p.proconfig IS DISTINCT FROM '{"search_path=pg_catalog, pg_temp"}'
-                       AND p.proname NOT IN ('guard_one', 'hold_one'))"""), [])
+                       AND p.proname NOT IN ('guard_one', 'guard_one_under', 'hold_one'))"""), [])
 
     def test_what_everybody_may_call_as_the_owner(self):
         base = self.base()
         listed = base.sql("""
             SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'fencegate'::regnamespace AND p.prosecdef
                AND has_function_privilege('alice', p.oid, 'EXECUTE') ORDER BY 1""")
-        self.assertEqual([name for (name,) in listed], ["arm", "arm_all", "guard", "guard_one", "refuse_unarmed"])
+        self.assertEqual([name for (name,) in listed], ["arm", "arm_all", "guard", "guard_one", "guard_one_under", "guard_under",
+                                                             "refuse_unarmed"])
         outcome = base.writer().run("SELECT fencegate.refuse_unarmed()")
         self.assertIn("can only be called as trigger", outcome.message)
 

@@ -117,7 +117,7 @@ class Seals(FenceTest):
 
     def test_a_mark_that_is_put_back_has_no_grant_but_its_issuer(self):
         def put_back(seen, by=self.leases.client):
-            return by.run("SELECT resource, mark, raised FROM fencegate.put_back('orders', %s)", seen)
+            return by.run("SELECT resource, mark, raised FROM fencegate.put_back('orders', %s, 0, 5000, 0)", seen)
         self.leases.seal("one", 34)
         old = self.fenced.armed(34)
         self.assertEqual(put_back(40), [("orders", 40, True)])
@@ -132,8 +132,8 @@ class Seals(FenceTest):
         self.assertEqual(put_back(42, self.fenced.writer()).state, "42501")
 
     def test_a_mark_of_no_issuer_that_is_put_back_has_none(self):
-        self.assertEqual(self.leases.client.run("SELECT mark, raised FROM fencegate.put_back('orders', 40)"), [(40, True)])
-        self.assertEqual(self.leases.client.run("SELECT mark, raised FROM fencegate.put_back('payments', 40)"), [(40, True)])
+        self.assertEqual(self.leases.client.run("SELECT mark, raised FROM fencegate.put_back('orders', 40, 0, 5000, 0)"), [(40, True)])
+        self.assertEqual(self.leases.client.run("SELECT mark, raised FROM fencegate.put_back('payments', 40, 0, 5000, 0)"), [(40, True)])
         for resource in ("orders", "payments"):
             self.assertEqual(self.fenced.writer().arm(41, resource), [(41,)])
 

@@ -30,7 +30,7 @@ class HeldLooks(CutProxy):
         self.looks = 0
 
     def relay(self, pair, sink, data):
-        if sink is pair[0] and b"\x02name\0" in data:  # two columns, of which this is the first
+        if sink is pair[0] and b"\x03name\0" in data:  # three columns, of which this is the first
             self.looks += 1
             self.passing.wait()
         super().relay(pair, sink, data)

@@ -380,8 +380,10 @@ TRY_LOCK = "pg_catalog.pg_try_advisory_xact_lock_shared(fencegate.lock_key(r))"
 ISOLATION = "pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'"
 HOLD = f"  IF {ISOLATION}\n     AND NOT pg_catalog.pg_is_in_recovery()\n     AND {TRY_LOCK} THEN\n"
 STOP_AND_HOLD = f"  PERFORM pg_catalog.pg_advisory_xact_lock_shared(4242);\n{HOLD}"
-LOOK = "    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource OPERATOR(pg_catalog.=) r;  -- new statement, new snapshot\n"
+LOOK = "    SELECT x.mark, x.lowering INTO m, l FROM fencegate.marks x\n" \
+       "     WHERE x.resource OPERATOR(pg_catalog.=) r;  -- new statement, new snapshot\n"
 EQUAL = "(m OPERATOR(pg_catalog.=) t)"
+GUARDED_MARK = "SELECT g.mark, g.lowering INTO m, l FROM fencegate.guarded_mark(r, t) g;"
 
 # No other row was written: then it was there already.
 BELIEVES_ITS_WRITE = within("raise_one", "IF became = t THEN RETURN true; END IF;", "RETURN coalesce(became = t, false);")
@@ -399,7 +401,7 @@ TABLE = {
         within("take", "counts := fencegate.cut(names, toks, ups, deadline);", "counts := array_fill(0, ARRAY[32]);"),
         lambda base: [old := base.armed(33), base.writer("bob").arm(34)] and base.mark() == 34 and old.write(), {}),
     "reading the mark again behind a raise": (
-        within("hold_equal", "IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;\n  IF m IS DISTINCT FROM t THEN",
+        within("hold_equal", "IF m > t THEN PERFORM fencegate.stale(r, t, m, l); END IF;\n  IF m IS DISTINCT FROM t THEN",
                "IF false THEN"), arm_while_a_raise_is_under_way, {}),
     "the lock of an equal arm": (
         within("hold_equal", "PERFORM fencegate.lock_shared(r, t, k, deadline);"), arm_while_a_raise_is_under_way, {}),
@@ -407,7 +409,7 @@ TABLE = {
         within("arm_equal", "OR NOT pg_try_advisory_xact_lock_shared(fencegate.lock_key(r)) ", ""),
         arm_while_a_raise_is_under_way, {}),
     "reading the mark again on the short way": (
-        within("arm_equal", "WHERE x.resource = r AND x.mark = t  -- as it is now", ""),
+        within("arm_equal", "\n     WHERE x.resource = r AND x.mark = t AND x.lowering = l  -- as it is now", ""),
         raise_between_a_look_and_the_lock, {"mutate": STOP_ON_THE_SHORT_WAY}),
     "READ COMMITTED only on the short way": (
         within("arm_equal", "AND current_setting('transaction_isolation') = 'read committed'", ""),
@@ -416,7 +418,7 @@ TABLE = {
     "the lock of a raise": (
         within("raise_one", "PERFORM fencegate.lock_exclusive(r, t, k, spared, deadline);"), raise_while_an_arm_is_under_way, {}),
     "reading the mark again under the lock of a raise": (
-        lambda schema: BELIEVES_ITS_WRITE(within("raise_one", "IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;")(schema)),
+        lambda schema: BELIEVES_ITS_WRITE(within("raise_one", "IF m > t THEN PERFORM fencegate.stale(r, t, m, l); END IF;")(schema)),
         raise_past_another_raise, {}),
     "reading the mark again that did not rise": (BELIEVES_ITS_WRITE, raise_behind_a_write_past_the_lock, {}),
     "sweeping the dead only": (
@@ -466,14 +468,14 @@ TABLE = {
         {"mutate": NO_SHORT_WAY}),
     "guard: the mark is read behind the lock": (
         within("guard_all", "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
-               "    m := fencegate.guarded_mark(r, t);",
-               "m := fencegate.guarded_mark(r, t); PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"),
+               f"    {GUARDED_MARK}",
+               f"{GUARDED_MARK} PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);"),
         guard_while_a_raise_is_under_way, {"mutate": NO_SHORT_WAY}),
     "guard: a protected table proves it anew": (
-        within("refuse_unarmed", "IF NOT fencegate.hold_one(r, t) THEN PERFORM "
+        within("refuse_unarmed", "IF fencegate.hold_one(r, t) IS NULL THEN PERFORM "
                "fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;"), guard_in_a_savepoint, {}),
     "guard_one: the token is the mark": (
-        within("guard_one", f"IF {EQUAL} IS NOT TRUE THEN", "IF false THEN"),
+        within("guard_one_under", f"IF {EQUAL} IS NOT TRUE THEN", "IF false THEN"),
         functools.partial(guard_with_an_old_snapshot, guard=GUARD_ONE), {}),
 }
 
@@ -493,10 +495,10 @@ def short_way(function, guard):
     }
 
 
-TABLE |= short_way("hold_one", GUARD) | short_way("guard_one", GUARD_ONE)
+TABLE |= short_way("hold_one", GUARD) | short_way("guard_one_under", GUARD_ONE)
 
 # guard_one, which is called with a search_path of the caller's.
-TABLE |= {f"guard_one: the schema of {what}": (within("guard_one", old, new), among_look_alikes(attack), {}) for what, old, new, attack in (
+TABLE |= {f"guard_one: the schema of {what}": (within("guard_one_under", old, new), among_look_alikes(attack), {}) for what, old, new, attack in (
     ("current_setting", "pg_catalog.current_setting", "current_setting", guard_with_an_old_snapshot),
     ("what compares the isolation", ISOLATION, ISOLATION.replace("OPERATOR(pg_catalog.=)", "="), guard_with_an_old_snapshot),
     ("the lock", TRY_LOCK, TRY_LOCK.replace("pg_catalog.", ""), guard_and_stay),

@@ -329,7 +329,7 @@ GUARD_LOCK = "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadlin
 IN_ORDER = "ORDER BY fencegate.lock_key(x.r), x.r COLLATE \"C\""
 IS_RAISING = ("    raising := EXISTS (SELECT FROM fencegate.locks_of(fencegate.lock_key(resource)) l "
               "WHERE l.mode = 'ExclusiveLock');\n")
-READ_MARK = "    mark := (SELECT x.mark FROM fencegate.marks x WHERE x.resource = ended.resource);\n"
+READ_MARK = "    SELECT x.mark, x.lowering INTO mark, lowering FROM fencegate.marks x WHERE x.resource = ended.resource;\n"
 
 TABLE = {
     "ending who sits on the lock": (

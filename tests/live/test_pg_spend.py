@@ -210,7 +210,7 @@ def end_sessions_for_nothing(base):
 class Mutations(SpendTest):
     """Each part of it is needed: without it, an attack succeeds."""
 
-    CHECK = "IF raised IS NOT TRUE THEN PERFORM fencegate.used(resource, mark); END IF;"
+    CHECK = "IF raised IS NOT TRUE THEN PERFORM fencegate.used(resource, mark, lowering); END IF;"
 
     def keep_out_by_half_a_pipeline(self, base):
         """A gate that froze, or was cut off, before the statement behind the spend had left it."""
@@ -228,7 +228,7 @@ class Mutations(SpendTest):
 
     def test_a_used_token_ends_nobody(self):
         self.assertFalse(end_sessions_for_nothing(self.base()))
-        need_not_wait = within("spend", "PERFORM fencegate.used(r, t);", "NULL;")
+        need_not_wait = within("spend", "PERFORM fencegate.used(r, t, l);", "NULL;")
         self.assertTrue(end_sessions_for_nothing(self.base(need_not_wait)))
 
     def test_ending_half_a_pipeline(self):

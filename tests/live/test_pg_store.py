@@ -274,14 +274,14 @@ class Statements(StoreTest):
     def test_the_guard_of_an_older_fence(self):
         """It has no limit of its own: the gate sends what it sent then."""
         base = self.base()
-        base.sql("DROP FUNCTION fencegate.guard; SET ROLE fencegate_owner; CREATE FUNCTION fencegate.guard(resources "
+        base.sql("DROP FUNCTION fencegate.guard_under; SET ROLE fencegate_owner; CREATE FUNCTION fencegate.guard_under(resources "
                  "text[], tokens bigint[]) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN "
-                 "IF NOT fencegate.hold_one(resources[1], tokens[1]) THEN PERFORM fencegate.stale('orders', 0, 33); END IF; "
+                 "IF fencegate.hold_one(resources[1], tokens[1]) IS NULL THEN PERFORM fencegate.stale('orders', 0, 33); END IF; "
                  "END $$; RESET ROLE")
         probe = self.probe(base)
         self.assertEqual(probe.run("orders=33", INSERT, "t:in time"), ["done", "1"])
         self.assertEqual(probe.run("orders=32", INSERT, "t:stale")[:2], ["rejected", "stale"])
-        base.sql("DROP FUNCTION fencegate.guard")
+        base.sql("DROP FUNCTION fencegate.guard_under")
         self.assertEqual(probe.run("orders=33", INSERT, "t:unchecked")[:2], ["rejected", "unavailable"])
         self.assertEqual(base.writes(), ["in time"])
 

@@ -28,7 +28,7 @@ SET LOCAL lock_timeout = '10s';  -- whoever waits for a lock has all others wait
 
 DO $$
 DECLARE
-  this_version constant integer := 7;  -- as in fencegate.version()
+  this_version constant integer := 8;  -- as in fencegate.version()
   found_version integer;
   one record;
   me constant name := current_user;

@@ -15,6 +15,27 @@ BEGIN
     ALTER TABLE fencegate.marks ADD COLUMN sealed bigint, ADD COLUMN issuer uuid, ADD COLUMN grant_hash bytea; END IF;
 END $$;
 
+-- Which lowering the mark stands under (fencegate.lower): 0, or the number of the last one. Of two who say what the mark is, the
+-- one that names the higher lowering is right; under the same one, the higher mark. `was`: the mark before it rose last; NULL:
+-- nobody knows. New in version 8, as the table of all lowerings.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'fencegate.marks'::regclass AND a.attname = 'lowering') THEN
+    ALTER TABLE fencegate.marks ADD COLUMN lowering bigint NOT NULL DEFAULT 0, ADD COLUMN was bigint,
+      ADD COLUMN lowered_from bigint, ADD COLUMN lowered_by text, ADD COLUMN lowered_role text,
+      ADD COLUMN lowered_why text, ADD COLUMN lowered_at timestamptz; END IF;
+END $$;
+CREATE TABLE IF NOT EXISTS fencegate.lowerings (
+  number   bigint PRIMARY KEY,
+  resource text COLLATE "C" NOT NULL,
+  "from"   bigint NOT NULL,
+  "to"     bigint NOT NULL,
+  by       text NOT NULL,  -- as he says
+  role     text NOT NULL,  -- as the server knows him
+  why      text NOT NULL,
+  at       timestamptz NOT NULL
+);
+
 -- Leases (fencegate.lease_grant). A row is never deleted: its token is the floor of the next grant. New in version 7.
 CREATE TABLE IF NOT EXISTS fencegate.leases (
   resource      text COLLATE "C" PRIMARY KEY
@@ -130,9 +151,29 @@ UPDATE fencegate.settings s SET max_step = n.max_step, cut_ms = n.cut_ms
  WHERE n.max_step IS NOT NULL AND n.cut_ms IS NOT NULL
    AND (s.max_step, s.cut_ms) IS DISTINCT FROM (n.max_step, n.cut_ms);
 
+-- ── what older versions left ────────────────────────────────────────────────────────────────────────────
+
+-- Functions that tell more than those of version 7: they are made anew below, and whoever may call one by a grant of an
+-- operator's still may (7_rights.sql).
+DO $$
+DECLARE old record; kept text[] := '{}';
+BEGIN
+  FOR old IN SELECT p.oid::regprocedure AS name, p.proacl FROM pg_proc p
+              WHERE p.pronamespace = 'fencegate'::regnamespace
+                AND (p.proname = ANY ('{take,arm_all,raise_all,put_back,spend,look,ended,guarded_mark}')
+                     AND NOT 'lowering' = ANY (coalesce(p.proargnames, '{}'))
+                     OR p.proname = ANY ('{hold,hold_one,hold_all,guard_all}')
+                        AND p.prorettype IN ('void'::regtype, 'boolean'::regtype)) LOOP
+    kept := kept || ARRAY(SELECT format('%s TO %I', old.name, pg_get_userbyid(a.grantee)) FROM aclexplode(old.proacl) a
+                           WHERE a.grantee NOT IN (0, 'fencegate_owner'::regrole));
+    EXECUTE format('DROP FUNCTION %s', old.name);
+  END LOOP;
+  PERFORM set_config('fencegate.kept_grants', kept::text, true);
+END $$;
+
 -- ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
-CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 7;
+CREATE OR REPLACE FUNCTION fencegate.version() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 8;
 
 -- A resource as it may stand in a sentence: a caller's name may hold anything.
 CREATE OR REPLACE FUNCTION fencegate.shown(resource text) RETURNS text
@@ -151,19 +192,21 @@ BEGIN
                     coalesce(mark::text, 'null'), more);
 END $$;
 
-CREATE OR REPLACE FUNCTION fencegate.stale(r text, t bigint, m bigint) RETURNS void
+-- `l`: the lowering that the mark stands under, where both were read in one statement. So gates remember the mark.
+CREATE OR REPLACE FUNCTION fencegate.stale(r text, t bigint, m bigint, l bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM fencegate.reject('ZF001',
     format('token %s of %s is below %s', t, r, coalesce('mark ' || m, 'the mark')), r, t, m,
-    'A newer holder of this lease is at work. Do not retry with this token; acquire the lease again.');
+    'A newer holder of this lease is at work. Do not retry with this token; acquire the lease again.',
+    coalesce(',"lowering":' || l, ''));
 END $$;
 
-CREATE OR REPLACE FUNCTION fencegate.used(r text, t bigint) RETURNS void
+CREATE OR REPLACE FUNCTION fencegate.used(r text, t bigint, l bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM fencegate.reject('ZF004', format('token %s of %s was used already (equal_token: reject)', t, r), r, t, t,
-    'Each token is good for one request. Acquire the next one.');
+    'Each token is good for one request. Acquire the next one.', coalesce(',"lowering":' || l, ''));
 END $$;
 
 CREATE OR REPLACE FUNCTION fencegate.malformed(r text, t bigint, why text) RETURNS void

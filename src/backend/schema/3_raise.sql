@@ -182,7 +182,7 @@ $$;
 CREATE OR REPLACE FUNCTION fencegate.lock_exclusive(r text, t bigint, k bigint, spared timestamptz,
                                                     deadline timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE m bigint; patience integer := 200; intruded boolean := false;
+DECLARE m bigint; l bigint; patience integer := 200; intruded boolean := false;
 BEGIN
   PERFORM fencegate.show_raise();
   IF pg_try_advisory_xact_lock(k) THEN RETURN; END IF;  -- not past those who wait either
@@ -196,8 +196,8 @@ BEGIN
       IF clock_timestamp() >= deadline THEN
         PERFORM fencegate.unavailable(r, t, NULL,
           'it is locked by a raise or a transaction that did not end in time', 'Try again.'); END IF;
-      SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
-      IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+      SELECT x.mark, x.lowering INTO m, l FROM fencegate.marks x WHERE x.resource = r;
+      IF m > t THEN PERFORM fencegate.stale(r, t, m, l); END IF;
       PERFORM fencegate.end_idle_holders(k);
       intruded := fencegate.end_intruders(k, intruded);
       patience := CASE WHEN intruded THEN 20 ELSE 200 END;
@@ -229,11 +229,11 @@ CREATE OR REPLACE FUNCTION fencegate.raise_one(r text, t bigint, k bigint, spare
                                                max_step bigint, by_issuer uuid, by_grant bytea) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
-DECLARE m bigint; became bigint; owner uuid;
+DECLARE m bigint; l bigint; became bigint; owner uuid;
 BEGIN
   PERFORM fencegate.lock_exclusive(r, t, k, spared, deadline);
-  SELECT x.mark, x.issuer INTO m, owner FROM fencegate.marks x WHERE x.resource = r;
-  IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+  SELECT x.mark, x.lowering, x.issuer INTO m, l, owner FROM fencegate.marks x WHERE x.resource = r;
+  IF m > t THEN PERFORM fencegate.stale(r, t, m, l); END IF;
   IF m < t AND owner IS DISTINCT FROM by_issuer THEN PERFORM fencegate.not_the_issuer(r, t, m, owner, by_issuer); END IF;
   -- Without a mark there is nothing to measure a step against.
   IF t - m > max_step THEN
@@ -242,20 +242,20 @@ BEGIN
       'Is the token right? If so, raise the mark in smaller steps, or raise max_step and install again.'); END IF;
   BEGIN
     PERFORM set_config('lock_timeout', fencegate.ms_until(deadline), true);
-    INSERT INTO fencegate.marks AS x (resource, mark, sealed, issuer, grant_hash)
-      VALUES (r, t, CASE WHEN by_grant IS NOT NULL THEN t END, by_issuer, by_grant) ON CONFLICT (resource) DO UPDATE
-      SET mark = EXCLUDED.mark, raised_at = clock_timestamp(), sealed = EXCLUDED.sealed, issuer = EXCLUDED.issuer,
-          grant_hash = EXCLUDED.grant_hash
+    INSERT INTO fencegate.marks AS x (resource, mark, was, sealed, issuer, grant_hash)
+      VALUES (r, t, 0, CASE WHEN by_grant IS NOT NULL THEN t END, by_issuer, by_grant) ON CONFLICT (resource) DO UPDATE
+      SET mark = EXCLUDED.mark, was = x.mark, raised_at = clock_timestamp(), sealed = EXCLUDED.sealed,
+          issuer = EXCLUDED.issuer, grant_hash = EXCLUDED.grant_hash
       WHERE x.mark < EXCLUDED.mark RETURNING x.mark INTO became;
   EXCEPTION WHEN lock_not_available THEN
     PERFORM fencegate.unavailable(r, t, m, 'its row is locked from outside', 'See pg_locks.');
   END;
   IF became = t THEN RETURN true; END IF;
   -- It was there already; or somebody wrote to the row past the lock, which a new statement sees.
-  SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
+  SELECT x.mark, x.lowering INTO m, l FROM fencegate.marks x WHERE x.resource = r;
   IF m = t THEN RETURN false; END IF;
   IF m > t THEN
-    PERFORM fencegate.stale(r, t, m); END IF;
+    PERFORM fencegate.stale(r, t, m, l); END IF;
   PERFORM fencegate.unavailable(r, t, m, 'it does not rise', 'Is there a trigger or rule on fencegate.marks?');
   RETURN NULL;
 END $$;
@@ -263,11 +263,11 @@ END $$;
 -- The token is the mark, as far as we know: holds on to it. A raise that was under way may have moved it meanwhile.
 CREATE OR REPLACE FUNCTION fencegate.hold_equal(r text, t bigint, k bigint, deadline timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE m bigint;
+DECLARE m bigint; l bigint;
 BEGIN
   PERFORM fencegate.lock_shared(r, t, k, deadline);
-  SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
-  IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+  SELECT x.mark, x.lowering INTO m, l FROM fencegate.marks x WHERE x.resource = r;  -- new statement, new snapshot
+  IF m > t THEN PERFORM fencegate.stale(r, t, m, l); END IF;
   IF m IS DISTINCT FROM t THEN
     PERFORM fencegate.unavailable(r, t, m, 'the mark went back', 'Was the table restored? Try again.'); END IF;
 END $$;
@@ -286,8 +286,8 @@ BEGIN
     'Acquire the lease again, above this mark.');
 END $$;
 
--- How many live sessions are registered below the token; sends SIGTERM to each when told to. A session whose
--- backend_start cannot be seen counts as alive.
+-- How many live sessions are registered below the token (NULL: with any); sends SIGTERM to each when told to. A session
+-- whose backend_start cannot be seen counts as alive.
 CREATE OR REPLACE FUNCTION fencegate.cut_once(r text, t bigint, signal boolean) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n integer;
@@ -296,7 +296,7 @@ BEGIN
   SELECT count(*) FILTER (WHERE CASE WHEN signal THEN pg_terminate_backend(s.pid) IS NOT NULL ELSE true END) INTO n
     FROM pg_stat_get_activity(NULL) a
     JOIN fencegate.sessions s ON s.pid = a.pid AND (a.backend_start = s.backend_start OR a.backend_start IS NULL)
-   WHERE s.resource = r AND s.token < t AND s.pid <> pg_backend_pid();
+   WHERE s.resource = r AND (s.token < t) IS NOT FALSE AND s.pid <> pg_backend_pid();
   RETURN n;
 EXCEPTION WHEN insufficient_privilege THEN  -- its user became a superuser after it was armed
   PERFORM fencegate.unavailable(r, t, NULL, 'an older session belongs to a superuser and may not be ended', 'End it.');
@@ -370,13 +370,14 @@ DROP FUNCTION IF EXISTS fencegate.take(text[], bigint[], integer, bigint, boolea
 CREATE OR REPLACE FUNCTION fencegate.take(resources text[], tokens bigint[], cut_ms integer, max_step bigint,
                                           registers boolean, grace_ms integer DEFAULT 0,
                                           by_issuer uuid DEFAULT NULL, by_grant bytea DEFAULT NULL)
-RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer)
+RETURNS TABLE (resource text, mark bigint, raised boolean, cut integer, lowering bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   me constant integer := pg_backend_pid();
   lock_timeout_before constant text := current_setting('lock_timeout');
-  spared timestamptz; deadline timestamptz; patience interval; step bigint; started timestamptz; r text; t bigint; m bigint; k bigint;
+  spared timestamptz; deadline timestamptz; patience interval; step bigint; started timestamptz;
+  r text; t bigint; m bigint; l bigint; k bigint;
   names text[] := '{}'; toks bigint[] := '{}'; up boolean; ups boolean[] := '{}'; counts integer[];
 BEGIN
   PERFORM fencegate.check_claims(resources, tokens);
@@ -396,8 +397,8 @@ BEGIN
 
   FOR r, t, k IN SELECT x.r, x.t, fencegate.lock_key(x.r) FROM unnest(resources, tokens) x(r, t)
                  ORDER BY fencegate.lock_key(x.r), x.r COLLATE "C" LOOP
-    SELECT x.mark INTO m FROM fencegate.marks x WHERE x.resource = r;
-    IF m > t THEN PERFORM fencegate.stale(r, t, m); END IF;
+    SELECT x.mark, x.lowering INTO m, l FROM fencegate.marks x WHERE x.resource = r;
+    IF m > t THEN PERFORM fencegate.stale(r, t, m, l); END IF;
     -- A session that keeps an older registration would outlive the raise: it does not end itself.
     IF NOT registers THEN
       IF EXISTS (SELECT FROM fencegate.sessions s
@@ -425,6 +426,8 @@ BEGIN
         SET backend_start = EXCLUDED.backend_start, token = EXCLUDED.token, dead_since = NULL;
     END IF;
     resource := names[i]; mark := toks[i]; raised := ups[i]; cut := counts[i];
+    -- Nobody lowers it while its lock is held. Of what was written past the lock, nothing was proven.
+    lowering := (SELECT x.lowering FROM fencegate.marks x WHERE x.resource = names[i] AND x.mark = toks[i]);
     RETURN NEXT;
   END LOOP;
   PERFORM set_config('lock_timeout', lock_timeout_before, true);

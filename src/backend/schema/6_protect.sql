@@ -19,7 +19,7 @@ BEGIN
   FOR r, t IN SELECT x.r, x.t FROM unnest(string_to_array(split_part(left_by_guard, ';', 1), ','),
                                           string_to_array(split_part(left_by_guard, ';', 2), ',')) x(r, t)
                WHERE x.t ~ '^[0-9]{1,19}$' AND (TG_NARGS = 0 OR x.r = ANY (named)) LIMIT 1 LOOP
-    IF NOT fencegate.hold_one(r, t) THEN PERFORM fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;
+    IF fencegate.hold_one(r, t) IS NULL THEN PERFORM fencegate.guard_all(ARRAY[r], ARRAY[t], NULL); END IF;
     RETURN NULL;
   END LOOP;
   PERFORM fencegate.reject('ZF002',

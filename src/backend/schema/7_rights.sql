@@ -18,10 +18,12 @@ REVOKE ALL ON SCHEMA fencegate, fencegate_private FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA fencegate, fencegate_private FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fencegate FROM PUBLIC;
 GRANT USAGE ON SCHEMA fencegate TO PUBLIC;
-GRANT SELECT ON fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases, fencegate.waiters TO PUBLIC;  -- pg_dump
+GRANT SELECT ON fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases, fencegate.waiters,
+  fencegate.lowerings TO PUBLIC;  -- pg_dump
 GRANT EXECUTE ON FUNCTION fencegate.version(), fencegate.arm_all(text[], bigint[], integer, bigint),
   fencegate.arm(text, bigint), fencegate.guard(text[], bigint[], integer),
-  fencegate.guard_one(text, bigint) TO PUBLIC;
+  fencegate.guard_one(text, bigint), fencegate.guard_under(text[], bigint[], integer),
+  fencegate.guard_one_under(text, bigint) TO PUBLIC;
 -- Those of `protect` do nothing that their caller could not do.
 GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect(regclass), fencegate.family(regclass),
   fencegate.parents(regclass), fencegate.refuse_unarmed(), fencegate.check_resource(text, bigint),
@@ -30,7 +32,8 @@ GRANT EXECUTE ON FUNCTION fencegate.protect(regclass, text), fencegate.unprotect
 GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fencegate.list(),
   fencegate.is_copy(), fencegate.accept_copy(),
   fencegate.raise(text, bigint, integer), fencegate.raise_all(text[], bigint[], integer, bigint, integer),
-  fencegate.put_back(text, bigint, integer, integer),
+  fencegate.put_back(text, bigint, bigint, integer, integer),
+  fencegate.lower(text, bigint, bigint, text, text, boolean, integer),
   fencegate.spend(text[], bigint[], integer, bigint, integer), fencegate.hold(text[], bigint[], integer),
   fencegate.identity(), fencegate.move_issuer(text, uuid, uuid), fencegate.seal(text[], bigint[], uuid, text, integer, integer),
   fencegate.lease_grant(text[], text, text, integer, bigint[], text[], bigint, integer, integer, boolean, boolean),
@@ -38,6 +41,15 @@ GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fenc
   fencegate.lease_thaw(text), fencegate.lease_forget_store(text, text),
   fencegate.lease_list(), fencegate.lease_wait(text, text, text, integer), fencegate.lease_waiters(),
   fencegate.sweep() TO fencegate_gate;
+-- Those of functions that were made anew with another result (2_tables.sql).
+DO $$
+DECLARE kept text;
+BEGIN
+  FOREACH kept IN ARRAY current_setting('fencegate.kept_grants')::text[] LOOP
+    IF to_regprocedure(split_part(kept, ' TO ', 1)) IS NOT NULL THEN
+      EXECUTE 'GRANT EXECUTE ON FUNCTION ' || kept; END IF;
+  END LOOP;
+END $$;
 
 RESET ROLE;
 -- fencegate.new_gate_user: whom `fencegate install` names, the user of the gate's own connections.

@@ -173,8 +173,9 @@ void bind_claims(claims_list& bound, const claims_list& added) {
 
 std::string guard_statement(const claims_list& claims) {
   const auto [resources, tokens] = lists_of(claims);
-  if (claims.size() == 1) return "SELECT fencegate.guard_one(" + resources + "," + tokens + ")";
-  return "SELECT fencegate.guard(ARRAY[" + resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[])";
+  if (claims.size() == 1) return "SELECT fencegate.guard_one_under(" + resources + "," + tokens + ")";
+  return "SELECT fencegate.guard_under(ARRAY[" + resources + "]::pg_catalog.text[],ARRAY[" + tokens +
+         "]::pg_catalog.int8[])";
 }
 
 std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout, std::int64_t max_step,
@@ -182,7 +183,7 @@ std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_t
   const auto [resources, tokens] = lists_of(claims);
   return wire::encode_pg_query(
       "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;SET LOCAL statement_timeout=0;SET LOCAL jit=off;"
-      "SELECT resource,mark,raised,cut FROM fencegate.arm_all(ARRAY[" +
+      "SELECT resource,mark,raised,cut,lowering FROM fencegate.arm_all(ARRAY[" +
       resources + "]::pg_catalog.text[],ARRAY[" + tokens + "]::pg_catalog.int8[]," +
       std::to_string(cut_timeout.count()) + "::pg_catalog.int4,'" + std::to_string(max_step) +
       "'::pg_catalog.int8) WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) '" + std::to_string(pid) +
@@ -199,8 +200,10 @@ fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims
     why.resource = resource_in(e.detail);
     why.presented = number_in(e.detail, "token");
     why.mark = number_in(e.detail, "mark");
+    if (const auto lowering = number_in(e.detail, "lowering"))
+      why.lowering = static_cast<std::uint64_t>(lowering->value());
   }
-  if (e.sqlstate == "3F000" || e.sqlstate == "42883" || e.sqlstate == "42P01")
+  if (e.sqlstate == "3F000" || e.sqlstate == "42883" || e.sqlstate == "42P01" || e.sqlstate == "42703")
     why.detail = no_schema;
   else if (!reason_of(e.sqlstate))
     why.detail = e.message;
@@ -235,7 +238,7 @@ bool arm_reading::take(char type, std::string_view body) {
 
 void arm_reading::take_row(std::string_view body) {
   const auto row = wire::decode_pg_row(body);
-  if (!row || row->size() != 4 || !(*row)[0] || !(*row)[1] || !(*row)[2] || !(*row)[3])
+  if (!row || row->size() != 5 || !(*row)[0] || !(*row)[1] || !(*row)[2] || !(*row)[3])
     return fail("the answer of fencegate.arm_all has not the expected form");
   for (std::size_t i = 0; i < claims_.size(); ++i) {
     if (*(*row)[0] != claims_[i].resource) continue;
@@ -246,6 +249,8 @@ void arm_reading::take_row(std::string_view body) {
     std::uint64_t n = 0;
     std::from_chars((*row)[3]->data(), (*row)[3]->data() + (*row)[3]->size(), n);
     did_.cut += n;
+    const auto lowering = (*row)[4] ? backend::lowering_of(std::string(*(*row)[4])) : std::nullopt;
+    if (lowering) did_.found.push_back({claims_[i].resource, claims_[i].presented, *lowering});
     return;
   }
   fail("fencegate.arm_all answered for a resource that was not asked");

@@ -45,7 +45,7 @@ void bind_claims(claims_list& bound, const claims_list& added);
 [[nodiscard]] std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_timeout,
                                     std::int64_t max_step, std::int32_t pid);
 
-// The call of fencegate.guard, or of guard_one, for these claims. The server reads literals as what these take, and asks no
+// The call of fencegate.guard_under, or of guard_one_under, for these claims. The server reads literals as what these take, and asks no
 // search_path for it.
 [[nodiscard]] std::string guard_statement(const claims_list& claims);
 

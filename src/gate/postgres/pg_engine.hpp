@@ -48,7 +48,7 @@ class pg_host {
                      std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) = 0;
   // The marks as they are; nullopt: they cannot be read now. What has no mark is left out.
   virtual void look(const std::string& database, const claims_list& claims,
-                    std::function<void(std::optional<claims_list>)> done) = 0;
+                    std::function<void(std::optional<backend::found_marks>)> done) = 0;
   // Raises the marks to these tokens, all or none.
   virtual void raise(const std::string& database, const claims_list& claims,
                      std::function<void(backend::pg_raise_result)> done) = 0;
@@ -58,9 +58,9 @@ class pg_host {
   // What this process has seen of a mark; and something it now has.
   [[nodiscard]] virtual std::optional<fence::token> seen(const std::string& database,
                                                          const std::string& resource) const = 0;
-  virtual void saw(const std::string& database, const std::string& resource, fence::token mark) = 0;
-  // The mark was below what had been seen of it, and is not any more.
-  virtual void went_back(const std::string& database, const std::string& resource) = 0;
+  virtual void saw(const std::string& database, const backend::found_mark& found) = 0;
+  // The mark was below what had been seen of it, and has risen to this. To be told before that is seen.
+  virtual void went_back(const std::string& database, const backend::found_mark& to) = 0;
   // on_timer() comes once, after the delay; a later call replaces an earlier one.
   virtual void set_timer(std::chrono::milliseconds delay) = 0;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
@@ -165,6 +165,7 @@ class pg_engine {
   void raise_ahead();
   void send_arm();
   void on_armed(const backend::pg_raised& did);
+  void saw_mark_of(const fence::rejection& why);
   void on_arming_failed(const fence::rejection& why);
   void watch_only(const claims_list& claims);
   [[nodiscard]] std::optional<fence::rejection> refused_by_memory(const claims_list& claims);
@@ -228,6 +229,7 @@ class pg_engine {
   [[nodiscard]] pg_guarded::verdict refuse_to_gather();
   void note_gathered();
   [[nodiscard]] passage inspect_guarded(char type, std::string_view body);
+  void on_guard_answer(std::string_view body);
   void send_behind();
 
   // ── the server's messages (pg_engine_backend.cpp), the end (pg_engine_end.cpp)
@@ -312,6 +314,8 @@ class pg_engine {
   // Statements prepared since the last Sync that mend a refused application_name: only there is it sure what a name means.
   std::set<std::string, std::less<>> mending_;
 
+  claims_list guarded_claims_;
+  std::string guard_answer_;                 // the last one, as it came
   std::unique_ptr<pg_guarded> guarded_;      // guard: transaction; flight_ knows nothing of such a session
   std::unique_ptr<pg_unguarded> unguarded_;  // the same in mode: monitor; flight_ knows it
   std::size_t gathers_ = 0;                  // see gathers()

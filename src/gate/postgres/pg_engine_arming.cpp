@@ -127,6 +127,7 @@ bool pg_engine::step_arming() {
   auto did = std::exchange(raised_ahead_, {});
   did.rose.insert(did.rose.end(), outcome.did.rose.begin(), outcome.did.rose.end());
   did.cut += outcome.did.cut;
+  did.found = outcome.did.found;
   on_armed(did);
   return true;
 }
@@ -140,9 +141,12 @@ void pg_engine::on_armed(const backend::pg_raised& did) {
   }
   figures_.sessions_cut_total.add(did.cut);
   // Where a mark had been seen before this was begun, it must have gone back, to rise to it again.
-  for (const auto& resource : seen_before_)
-    if (std::find(did.rose.begin(), did.rose.end(), resource) != did.rose.end()) host_.went_back(database_, resource);
-  for (const auto& c : arming_for_) host_.saw(database_, c.resource, c.presented);
+  const auto has = [](const std::vector<std::string>& names, const std::string& one) {
+    return std::find(names.begin(), names.end(), one) != names.end();
+  };
+  for (const auto& found : did.found)
+    if (has(seen_before_, found.resource) && has(did.rose, found.resource)) host_.went_back(database_, found);
+  for (const auto& found : did.found) host_.saw(database_, found);
   bind_claims(bound_, arming_for_);
   bind_claims(proven_, arming_for_);
   if (!held_ready_.empty() && gate_.kept_by == settings::guard::transaction && !gate_.pooled)
@@ -222,10 +226,15 @@ void pg_engine::begin_raising() {
   });
 }
 
+// A mark is remembered under its lowering: where the server names none, nobody knows which.
+void pg_engine::saw_mark_of(const fence::rejection& why) {
+  if (why.why == reason::stale && why.mark && why.lowering && fence::is_resource_name(why.resource))
+    host_.saw(database_, {why.resource, *why.mark, *why.lowering});
+}
+
 // In front of a statement only this statement fails, if the session is still what it was; else the connection ends.
 void pg_engine::on_arming_failed(const fence::rejection& why) {
-  if (why.mark && why.why == reason::stale && fence::is_resource_name(why.resource))
-    host_.saw(database_, why.resource, *why.mark);
+  saw_mark_of(why);
   if (held_ready_.empty() && !backend_ended_ && arm_.left_session_idle()) {
     statement_refused_ = why;
     phase_ = phase::relaying;
@@ -238,12 +247,16 @@ void pg_engine::on_arming_failed(const fence::rejection& why) {
 // Monitor: what would have been rejected is said, nothing is raised (a raise ends sessions).
 void pg_engine::watch_only(const claims_list& claims) {
   phase_ = phase::looking;
-  host_.look(database_, claims, [this, claims](const std::optional<claims_list>& found) {
+  host_.look(database_, claims, [this, claims](const std::optional<backend::found_marks>& found) {
     for (const auto& c : claims) {
-      std::optional<fence::token> mark = host_.seen(database_, c.resource);
+      std::uint64_t lowering = 0;
       if (found)
         for (const auto& f : *found)
-          if (f.resource == c.resource && (!mark || *mark < f.presented)) mark = f.presented;
+          if (f.resource == c.resource) {
+            host_.saw(database_, f);
+            lowering = f.lowering;
+          }
+      const auto mark = host_.seen(database_, c.resource);
       const auto stands = fence::compare(c.presented, mark, gate_.policy);
       if (stands == fence::comparison::stale)
         host_.report({reason::stale, c.resource, c.presented, mark, {}}, "startup", true);
@@ -253,7 +266,7 @@ void pg_engine::watch_only(const claims_list& claims) {
         host_.report({reason::unavailable, c.resource, c.presented, mark, "the marks cannot be read"}, "startup", true);
       else
         figures_.checks(metrics::check_outcome::admitted).add();
-      host_.saw(database_, c.resource, c.presented);
+      if (found) host_.saw(database_, {c.resource, c.presented, lowering});
     }
     bind_claims(bound_, claims);
     bind_claims(proven_, claims);

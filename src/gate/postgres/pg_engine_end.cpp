@@ -109,7 +109,8 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
       const auto mine = std::find_if(bound_.begin(), bound_.end(),
                                      [&](const fence::claim& c) { return c.resource == r.held.resource; });
       const auto held = mine == bound_.end() ? r.held.presented : mine->presented;
-      if (r.mark && held < *r.mark) return end_as_superseded({reason::stale, r.held.resource, held, r.mark, {}});
+      if (r.mark && held < *r.mark)
+        return end_as_superseded({reason::stale, r.held.resource, held, r.mark, {}, {}, r.lowering});
       raising = raising || r.raising;
       if (r.raising) raise_seen_ = fence::claim{r.held.resource, held};
     }
@@ -117,9 +118,9 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
   const bool patient = host_.now() - ended_at_ < (answer ? gate_.cut_timeout + ask_allowance : ask_unanswered);
   if ((raising || !answer) && patient) return host_.set_timer(ask_again);
   if (!answer || bound_.empty()) return end_as_told();
-  host_.look(database_, bound_, [this](const std::optional<claims_list>& marks) {
+  host_.look(database_, bound_, [this](const std::optional<backend::found_marks>& marks) {
     if (phase_ != phase::judging) return;
-    for (const auto& m : marks.value_or(claims_list{})) host_.saw(database_, m.resource, m.presented);
+    for (const auto& m : marks.value_or(backend::found_marks{})) host_.saw(database_, m);
     if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
     // Nobody says whether a raise is under way that ended a guarded transaction, or an arm.
     const bool unsaid = gate_.kept_by == settings::guard::transaction || arm_ended_;
@@ -149,7 +150,7 @@ void pg_engine::end_as_told() {
 }
 
 void pg_engine::end_as_superseded(const fence::rejection& why) {
-  if (why.mark) host_.saw(database_, why.resource, *why.mark);
+  saw_mark_of(why);
   host_.report_cut(why, certain_);
   part(pg_error_of(why, "FATAL", certain_));
 }

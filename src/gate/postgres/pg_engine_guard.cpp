@@ -1,4 +1,5 @@
 // guard: transaction: the session's messages pass through gate/postgres/pg_guarded.hpp.
+#include "backend/pg_claims.hpp"
 #include "base/limits.hpp"
 #include "gate/postgres/pg_engine.hpp"
 #include "gate/postgres/pg_mending.hpp"
@@ -27,7 +28,8 @@ void pg_engine::begin_guarding() {
     unguarded_ = std::make_unique<pg_unguarded>(at);
     return unguarded_->on_parameter("standard_conforming_strings", conforming_strings_);
   }
-  guarded_ = std::make_unique<pg_guarded>(guard_statement(bound_), at, [this](std::string_view why) {
+  guarded_claims_ = bound_;
+  guarded_ = std::make_unique<pg_guarded>(guard_statement(guarded_claims_), at, [this](std::string_view why) {
     return refusal_of({reason::refused, {}, {}, {}, std::string(why)}, "statement");
   });
   guarded_->on_parameter("client_encoding", client_encoding_);
@@ -150,16 +152,27 @@ void pg_engine::send_behind() {
   if (client_passing_ == 0) to_backend += std::exchange(guarded_->behind, {});
 }
 
+// A guard answers which lowerings its marks stand under. What it has answered before was seen then.
+void pg_engine::on_guard_answer(std::string_view body) {
+  if (body == guard_answer_) return;
+  const auto row = wire::decode_pg_row(body);
+  if (!row || row->size() != 1 || !(*row)[0]) return;
+  guard_answer_ = body;
+  const auto lowerings = backend::lowerings_of(std::string(*(*row)[0]));
+  for (std::size_t i = 0; i < lowerings.size() && i < guarded_claims_.size(); ++i)
+    if (lowerings[i]) host_.saw(database_, {guarded_claims_[i].resource, guarded_claims_[i].presented, *lowerings[i]});
+}
+
 // The error of a guard is the client's: the server takes it for the error of the statement behind the guard.
 pg_engine::passage pg_engine::inspect_guarded(char type, std::string_view body) {
   using from = pg_guarded::passage;
+  if (guarded_->guard_turn() && type == 'D') on_guard_answer(body);
   if (guarded_->guard_turn() && type == 'C') figures_.checks(metrics::check_outcome::admitted).add();
   if (guarded_->guard_turn() && type == 'E')
     if (const auto e = wire::decode_pg_error(body)) {
       const auto why = rejection_of(*e, bound_);
       host_.report(why, "guard", false);
-      if (why.why == reason::stale && why.mark && fence::is_resource_name(why.resource))
-        host_.saw(database_, why.resource, *why.mark);
+      saw_mark_of(why);
     }
   const auto did = guarded_->on_reply(type, body);
   send_behind();

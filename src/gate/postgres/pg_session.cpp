@@ -201,7 +201,7 @@ void pg_session::ended(const std::string& database, std::int32_t pid,
 }
 
 void pg_session::look(const std::string& database, const claims_list& claims,
-                      std::function<void(std::optional<claims_list>)> done) {
+                      std::function<void(std::optional<backend::found_marks>)> done) {
   shard_.control->look(shard_.context, database, claims, later(std::move(done)));
 }
 
@@ -219,12 +219,12 @@ std::optional<fence::token> pg_session::seen(const std::string& database, const 
   return shard_.control->seen(database, resource);
 }
 
-void pg_session::saw(const std::string& database, const std::string& resource, fence::token mark) {
-  shard_.control->saw(database, resource, mark);
+void pg_session::saw(const std::string& database, const backend::found_mark& found) {
+  shard_.control->saw(database, found);
 }
 
-void pg_session::went_back(const std::string& database, const std::string& resource) {
-  shard_.control->went_back(database, resource);
+void pg_session::went_back(const std::string& database, const backend::found_mark& to) {
+  shard_.control->went_back(database, to);
 }
 
 void pg_session::set_timer(milliseconds delay) {

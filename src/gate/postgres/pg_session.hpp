@@ -50,14 +50,14 @@ class pg_session final : public relay_session, public pg_host {
   void ended(const std::string& database, std::int32_t pid,
              std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override;
   void look(const std::string& database, const claims_list& claims,
-            std::function<void(std::optional<claims_list>)> done) override;
+            std::function<void(std::optional<backend::found_marks>)> done) override;
   void raise(const std::string& database, const claims_list& claims,
              std::function<void(backend::pg_raise_result)> done) override;
   void raise_ahead(const std::string& database, const claims_list& claims,
                    std::function<void(backend::pg_raise_result)> done) override;
   std::optional<fence::token> seen(const std::string& database, const std::string& resource) const override;
-  void saw(const std::string& database, const std::string& resource, fence::token mark) override;
-  void went_back(const std::string& database, const std::string& resource) override;
+  void saw(const std::string& database, const backend::found_mark& found) override;
+  void went_back(const std::string& database, const backend::found_mark& to) override;
   void set_timer(std::chrono::milliseconds delay) override;
   time_point now() const override { return std::chrono::steady_clock::now(); }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;

@@ -274,6 +274,7 @@ void armed_link::value_done() {
     case awaits::marks: {
       if (captured_ == tail_.proof) {
         marks_ok_ = true;
+        remember_proven();
         return pop_expectation();
       }
       const std::string raw = std::exchange(captured_, {});

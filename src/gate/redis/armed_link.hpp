@@ -188,7 +188,9 @@ class armed_link {
   void look_again();
   void on_mark(const backend::mark_cell& cell, const backend::mark_reading& reading);
   void look_done(std::string_view raw);
-  void see_mark(bound_claim& one, const wire::reply_value& found, std::uint64_t listings);
+  // The marks are at their tokens: perhaps others have raised them there, behind a lowering.
+  void remember_proven();
+  void see_mark(bound_claim& one, const wire::reply_value& found, const backend::mark_memory::moment& asked);
 
   // ── armed_link_batch.cpp
   [[nodiscard]] bool mergeable() const;
@@ -231,7 +233,7 @@ class armed_link {
   claim_mask arm_looks_ = 0;   // marks that it only reads
   claim_mask armed_mask_ = 0;  // proven
   std::string arm_epoch_;
-  std::uint64_t listings_ = 0;  // of marks, when the last EXEC or arm was sent
+  backend::mark_memory::moment asked_;  // when the last EXEC or arm was sent
   arm_tail tail_;
   std::string arm_error_;       // the first error among the arm's replies
   bool select_stayed_ = false;  // SELECT 0 was refused: the link is in the client's database
@@ -244,7 +246,7 @@ class armed_link {
   int unmerged_ = 0;  // so many batches go as they are, since Redis has refused a merged one
 
   bool looked_ = false;  // a look is under way: no claim is bound or unbound meanwhile, for that needs a link at rest
-  std::uint64_t look_listings_ = 0;
+  backend::mark_memory::moment look_asked_;
 };
 
 }  // namespace fencegate::gate

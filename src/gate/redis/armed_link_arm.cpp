@@ -43,7 +43,7 @@ void armed_link::append_arm_tail(claim_mask mask) {
   arm_mask_ = mask;
   arm_looks_ = claims_.looked_at();
   arm_epoch_ = host_.picture().epoch;
-  listings_ = marks_.listings();
+  asked_ = marks_.now(host_.picture().lowerings);
   arm_error_.clear();
   multi_ok_ = marks_ok_ = gone_back_ = epoch_moved_ = false;
   looks_again_.clear();
@@ -120,7 +120,7 @@ void armed_link::marks_reply(std::string_view raw) {
     if (at >= value.elements.size()) return unexpected("MGET answered too few marks");
     const auto& found = value.elements[at++];
     if ((arm_mask_ >> i & 1) == 0)
-      see_mark(items[i], found, listings_);
+      see_mark(items[i], found, asked_);
     else if (!mark_reply(i, found))
       all_equal = false;
   }
@@ -130,14 +130,20 @@ void armed_link::marks_reply(std::string_view raw) {
   marks_ok_ = all_equal && !epoch_moved_;
 }
 
+void armed_link::remember_proven() {
+  for (std::size_t i = 0; i < claims_.items().size(); ++i)
+    if (((arm_mask_ | arm_looks_) >> i & 1) != 0)
+      marks_.saw_since(asked_, claims_.items()[i].cell, claims_.items()[i].presented);
+}
+
 // True: the mark is what has to be proven of it.
 bool armed_link::mark_reply(std::size_t i, const wire::reply_value& found) {
   auto& one = claims_.items()[i];
   const bool once = one.rules.equal == fence::equal_token::reject;
   if (!found.null && found.text == one.digits) {
     // Used by somebody since the claim was looked at. Only what was known as used is proven, for reads.
+    marks_.saw_since(asked_, one.cell, one.presented);
     if (!once || one.status == claim_status::used) return true;
-    marks_.saw_since(listings_, one.cell, one.presented);
     one.status = claim_status::used;
     one.mark = one.presented;
     return false;
@@ -146,7 +152,7 @@ bool armed_link::mark_reply(std::size_t i, const wire::reply_value& found) {
   const auto mark = found.null ? result<fence::token>(error{}) : fence::token::parse(found.text);
   if (mark.has_value()) {
     const auto seen = one.cell->seen();
-    marks_.saw_since(listings_, one.cell, *mark);
+    marks_.saw_since(asked_, one.cell, *mark);
     if (fence::compare(one.presented, *mark) != fence::comparison::lower) {
       one.status = claim_status::stale;
       one.mark = *mark;
@@ -217,7 +223,7 @@ void armed_link::look_again() {
     const auto& one = claims_.items()[i];
     auto cell = one.cell;
     const bool once = one.rules.equal == fence::equal_token::reject;
-    marks_.saw(*cell, once ? cell->seen().value_or(fence::token()) : one.presented);
+    if (once && !cell->seen()) cell->saw(fence::token());
     host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
       on_mark(*cell, reading);
       one_done();
@@ -229,6 +235,7 @@ void armed_link::look_again() {
 
 void armed_link::on_mark(const backend::mark_cell& cell, const backend::mark_reading& reading) {
   if (!reading.detail.empty()) arm_error_ = "the mark of " + std::string(cell.resource) + ": " + reading.detail;
+  if (reading.detail.empty()) claims_.on_lowered(cell, reading.mark);
   const auto uses_up = [&](const bound_claim& one) {
     return one.cell.get() == &cell && one.rules.equal == fence::equal_token::reject && one.status == claim_status::held;
   };
@@ -252,7 +259,7 @@ void armed_link::look() {
     expect({awaits::look_select_back});
   }
   looked_ = true;
-  look_listings_ = marks_.listings();
+  look_asked_ = marks_.now(host_.picture().lowerings);
 }
 
 void armed_link::look_done(std::string_view raw) {
@@ -265,14 +272,14 @@ void armed_link::look_done(std::string_view raw) {
   }
   const auto& found = (*parsed)->first.elements;
   for (std::size_t i = 0; i < found.size() && i < claims_.items().size(); ++i)
-    see_mark(claims_.items()[i], found[i], look_listings_);
+    see_mark(claims_.items()[i], found[i], look_asked_);
   user_.on_look({});
 }
 
 // What a mark says of a claim, beside what it proves.
-void armed_link::see_mark(bound_claim& one, const wire::reply_value& found, std::uint64_t listings) {
+void armed_link::see_mark(bound_claim& one, const wire::reply_value& found, const backend::mark_memory::moment& asked) {
   const auto mark = found.null ? result<fence::token>(error{}) : fence::token::parse(found.text);
-  if (mark.has_value()) marks_.saw_since(listings, one.cell, *mark);
+  if (mark.has_value()) marks_.saw_since(asked, one.cell, *mark);
   const auto seen = one.cell->seen();
   if (fence::compare(one.presented, seen) == fence::comparison::stale) {
     one.status = claim_status::stale;

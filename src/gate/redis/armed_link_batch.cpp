@@ -136,7 +136,7 @@ std::size_t armed_link::mark_used(claim_mask required) {
     if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
     one.status = claim_status::used;
     one.mark = one.presented;
-    marks_.saw_since(listings_, one.cell, one.presented);
+    marks_.saw_since(asked_, one.cell, one.presented);
     ++used;
   }
   return used;

@@ -123,10 +123,28 @@ claim_mask claims::monitored() const {
 void claims::learn_from_memory() {
   for (auto& one : items_) {
     const auto seen = one.cell->seen();
+    const bool final = one.status == claim_status::stale || one.status == claim_status::used;
+    if (final && one.mark && seen && *seen < *one.mark) one.status = claim_status::unraised;  // an operator lowered it
     if (fence::compare(one.presented, seen) == fence::comparison::stale) {
       one.status = claim_status::stale;
       one.mark = seen;
     }
+  }
+}
+
+void claims::learn_that_they_were_raised() {
+  for (auto& one : items_)
+    if (one.status == claim_status::unraised && one.rules.equal == fence::equal_token::accept &&
+        one.cell->seen() == one.presented)
+      one.status = claim_status::held;
+}
+
+void claims::on_lowered(const backend::mark_cell& cell, std::optional<fence::token> mark) {
+  for (auto& one : items_) {
+    const bool once = one.rules.equal == fence::equal_token::reject;
+    if (one.cell.get() == &cell && one.status == claim_status::held && !once &&
+        fence::compare(one.presented, mark) == fence::comparison::lower)
+      one.status = claim_status::unraised;
   }
 }
 

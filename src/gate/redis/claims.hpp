@@ -26,7 +26,7 @@ namespace fencegate::gate {
 enum class claim_status : std::uint8_t {
   unraised,  // the mark was not raised yet, or that could not be done
   held,      // the mark was equal to the token when last looked at (equal_token: reject: it was lower)
-  stale,     // the mark is higher; final, since marks only rise
+  stale,     // the mark is higher; final, unless an operator lowers it
   used,      // equal_token: reject, and the mark has reached the token: no more writes
   jump,      // too far ahead of the mark when it was presented
 };
@@ -81,6 +81,10 @@ class claims {
   [[nodiscard]] claim_mask monitored() const;
   // A claim whose token is below what this process has seen needs no backend to be stale.
   void learn_from_memory();
+  // Their marks have risen to them by somebody else's doing.
+  void learn_that_they_were_raised();
+  // The mark was read, and is not back where it was: an operator has lowered it. What was held has to be raised anew.
+  void on_lowered(const backend::mark_cell& cell, std::optional<fence::token> mark);
   // What the control link has raised, or has read where a token is used once: the first batch raises its mark.
   void on_raised(const backend::mark_cell& cell, const backend::raise_outcome& outcome);
   void on_mark_for_one_use(const backend::mark_cell& cell, const backend::mark_reading& reading);

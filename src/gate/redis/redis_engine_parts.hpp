@@ -113,7 +113,9 @@ struct redis_engine_parts {
     std::string name;
     std::vector<std::shared_ptr<backend::mark_cell>> cells;
     std::vector<std::string> tokens;
+    std::vector<fence::token> presented;  // the same
     std::string epoch;
+    backend::mark_memory::moment asked;
     std::string answer;       // of the read
     bool too_large = false;   // it was dropped
     bool null_array = false;  // what the script says is nil is *-1

@@ -125,8 +125,10 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   for (const auto* one : under) {
     single_.cells.push_back(one->cell);
     single_.tokens.push_back(one->digits);
+    single_.presented.push_back(one->presented);
   }
   single_.epoch = host_.picture().epoch;
+  single_.asked = marks_.now(host_.picture().lowerings);
   single_.muted = muted_;
   if (!replay_.empty()) single_.how = replay_.front().how;
   phase_ = phase::single;
@@ -234,6 +236,8 @@ void redis_engine::single_done() {
     if (std::exchange(poll_.in_vain, false)) return wait_and_poll(done.raw, done.muted);
     poll_.since.reset();
     if (done.error.empty()) {
+      for (std::size_t i = 0; i < done.cells.size(); ++i)
+        marks_.saw_since(done.asked, done.cells[i], done.presented[i]);
       if (done.notes.empty()) figures_.checks(metrics::check_outcome::admitted).add();
       return book(done.notes);
     }

@@ -108,6 +108,7 @@ void shared_writes::add(std::string_view command, const batched& as, std::weak_p
 // As far as it is known, its marks are its tokens.
 bool shared_writes::is_held() {
   claims_.learn_from_memory();
+  claims_.learn_that_they_were_raised();
   return !claims_.items().empty() && !claims_.refusal(~claim_mask{0});
 }
 

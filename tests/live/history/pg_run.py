@@ -79,7 +79,7 @@ class Server(PostgresServer):
             self.sql(TABLES)
             if self.open_marks:
                 self.sql(f"GRANT SELECT, INSERT, UPDATE ON fencegate.marks TO {USER}")
-                self.sql(f"GRANT EXECUTE ON FUNCTION fencegate.stale(text, bigint, bigint) TO {USER}")
+                self.sql(f"GRANT EXECUTE ON FUNCTION fencegate.stale(text, bigint, bigint, bigint) TO {USER}")
             self.sql("SELECT pg_create_logical_replication_slot(%s, 'test_decoding')", SLOT)
             if self.pooler:
                 self.pooler.__enter__()

@@ -317,7 +317,7 @@ TEST_F(AdminServer, TheOneThatWaitsLongestGivesWayWhenAllPlacesAreTaken) {
 TEST_F(AdminServer, WatchersHearOfWhatChanges) {
   start();
   blocking_client c = watch();
-  board.note_rise("cache", "orders", 34, true, std::chrono::system_clock::now());
+  board.note_rise("cache", "orders", {0, 34}, true, std::chrono::system_clock::now());
   std::string event;
   do {
     event = c.until("\n\n");
@@ -345,7 +345,8 @@ TEST_F(AdminServer, WatchersAreLimitedAndLeaveRoomForProbes) {
 TEST_F(AdminServer, AWatcherThatReadsNothingIsDropped) {
   // More than the buffers between the two take.
   for (int i = 0; i < 1000; ++i)
-    board.note_rise("gate", std::string(2'000, 'x') + std::to_string(i), i, true, std::chrono::system_clock::now());
+    board.note_rise("gate", std::string(2'000, 'x') + std::to_string(i), {0, i}, true,
+                    std::chrono::system_clock::now());
   start(100ms);
   std::vector<blocking_client> slow;
   for (std::size_t i = 0; i < limits::status_watchers_max; ++i) {

@@ -17,7 +17,7 @@ using testing::SizeIs;
 class StatusBoard : public testing::Test {
  protected:
   void rises(std::string_view resource, std::int64_t mark, bool first = false) {
-    board.note_rise("cache", resource, mark, first, now);
+    board.note_rise("cache", resource, {0, mark}, first, now);
   }
   void rejects(std::string resource, std::int64_t token, std::string_view client = "10.0.0.7:4711") {
     board.note_rejections(seen(std::move(resource), token, client));

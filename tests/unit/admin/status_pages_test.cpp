@@ -134,7 +134,7 @@ TEST_F(StatusPages, WhatClientsChoseIsNoMarkup) {
 }
 
 TEST_F(StatusPages, TokensKeepTheirDigits) {
-  board.note_rise("cache", "orders", 9'223'372'036'854'775'807, true, std::chrono::system_clock::now());
+  board.note_rise("cache", "orders", {0, 9'223'372'036'854'775'807}, true, std::chrono::system_clock::now());
   EXPECT_EQ(status().at("resources").as_array().at(0).as_object().at("mark").as_string(), "9223372036854775807");
 }
 

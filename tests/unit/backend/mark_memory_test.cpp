@@ -32,13 +32,13 @@ TEST(MarkMemory, MarksOnlyRise) {
 TEST(MarkMemory, TellsOfMarksThatRise) {
   metrics::gate gate("cache");
   std::vector<std::string> told;
-  gate.on_rise = [&told](std::string_view resource, std::int64_t mark, bool first) {
+  gate.on_rise = [&told](std::string_view resource, std::int64_t mark, std::uint64_t /*lowering*/, bool first) {
     told.push_back(std::string(resource) + " " + std::to_string(mark) + (first ? " first" : ""));
   };
   mark_memory memory;
   memory.tell_rises(gate);
   const auto cell = memory.cell("orders");
-  for (const std::int64_t mark : {0, 34, 34, 33, 35}) memory.saw_since(memory.listings(), cell, fence::token(mark));
+  for (const std::int64_t mark : {0, 34, 34, 33, 35}) memory.saw_since(memory.now(0), cell, fence::token(mark));
   EXPECT_EQ(told, (std::vector<std::string>{"orders 0 first", "orders 34", "orders 35"}));
 }
 

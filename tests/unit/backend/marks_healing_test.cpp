@@ -257,7 +257,7 @@ TEST_F(MarksHealing, WhatALostThreadHadTakenAnotherPutsBack) {
   second.look();
   ASSERT_TRUE(waits_for_others(second));
   // A mark is learned, too late for those that were put back; the first takes it, and is lost.
-  process.state.marks.saw_since(0, process.state.marks.cell("late"), fence::token(9));
+  process.state.marks.saw_since({}, process.state.marks.cell("late"), fence::token(9));
   first.look(3);
   ASSERT_FALSE(process.state.marks.any_late());
   first.lose();

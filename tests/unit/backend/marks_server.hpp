@@ -86,6 +86,10 @@ class marks_server {
       keys.erase(key(3));
       return bulk(value(key(1)));
     }
+    if (text == backend::renew_epoch) {
+      if (is(1) == argument(1)) keys[key(1)] = argument(2);
+      return bulk(value(key(1)));
+    }
     if (text == backend::end_healing) {
       if (is(1) == argument(1) && is(2) == argument(2)) {
         keys.erase(key(2));

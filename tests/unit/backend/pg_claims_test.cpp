@@ -3,6 +3,7 @@
 
 #include "backend/pg_store.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace fencegate::backend {
@@ -81,6 +82,23 @@ TEST(PgRejection, SaysNothingTwiceAndWhatToDo) {
   EXPECT_EQ(said("ZF006", "something else", "x"),
             "the mark of orders could not be checked: something else (token 32); "
             "not applied");
+}
+
+TEST(PgRejection, KnowsTheLoweringOfTheMarkWhereTheServerSaysIt) {
+  const std::vector<fence::claim> claims{{"orders", fence::token(32)}};
+  const std::string detail = R"({"resource":"orders","token":32,"mark":33,"applied":"no")";
+  EXPECT_EQ(rejection_of({"ERROR", "ZF001", "", detail + R"(,"lowering":7})", ""}, claims).lowering, 7U);
+  EXPECT_EQ(rejection_of({"ERROR", "ZF001", "", detail + "}", ""}, claims).lowering, std::nullopt);
+  EXPECT_EQ(rejection_of(stale_error(claims[0], {"orders", fence::token(33), 8}), claims).lowering, 8U);
+}
+
+TEST(PgClaims, LoweringsAreOneNumberOrSeveral) {
+  using testing::ElementsAre;
+  EXPECT_THAT(lowerings_of("7"), ElementsAre(7U));
+  EXPECT_THAT(lowerings_of("{7}"), ElementsAre(7U));
+  EXPECT_THAT(lowerings_of("{0,NULL,1795750321896655}"), ElementsAre(0U, std::nullopt, 1795750321896655U));
+  for (const char* none : {"", "{}"}) EXPECT_THAT(lowerings_of(none), testing::IsEmpty());
+  EXPECT_THAT(lowerings_of(std::nullopt), testing::IsEmpty());
 }
 
 TEST(PgRejection, KnowsWhenAMarkHasToBeRaisedFirst) {

@@ -16,7 +16,9 @@ class fake_pg_host : public gate::pg_host {
   std::optional<std::vector<backend::ended_registration>> registrations;  // nullopt: cannot be asked
   std::optional<gate::claims_list> marks = gate::claims_list{};           // what look() finds; nullopt: cannot be read
   std::function<std::optional<wire::pg_error>(const gate::claims_list&)> on_raise;  // what raise() answers; {}: yes
+  std::uint64_t lowering_found = 0;                                                 // of what look() and raises find
   std::map<std::string, fence::token> memory;
+  std::map<std::string, std::uint64_t> lowerings;  // of what is there
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
   bool hold_answers = false;  // then answer_next() lets one out after the other
   gate::pg_engine* engine = nullptr;
@@ -54,15 +56,15 @@ class fake_pg_host : public gate::pg_host {
     answer([this, done = std::move(done)] { done(registrations); });
   }
   void look(const std::string&, const gate::claims_list&,
-            std::function<void(std::optional<gate::claims_list>)> done) override {
-    answer([this, done = std::move(done)] { done(marks); });
+            std::function<void(std::optional<backend::found_marks>)> done) override {
+    answer([this, done = std::move(done)] { done(marks ? std::optional(found_of(*marks)) : std::nullopt); });
   }
   void raise(const std::string&, const gate::claims_list& claims,
              std::function<void(backend::pg_raise_result)> done) override {
     answer([this, claims, done = std::move(done)] {
       if (const auto failed = on_raise ? on_raise(claims) : std::nullopt) return done(*failed);
       raised = claims;
-      done(backend::pg_raised{names_of(claims), 0});
+      done(backend::pg_raised{names_of(claims), 0, found_of(claims)});
     });
   }
   void raise_ahead(const std::string&, const gate::claims_list& claims,
@@ -71,18 +73,25 @@ class fake_pg_host : public gate::pg_host {
     answer([this, claims, done = std::move(done)] {
       if (const auto failed = on_raise ? on_raise(claims) : std::nullopt) return done(*failed);
       raised = claims;
-      done(backend::pg_raised{names_of(claims), 2});
+      done(backend::pg_raised{names_of(claims), 2, found_of(claims)});
     });
   }
   [[nodiscard]] std::optional<fence::token> seen(const std::string&, const std::string& resource) const override {
     const auto at = memory.find(resource);
     return at == memory.end() ? std::nullopt : std::optional(at->second);
   }
-  void saw(const std::string&, const std::string& resource, fence::token mark) override {
-    const auto known = memory.find(resource);
-    if (known == memory.end() || known->second < mark) memory.insert_or_assign(resource, mark);
+  void saw(const std::string&, const backend::found_mark& found) override {
+    auto& lowering = lowerings[found.resource];
+    if (found.lowering < lowering) return;
+    const auto known = memory.find(found.resource);
+    if (known == memory.end() || known->second < found.mark || lowering < found.lowering)
+      memory.insert_or_assign(found.resource, found.mark);
+    lowering = found.lowering;
   }
-  void went_back(const std::string&, const std::string& resource) override { lost.push_back(resource); }
+  void saw(const std::string& database, const std::string& resource, fence::token mark) {
+    saw(database, {resource, mark, lowering_found});
+  }
+  void went_back(const std::string&, const backend::found_mark& to) override { lost.push_back(to.resource); }
   void set_timer(std::chrono::milliseconds delay) override { timer = delay; }
   [[nodiscard]] std::chrono::steady_clock::time_point now() const override { return clock; }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override {
@@ -98,6 +107,11 @@ class fake_pg_host : public gate::pg_host {
   }
 
  private:
+  [[nodiscard]] backend::found_marks found_of(const gate::claims_list& claims) const {
+    backend::found_marks out;
+    for (const auto& c : claims) out.push_back({c.resource, c.presented, lowering_found});
+    return out;
+  }
   static std::vector<std::string> names_of(const gate::claims_list& claims) {
     std::vector<std::string> out;
     for (const auto& c : claims) out.push_back(c.resource);

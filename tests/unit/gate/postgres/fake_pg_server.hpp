@@ -250,7 +250,7 @@ class fake_pg_server {
     if (begins("DO LANGUAGE")) return fail(between(sql, "ERRCODE='", "'"));
     if (begins("SELEC ")) return fail("42601");
     if (sql.find("fencegate.arm_all(") != sql.npos) return arm(sql);
-    if (begins("SELECT fencegate.guard_one(")) return guard(sql);
+    if (begins("SELECT fencegate.guard_one_under(")) return guard(sql);
     if (begins("SELECT pg_catalog.pg_backend_pid()")) answer(row({"4097"}));
     if (begins("SHOW transaction_isolation")) answer(row({keeps_snapshot() ? "serializable" : "read committed"}));
     if (begins("SET TRANSACTION")) {
@@ -360,7 +360,7 @@ class fake_pg_server {
     const bool raises = token > mark;
     armed_ = mark = token;
     answer(wire::encode_pg_message('T', "\0\0"s));
-    answer(row({"orders", std::to_string(token), raises ? "t" : "f", "0"}));
+    answer(row({"orders", std::to_string(token), raises ? "t" : "f", "0", "0"}));
     answer(complete("SELECT 1"));
     return true;
   }

@@ -72,22 +72,23 @@ TEST(PgArmReading, ArmsNothingThatIsMissingDoubledOrOther) {
                                                                    {"orders"},
                                                                    {"orders", "34"},
                                                                    {"orders", "34", "t"},
-                                                                   {"orders", "34", "t", "0", "x"},
-                                                                   {"nil", "34", "t", "0"},
-                                                                   {"orders", "nil", "t", "0"},
-                                                                   {"orders", "34", "nil", "0"},
-                                                                   {"orders", "34", "t", "nil"}})
+                                                                   {"orders", "34", "t", "0"},
+                                                                   {"orders", "34", "t", "0", "0", "x"},
+                                                                   {"nil", "34", "t", "0", "0"},
+                                                                   {"orders", "nil", "t", "0", "0"},
+                                                                   {"orders", "34", "nil", "0", "0"},
+                                                                   {"orders", "34", "t", "nil", "0"}})
     EXPECT_THAT(judged({row(columns), ready('I')}), HasSubstr("unavailable"));
 }
 
 TEST(PgArmReading, ArmsNothingInATransactionOrBehindAnError) {
   for (const char status : {'T', 'E', 'X'})
-    EXPECT_THAT(judged({row({"orders", "34", "t", "0"}), ready(status)}), HasSubstr("unavailable")) << status;
-  EXPECT_THAT(judged({row({"orders", "34", "t", "0"}), error_of("ERROR", "40001"), ready('I')}),
+    EXPECT_THAT(judged({row({"orders", "34", "t", "0", "0"}), ready(status)}), HasSubstr("unavailable")) << status;
+  EXPECT_THAT(judged({row({"orders", "34", "t", "0", "0"}), error_of("ERROR", "40001"), ready('I')}),
               HasSubstr("unavailable"));
-  EXPECT_THAT(judged({row({"orders", "34", "t", "0"}), wire::encode_pg_message('E', "x"), ready('I')}),
+  EXPECT_THAT(judged({row({"orders", "34", "t", "0", "0"}), wire::encode_pg_message('E', "x"), ready('I')}),
               HasSubstr("unavailable"));
-  EXPECT_THAT(judged({row({"orders", "34", "t", "0"}), copy_in(), ready('I')}), HasSubstr("unavailable"));
+  EXPECT_THAT(judged({row({"orders", "34", "t", "0", "0"}), copy_in(), ready('I')}), HasSubstr("unavailable"));
 }
 
 TEST(PgArmReading, NamesWhatTheServerRefused) {

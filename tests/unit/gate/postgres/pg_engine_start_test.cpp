@@ -33,7 +33,7 @@ TEST(PgEngineStart, NoFaultInTheRepliesLetsAStatementThrough) {
                                          error_of("FATAL", "57P01"),
                                          ready('T'),
                                          ready('E'),
-                                         row({"orders", "33", "f", "0"}),
+                                         row({"orders", "33", "f", "0", "0"}),
                                          row({"orders"}),
                                          copy_in(),
                                          parse_complete(),
@@ -66,7 +66,7 @@ TEST(PgEngineStart, ARowTwiceArmsNothing) {
   rig.log_in("orders=34");
   rig.client(query("INSERT"));
   rig.forget();
-  rig.server(row({"orders", "34", "t", "0"}) + row({"orders", "34", "t", "0"}) + ready('I'));
+  rig.server(row({"orders", "34", "t", "0", "0"}) + row({"orders", "34", "t", "0", "0"}) + ready('I'));
   EXPECT_THAT(rig.sent(), IsEmpty());
   EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF006 applied no"));
 }
@@ -202,7 +202,7 @@ TEST(PgEngineStart, AMarkThatIsKnownToBeLowerIsRaisedAheadOfTheArm) {
     EXPECT_THAT(rig.sent(), IsEmpty());
     rig.host.answer_next();
     EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
-    rig.server(row({"orders", "34", fails ? "t" : "f", "0"}) + ready('I'));
+    rig.server(row({"orders", "34", fails ? "t" : "f", "0", "0"}) + ready('I'));
     EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
     EXPECT_EQ(rig.figures.raises_total.value(), 1U);
     EXPECT_EQ(rig.figures.sessions_cut_total.value(), fails ? 0U : 2U);
@@ -232,7 +232,7 @@ TEST(PgEngineStart, ARaiseAheadThatTakesItsTimeDoesNotHoldUpTheArm) {
     EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
     if (ends) rig.host.answer_next();
     EXPECT_THAT(rig.sent(), IsEmpty());
-    rig.server(row({"orders", "34", ends ? "f" : "t", "0"}) + ready('I'));
+    rig.server(row({"orders", "34", ends ? "f" : "t", "0", "0"}) + ready('I'));
     EXPECT_EQ(rig.figures.raises_total.value(), 1U);
     EXPECT_EQ(rig.figures.sessions_cut_total.value(), ends ? 2U : 0U);
     rig.host.on_raise = [](const auto&) { return wire::pg_error{"ERROR", "ZF006", "too late", {}, {}}; };
@@ -299,8 +299,24 @@ TEST(PgEngineStart, AMarkThatRisesToWhereItWasSeenHadGoneBack) {
     rig.host.saw("", "orders", fence::token(34));
     rig.log_in("orders=34,bills=7");
     rig.host.saw("", "bills", fence::token(7));
-    rig.server(row({"orders", "34", raised ? "t" : "f", "0"}) + row({"bills", "7", "t", "0"}) + ready('I'));
+    rig.server(row({"orders", "34", raised ? "t" : "f", "0", "0"}) + row({"bills", "7", "t", "0", "0"}) + ready('I'));
     EXPECT_EQ(rig.host.lost, raised ? std::vector<std::string>{"orders"} : std::vector<std::string>{});
+  }
+}
+
+TEST(PgEngineStart, AMarkIsRememberedUnderTheLoweringThatTheServerNames) {
+  pg_rig armed;
+  armed.host.saw("", "orders", fence::token(40));
+  armed.host.lowerings["orders"] = 6;
+  armed.log_in("orders=40");
+  armed.server(row({"orders", "40", "t", "0", "7"}) + ready('I'));
+  EXPECT_EQ(armed.host.lowerings["orders"], 7U);
+  for (const bool named : {false, true}) {
+    pg_rig stale;
+    stale.log_in("orders=34");
+    const std::string detail = R"({"resource":"orders","token":34,"mark":35,"applied":"no")";
+    stale.server(error_of("ERROR", "ZF001", "stale", detail + (named ? R"(,"lowering":7})" : "}")) + ready('I'));
+    EXPECT_EQ(stale.host.memory.contains("orders"), named);
   }
 }
 

@@ -442,8 +442,8 @@ std::vector<fault> faults_of_server(const std::string& message) {
                             copy_in(),
                             wire::encode_pg_message('H', "\0\0\0"s),
                             wire::encode_pg_message('W', "\0\0\0"s),
-                            row({"orders", "33", "t", "0"}),
-                            row({"orders", "34", "t", "0"}),
+                            row({"orders", "33", "t", "0", "0"}),
+                            row({"orders", "34", "t", "0", "0"}),
                             row({"orders"}),
                             parse_complete(),
                             bind_complete(),
@@ -582,7 +582,7 @@ TEST(PgExchange, TheWitnessSeesWhatNoGuardCovers) {
     for (const auto& s : steps) s.side == 's' ? witness.fed(s.bytes) : witness.sent(s.bytes);
     return witness.violations.empty();
   };
-  const auto guard = own_statement("SELECT fencegate.guard_one('orders','34')");
+  const auto guard = own_statement("SELECT fencegate.guard_one_under('orders','34')");
   const auto begin = own_statement("BEGIN"), commit = own_statement("COMMIT");
   const auto insert = joined(statement("INSERT")), call = joined(statement("CALL p()"));
   const auto answers = own("SELECT 1", {""}) + parse_complete() + bind_complete() + complete("INSERT 0 1");

@@ -175,7 +175,7 @@ class pg_witness {
       if (status_ == 'E' && awaited_.empty() && !unsynced_) return;  // it fails
       text = "SELECT ";
     }
-    const bool own = type != 'Q' && type != 'F' && text.starts_with("SELECT fencegate.guard_one(");
+    const bool own = type != 'Q' && type != 'F' && text.starts_with("SELECT fencegate.guard_one_under(");
     if (type == 'E' || type == 'Q') runs_.push_back(own);
     if (own) {
       if (type == 'E') covered_ = true;
@@ -250,7 +250,7 @@ class pg_witness {
     if (std::string_view("NSA").find(type) != std::string_view::npos) return;
     if (type == 'D') {
       const auto cells = wire::decode_pg_row(body);
-      const bool right = cells && cells->size() == 4 && (*cells)[0] == "orders" && (*cells)[1] == arming_;
+      const bool right = cells && cells->size() == 5 && (*cells)[0] == "orders" && (*cells)[1] == arming_;
       if (!right || row_) failed_ = true;
       row_ = row_ || right;
     } else if (type == 'Z') {

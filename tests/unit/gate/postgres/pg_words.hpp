@@ -99,7 +99,7 @@ inline std::string shut_down() {
 inline std::vector<std::string> arm_replies(const std::vector<std::pair<std::string, std::string>>& claims) {
   std::vector<std::string> out{complete("SET"), complete("SET"), complete("SET"),
                                wire::encode_pg_message('T', "\0\0"s)};
-  for (const auto& [resource, token] : claims) out.push_back(row({resource, token, "t", "1"}));
+  for (const auto& [resource, token] : claims) out.push_back(row({resource, token, "t", "1", "0"}));
   out.push_back(complete("SELECT " + std::to_string(claims.size())));
   out.push_back(ready('I'));
   return out;
@@ -143,9 +143,9 @@ inline std::string between(std::string_view text, std::string_view from, std::st
 inline std::string words_of_sql(std::string_view sql) {
   if (sql.find("fencegate.arm_all(") != std::string_view::npos)
     return "ARM " + between(sql, "ARRAY['", "']") + " " + between(sql, "text[],ARRAY['", "']");
-  if (sql.starts_with("SELECT fencegate.guard("))
+  if (sql.starts_with("SELECT fencegate.guard_under("))
     return "GUARD " + between(sql, "ARRAY['", "']") + " " + between(sql, "text[],ARRAY['", "']");
-  if (sql.starts_with("SELECT fencegate.guard_one("))
+  if (sql.starts_with("SELECT fencegate.guard_one_under("))
     return "GUARD " + between(sql, "('", "'") + " " + between(sql, "','", "'");
   if (sql.find("RAISE EXCEPTION") != std::string_view::npos) return "FAIL " + between(sql, "ERRCODE='", "'");
   return sql.size() > 60 ? std::to_string(sql.size()) + " bytes" : std::string(sql);

@@ -228,5 +228,33 @@ TEST(Claims, WhatCouldNotBeBoundRejectsUntilAllOfItIsBound) {
   EXPECT_EQ(b.set("k"), "missing");
 }
 
+TEST(Claims, WhatAnOperatorHasLoweredIsRaisedAnew) {
+  bench b;
+  b.bind("orders=42");
+  const auto cell = b.memory.cell("orders");
+  cell->saw(fence::token(99));
+  b.bound.learn_from_memory();
+  EXPECT_EQ(b.set("k"), "stale orders");
+  b.bound.learn_from_memory();
+  EXPECT_EQ(b.bound.items()[0].status, claim_status::stale);
+  b.memory.saw(*cell, fence::token(41), 1);
+  b.bound.learn_from_memory();
+  EXPECT_EQ(b.bound.items()[0].status, claim_status::unraised);
+  cell->saw(fence::token(43));
+  b.bound.learn_from_memory();
+  EXPECT_EQ(b.set("k"), "stale orders");
+}
+
+TEST(Claims, AHeldOneWhoseMarkWasLoweredIsRaisedAnew) {
+  bench b;
+  b.bind("orders=42,stock=42");
+  const auto cell = b.memory.cell("orders");
+  b.bound.on_lowered(*cell, fence::token(42));
+  EXPECT_EQ(b.bound.held(), 3u);
+  b.bound.on_lowered(*cell, fence::token(41));
+  EXPECT_EQ(b.bound.held(), 2u);
+  EXPECT_EQ(b.bound.items()[0].status, claim_status::unraised);
+}
+
 }  // namespace
 }  // namespace fencegate::gate

@@ -95,8 +95,8 @@ class Pgbench:
     ID = f"\\set id random(1, {IDS})\n"
     INSERT = f"INSERT INTO bench_rows (client, body) VALUES (:id::int, '{BODY}');\n"
     CLAIM = f"ARRAY['order:' || :id::text], ARRAY[{TOKEN}::int8]"
-    BY_HAND = f"BEGIN;\nSELECT fencegate.guard({CLAIM});\n{INSERT}COMMIT;\n"
-    AS_FENCEGATE = f"SELECT fencegate.guard({CLAIM}, 10000), pg_catalog.set_config('statement_timeout', '10000', true);\n{INSERT}"
+    BY_HAND = f"BEGIN;\nSELECT fencegate.guard_under({CLAIM});\n{INSERT}COMMIT;\n"
+    AS_FENCEGATE = f"SELECT fencegate.guard_under({CLAIM}, 10000), pg_catalog.set_config('statement_timeout', '10000', true);\n{INSERT}"
 
     def __init__(self, server, user, way):
         self.key, self.rows, self.server, self.user = way, {"write-64"}, server, user

@@ -17,7 +17,7 @@ DEV = ROOT / "dev"
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
 HEADING = re.findall(r"^ARG .*$", DOCKERFILE.split("\nFROM ")[0], re.M)
 REVISION = subprocess.run(["git", "rev-parse", "--verify", "-q", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-COMMANDS = ("up", "test", "build", "image", "package", "bench", "fuzz", "model", "format", "lint", "setup")
+COMMANDS = ("up", "test", "build", "image", "package", "bench", "soak", "fuzz", "model", "format", "lint", "setup")
 TAG = "fencegate:0.1.0"
 # Loaded when they are needed, so that the program does not name them as the others.
 LOADED_LATER = r'shared_library::load\("([^"]+)"'

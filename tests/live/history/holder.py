@@ -1,7 +1,8 @@
 """What every writer of a history test does, whatever it writes to: gets a lease, writes under it as fast as it can
 through some gate, does not notice that it lost it until it was told so a few times, and gets the next. It is frozen and
-killed from outside."""
+killed from outside. $FENCEGATE_WRITER_PAUSE: seconds between its writes, about; for histories that take long."""
 
+import os
 import random
 import socket
 import time
@@ -12,6 +13,9 @@ from processes import LOOPBACK
 
 class Superseded(ConnectionError):
     """There is no connection, or no more: another holder has taken over."""
+
+
+PAUSE = float(os.environ.get("FENCEGATE_WRITER_PAUSE", 0))
 
 
 class Holder:
@@ -36,7 +40,12 @@ class Holder:
     def run(self):
         while (token := self.ask("acquire", self.resource)) != "stop":
             self.hold(int(token))
+            self.pause()
         self.disconnect()
+
+    def pause(self):
+        if PAUSE:
+            time.sleep(self.random.expovariate(1 / PAUSE))
 
     def ask(self, *words):
         self.issuer.write(" ".join(words) + "\n")
@@ -64,6 +73,7 @@ class Holder:
                 self.issuer.write(f"landed {self.resource} {token}\n")
                 self.issuer.flush()
             doubts += stale
+            self.pause()
             if self.random.random() < 0.02:
                 self.disconnect()
             if self.random.random() < 0.1:

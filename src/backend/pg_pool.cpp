@@ -3,7 +3,6 @@
 #include "base/limits.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace fencegate::backend {
@@ -12,6 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds pool_tick{100};
+constexpr std::size_t room_for_two = 4;  // from so much on, one owner leaves some to others
 constexpr milliseconds pool_back_off_min{100}, pool_back_off_max{5'000};
 
 }  // namespace
@@ -46,8 +46,10 @@ void pg_pool::ask(wish one) {
   if (stopped_) return one.give_up("the gate is stopping");
   if (!any_connected() && failures_ > 0) return one.give_up(problem_);
   auto& line = waiting_[one.what];
-  if (line.size() >= limits::pg_pool_waiting_max) return one.give_up("too many requests wait for it");
-  line.push_back(std::move(one));
+  const std::string owner = one.owner;
+  line.push(owner, std::move(one));
+  // One of those who wait most gives way: no other owner is kept out by them.
+  if (line.size() > limits::pg_pool_waiting_max) line.take_of_largest().give_up("too many requests wait for it");
   dispatch();
 }
 
@@ -65,14 +67,17 @@ void pg_pool::on_lost(const lent& one, std::function<void(const std::string&)> t
 }
 
 void pg_pool::dispatch() {
-  const auto next = [this] {
+  const auto may = [this](work what) {
+    return [this, what](const std::string& owner) { return may_begin(what, owner); };
+  };
+  const auto next = [&] {
     return std::find_if(waiting_.begin(), waiting_.end(),
-                        [this](const auto& line) { return !line.second.empty() && may_begin(line.first); });
+                        [&](const auto& line) { return line.second.any(may(line.first)); });
   };
   while (member* free = idle()) {
     const auto line = next();
     if (line == waiting_.end()) return show();
-    lend(*free, line->second);
+    lend(*free, std::move(*line->second.take(may(line->first))));
   }
   if (next() != waiting_.end()) grow();
   show();
@@ -91,27 +96,28 @@ void pg_pool::show() {
   figures_.waiting.set(waiting);
 }
 
-bool pg_pool::may_begin(work what) const {
-  const std::size_t reserved = std::max<std::size_t>(1, size_ / 4);
-  std::size_t busy = 0, raising = 0;  // with what is not brief
+bool pg_pool::may_begin(work what, const std::string& owner) const {
+  const std::size_t room = size_ - std::max<std::size_t>(1, size_ / 4);
+  std::size_t busy = 0, raising = 0, its = 0;  // with what is not brief
   for (const auto& one : members_) {
-    busy += one->busy && one->busy_with != work::brief;
+    const bool counts = one->busy && one->busy_with != work::brief;
+    busy += counts;
     raising += one->busy && one->busy_with == work::raising;
+    its += counts && one->owner == owner;
   }
   switch (what) {
     case work::brief: return true;
     // However many forwards there are, one goes on: it ends those that it has to wait for.
     case work::raising: return raising == 0 || busy < size_ - 1;
-    case work::lengthy: return busy < size_ - reserved;
+    case work::lengthy: return busy < room && (room < room_for_two || its < room - 1);
   }
   return false;
 }
 
-void pg_pool::lend(member& to, std::deque<wish>& line) {
-  const wish next = std::move(line.front());
-  line.pop_front();
+void pg_pool::lend(member& to, wish next) {
   to.busy = true;
   to.busy_with = next.what;
+  to.owner = next.owner;
   next.begin(to.link);  // may change everything here
 }
 
@@ -138,7 +144,7 @@ void pg_pool::grow() {
       std::any_of(members_.begin(), members_.end(), [](const auto& one) { return !one->connected; });
   if (stopped_ || on_the_way || members_.size() >= size_ || clock::now() < next_try_) return;
   auto link = std::make_shared<pg_link>(context_, connect_timeout_);
-  members_.push_back(std::make_unique<member>(member{link, false, false, work::brief, nullptr}));
+  members_.push_back(std::make_unique<member>(member{.link = link}));
   const std::weak_ptr<pg_pool> weak = weak_from_this();
   link->on_closed([weak, key = link.get()](const std::string& why) {
     if (const auto self = weak.lock()) self->remove(key, why);
@@ -187,18 +193,15 @@ void pg_pool::remove(const pg_link* link, const std::string& why) {
 }
 
 void pg_pool::fail_all(const std::string& why) {
-  for (const auto& [what, line] : std::exchange(waiting_, {}))
-    for (const auto& one : line) one.give_up(why);
+  auto all = std::exchange(waiting_, {});
+  for (auto& [what, line] : all)
+    for (const auto& one : line.take_all([](const wish&) { return true; })) one.give_up(why);
 }
 
 void pg_pool::tick() {
   const auto now = clock::now();
   for (const auto what : {work::brief, work::raising, work::lengthy}) {
-    auto& line = waiting_[what];
-    const auto first_late =
-        std::stable_partition(line.begin(), line.end(), [now](const wish& one) { return one.deadline > now; });
-    std::vector<wish> late(std::make_move_iterator(first_late), std::make_move_iterator(line.end()));
-    line.erase(first_late, line.end());
+    const auto late = waiting_[what].take_all([now](const wish& one) { return one.deadline <= now; });
     for (const auto& one : late) one.give_up("all connections to it are in use");
   }
   if (!any_connected()) grow();

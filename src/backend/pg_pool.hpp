@@ -1,11 +1,13 @@
-// A limited number of connections to one PostgreSQL database, lent to one borrower at a time, in the order in which
-// they asked. Long work (a forward that holds marks, a statement) may not take them all: some stay free for what raises
-// and reads marks, or else forwards of an old holder could keep out the raise that ends them. Statements that raise marks
+// A limited number of connections to one PostgreSQL database, lent to one borrower at a time: in the order in which they
+// asked, but to each owner in its turn, so that a storm of one keeps no other waiting. Long work (a forward that holds marks, a
+// statement) may not take them all: some stay free for what raises and reads marks, or else forwards of an old holder could
+// keep out the raise that ends them; and where there are some more, one owner leaves one to others. Statements that raise marks
 // themselves (equal_token: reject) leave one.
 //
 // All of it runs on its context's thread.
 #pragma once
 
+#include "backend/fair_line.hpp"
 #include "backend/pg_dial.hpp"
 #include "base/metrics.hpp"
 
@@ -13,7 +15,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -34,6 +35,7 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   };
   struct wish {
     work what = work::brief;
+    std::string owner;                                // the resources that it is about; "" = of the gate itself
     clock::time_point deadline;                       // for the wait
     std::function<void(const lent&)> begin;           // either this,
     std::function<void(const std::string&)> give_up;  // or this, once
@@ -58,15 +60,16 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
     bool connected = false;
     bool busy = false;
     work busy_with = work::brief;
+    std::string owner{};  // of what it is busy with
     std::function<void(const std::string&)> tell_lost;
   };
 
   member* find(const pg_link* link);
-  [[nodiscard]] bool may_begin(work what) const;
+  [[nodiscard]] bool may_begin(work what, const std::string& owner) const;
   [[nodiscard]] bool any_connected() const;
   member* idle();
   void dispatch();
-  void lend(member& to, std::deque<wish>& line);
+  void lend(member& to, wish next);
   void grow();
   void on_dialled(const lent& link, const result<void>& outcome);
   void remove(const pg_link* link, const std::string& why);
@@ -82,7 +85,7 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   const std::function<void(const std::string&)> tell_;
   boost::asio::steady_timer ticker_;
   std::vector<std::unique_ptr<member>> members_;
-  std::map<work, std::deque<wish>> waiting_;  // who goes first stands first
+  std::map<work, fair_line<wish>> waiting_;  // which work goes first stands first
   std::string problem_ = "it has not answered yet";
   int failures_ = 0;
   clock::time_point next_try_{};

@@ -53,13 +53,13 @@ void pg_store::stop(const asio::io_context& thread) {
   if (pool_) pool_->stop();
 }
 
-void pg_store::ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,
-                   std::function<void(fence::rejection)> give_up) {
+void pg_store::ask(pg_pool::work what, const fence::claims_list& about, clock::time_point deadline,
+                   std::function<void(const pg_pool::lent&)> begin, std::function<void(fence::rejection)> give_up) {
   if (pool_ == nullptr) return give_up(unavailable("the gate is starting"));
   auto refused = [self = shared_from_this(), give_up = std::move(give_up)](const std::string& why) {
     give_up(unavailable(self->named(why)));
   };
-  pool_->ask({what, deadline, std::move(begin), std::move(refused)});
+  pool_->ask({what, resources_of(about), deadline, std::move(begin), std::move(refused)});
 }
 
 // ── what this process has seen ──────────────────────────────────────────────────────────────────────────────────────
@@ -122,7 +122,7 @@ void pg_store::look_now(clock::time_point deadline, const std::vector<std::strin
     };
     link->pipeline({look_statement(resources)}, budget_until(deadline).link, any_rows, std::move(on_answer));
   };
-  ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
+  ask(pg_pool::work::brief, {}, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
 }
 
 void pg_store::seal(store_caller from, presented_claims wanted, seal_callback done) {
@@ -145,7 +145,8 @@ void pg_store::seal_now(clock::time_point deadline, const presented_claims& want
     link->pipeline({in_text(begin_transaction, {}), raise_statement(wanted, cut, self->grace_), in_text("COMMIT", {})},
                    std::max(left.link, self->grace_ + 2 * cut_least), any_rows, std::move(on_answer));
   };
-  ask(pg_pool::work::brief, deadline, std::move(begin), [done](fence::rejection why) { done(std::move(why)); });
+  ask(pg_pool::work::brief, wanted.claims, deadline, std::move(begin),
+      [done](fence::rejection why) { done(std::move(why)); });
 }
 
 // What a raise answered, and what is left to do on its connection.
@@ -213,7 +214,7 @@ void pg_store::put_back(const lost_marks::loss& loss) {
                    std::max(left.link, self->grace_ + 2 * cut_least), any_rows, std::move(on_answer));
   };
   auto given_up = [self = shared_from_this()](const fence::rejection&) { --self->unanswered_; };
-  ask(pg_pool::work::brief, clock::now() + watch_patience, std::move(begin), std::move(given_up));
+  ask(pg_pool::work::brief, {}, clock::now() + watch_patience, std::move(begin), std::move(given_up));
 }
 
 // Where it was not put back, the next look says why: it finds what stands there.

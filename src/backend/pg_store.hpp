@@ -101,8 +101,9 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   static void give_up(const std::shared_ptr<attempt>& a, fence::rejection why);
   void explain(const std::shared_ptr<attempt>& a, const fence::rejection& otherwise, int questions);
 
-  void ask(pg_pool::work what, clock::time_point deadline, std::function<void(const pg_pool::lent&)> begin,
-           std::function<void(fence::rejection)> give_up);
+  // `about`: whose turn it is; none: the gate's own.
+  void ask(pg_pool::work what, const fence::claims_list& about, clock::time_point deadline,
+           std::function<void(const pg_pool::lent&)> begin, std::function<void(fence::rejection)> give_up);
   void watch();
   void look_at_marks();
   void compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found);

@@ -174,7 +174,7 @@ void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
     link->pipeline({in_text(begin_transaction, {}), hold_statement(a->wanted.claims, left.server)}, left.link, any_rows,
                    std::move(on_answer));
   };
-  ask(pg_pool::work::lengthy, a->from.deadline, std::move(begin),
+  ask(pg_pool::work::lengthy, a->wanted.claims, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
 }
 
@@ -270,7 +270,7 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
     link->pipeline(std::move(steps), std::max(left.link, raise_least + cut_least), limits::pg_row_bytes_max,
                    std::move(on_answer));
   };
-  ask(spends ? pg_pool::work::raising : pg_pool::work::lengthy, a->from.deadline, std::move(begin),
+  ask(spends ? pg_pool::work::raising : pg_pool::work::lengthy, a->wanted.claims, a->from.deadline, std::move(begin),
       [a](fence::rejection why) { give_up(a, std::move(why)); });
 }
 
@@ -346,7 +346,7 @@ void pg_store::explain(const std::shared_ptr<attempt>& a, const fence::rejection
     if (questions < explain_questions) steps.insert(steps.begin() + 1, in_text("SELECT pg_catalog.pg_sleep(0.2)", {}));
     link->pipeline(std::move(steps), wait + cut_least, any_rows, std::move(on_answer));
   };
-  ask(pg_pool::work::brief, clock::now() + wait, std::move(ask_for_it),
+  ask(pg_pool::work::brief, a->wanted.claims, clock::now() + wait, std::move(ask_for_it),
       [a, otherwise](const fence::rejection&) { give_up(a, otherwise); });
 }
 

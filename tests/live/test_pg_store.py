@@ -664,6 +664,42 @@ class Holds(StoreTest):
             held = one
         self.assertFalse(any(one.answered() for one in line[5:waiting_max]))
 
+    def test_a_storm_of_one_keeps_no_other_waiting(self):
+        base = self.base()
+        probe = self.probe(base, pool=8)  # six of them for holds
+        for name in ("stock", "mail"):  # their marks rise: who raises one waits for another turn
+            before = probe.ask("hold", f"{name}=7")
+            self.assertEqual(before.answer(), ["held"])
+            self.assertEqual(before.release(), ["released"])
+        storm = [self.hold(probe)]
+        storm += [probe.ask("hold", "orders=33", deadline_ms=60_000) for _ in range(20)]
+        self.assertEqual([one.answer() for one in storm[1:5]], [["held"]] * 4)
+        first = probe.ask("hold", "stock=7", deadline_ms=60_000)
+        self.assertEqual(first.answer(), ["held"])
+        # All six are taken. Each owner has its turn when one is free.
+        others = [probe.ask("hold", f"{name}=7", deadline_ms=60_000) for name in ("stock", "mail")]
+        self.assertEqual(storm[0].release(), ["released"])
+        self.assertEqual(storm[1].release(), ["released"])
+        self.assertEqual(storm[2].release(), ["released"])
+        for one in (storm[5], *others):
+            self.assertEqual(one.answer(), ["held"])
+        self.assertFalse(any(one.answered() for one in storm[6:]))
+        self.assertEqual(others[0].release(), ["released"])
+        self.assertEqual(storm[6].answer(), ["held"])
+
+    def test_of_too_many_those_give_way_who_are_most(self):
+        waiting_max = 1024  # limits::pg_pool_waiting_max
+        base = self.base()
+        probe = self.probe(base, pool=2)
+        held = self.hold(probe)
+        storm = [probe.ask("hold", "orders=33", deadline_ms=60_000) for _ in range(waiting_max)]
+        other = probe.ask("hold", "stock=7", deadline_ms=60_000)
+        self.assertEqual(storm[-1].answer()[:2], ["rejected", "unavailable"])
+        for one in (storm[0], other, storm[1]):
+            self.assertEqual(held.release(), ["released"])
+            self.assertEqual(one.answer(), ["held"])
+            held = one
+
     def test_a_gate_that_dies_lets_go(self):
         base = self.base()
         probe = self.probe(base)

@@ -580,8 +580,8 @@ class Memory(OperationsTest):
         redis.cli.call("SET", "big", b"x" * MIB)
         slow, other = self.client(gate, timeout=60), self.client(gate)
         slow.send(encode("GET", "big") * 300)
-        for _ in range(200):  # the others are served meanwhile
-            self.assertEqual(other.call("SET", "k", "v"), b"OK")
+        for _ in range(200):  # the others are served meanwhile, as soon as Redis answers anybody
+            self.assertTrue(eventually(lambda: other.call("SET", "k", "v") == b"OK"))
         self.assert_small(gate)
         for _ in range(300):
             self.assertEqual(len(slow.reply()), MIB)

@@ -38,6 +38,15 @@ BEGIN = ("echo \"$FENCING_TOKEN $JOB $(PGOPTIONS= psql -qXAtp $SERVER_PGPORT -c 
 JOB = f"{BEGIN}; for i in 1 2 3 4; do {WRITE}; sleep 0.0$((i % 3 * 3)); done"
 
 
+def began_of(path):
+    """The jobs, as they said there when they began; of a server that did not answer them nothing is known."""
+    with contextlib.suppress(FileNotFoundError), open(path) as file:
+        lines = [line.rstrip("\n").split(" ") for line in file]
+        return [(int(token), job, {where: int(count) for where, count in (("PostgreSQL", rows), ("Redis", items)) if count.isdigit()})
+                for token, job, rows, items, *_ in lines]
+    return []
+
+
 def faults(written, began=()):
     """`written`: {server: [(token, job)…] in its order}. `began`: [(token, job, {server: how many writes stood there then})…]"""
     found, jobs = [], {}
@@ -244,12 +253,7 @@ class HoldHistory(LiveTest):
         return time.monotonic() - start
 
     def began(self):
-        """The jobs, as they said when they began; of a server that did not answer them nothing is known."""
-        with contextlib.suppress(FileNotFoundError), open(self.began_path) as file:
-            lines = [line.rstrip("\n").split(" ") for line in file]
-            return [(int(token), job, {where: int(count) for where, count in (("PostgreSQL", rows), ("Redis", items)) if count.isdigit()})
-                    for token, job, rows, items, *_ in lines]
-        return []
+        return began_of(self.began_path)
 
     def written(self):
         in_redis = [one.decode().split() for one in self.redis.cli.call("LRANGE", "log", "0", "-1")]

@@ -156,16 +156,11 @@ class Follows(LowerTest):
     def test_an_arm_behind_it_counts_before_the_gate_has_heard_of_it(self):
         with HeldLooks(self.server.port) as proxy, pg_gate(proxy) as gate:
             self.connect(41, gate)
-            before = proxy.looks
-            proxy.passing.clear()
-            try:
-                eventually(lambda: proxy.looks > before)
+            with proxy.held():
                 self.raised(MOST)
                 self.lower(41)
                 self.connect(50, gate)
                 self.is_set_back()
-            finally:
-                proxy.passing.set()
             eventually(lambda: self.mark() == 50)
 
     def test_a_raise_behind_it_counts_before_the_gate_has_heard_of_it(self):
@@ -183,46 +178,31 @@ class Follows(LowerTest):
         self.server.sql("GRANT fencegate_gate TO alice")
         with HeldLooks(self.server.port) as proxy, pg_gate(proxy, guard="transaction", user="alice") as gate:
             holder = self.connect(50, gate)
-            before = proxy.looks
-            proxy.passing.clear()
-            try:
-                eventually(lambda: proxy.looks > before)
+            with proxy.held():
                 self.lower(41, force=True, expected=50)
                 self.raised(50)
                 self.write(holder, "50")
                 self.is_set_back()
-            finally:
-                proxy.passing.set()
             eventually(lambda: self.mark() == 50)
             self.assertEqual(self.written(), ["50"])
 
     def test_an_error_behind_it_counts(self):
         with HeldLooks(self.server.port) as proxy, pg_gate(proxy) as gate:
             self.connect(41, gate)
-            before = proxy.looks
-            proxy.passing.clear()
-            try:
-                eventually(lambda: proxy.looks > before)
+            with proxy.held():
                 self.raised(MOST)
                 self.lower(41)
                 self.raised(50)
                 self.rejected("ZF001", self.connect, 49, gate)
                 self.is_set_back()
-            finally:
-                proxy.passing.set()
             eventually(lambda: self.mark() == 50)
 
     def test_one_that_rises_to_what_it_was_has_not_gone_back(self):
         with HeldLooks(self.server.port) as proxy, pg_gate(proxy) as gate:
             self.connect(50, gate)
-            before = proxy.looks
-            proxy.passing.clear()
-            try:
-                eventually(lambda: proxy.looks > before)
+            with proxy.held() as before:
                 self.lower(41, force=True, expected=50)
                 self.connect(50, gate)
-            finally:
-                proxy.passing.set()
             eventually(lambda: proxy.looks > before + 2)
             self.assertEqual((gate.metric("regressions_total"), self.mark()), (0, 50))
 
@@ -491,16 +471,11 @@ class Store(LowerTest):
             url = self.server.url("gate").replace(f":{self.server.port}/", f":{proxy.port}/")
             with HttpGate(self.start(Upstream()), {"ledger": url}, [{"match": "PUT /held/{id}", "resource": "{id}"}]) as gate:
                 self.assertEqual(self.put(gate, 50), 200)
-                before = proxy.looks
-                proxy.passing.clear()
-                try:
-                    eventually(lambda: proxy.looks > before)
+                with proxy.held():
                     self.lower(41, force=True, expected=50)
                     self.raised(50)
                     self.assertEqual(self.put(gate, 50), 200)
                     self.is_set_back()
-                finally:
-                    proxy.passing.set()
                 eventually(lambda: self.mark() == 50)
 
 

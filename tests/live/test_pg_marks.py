@@ -35,6 +35,17 @@ class HeldLooks(CutProxy):
             self.passing.wait()
         super().relay(pair, sink, data)
 
+    @contextlib.contextmanager
+    def held(self):
+        """Meanwhile a look is under way, and its answer is kept. Gives the number of those before."""
+        before = self.looks
+        self.passing.clear()
+        try:
+            eventually(lambda: self.looks > before)
+            yield before
+        finally:
+            self.passing.set()
+
 
 class WentBack(PgGateTest):
     """As by a restored backup or a promoted replica: a gate that has seen the higher mark puts it back."""
@@ -69,16 +80,11 @@ class WentBack(PgGateTest):
             with self.subTest(how), HeldLooks(self.server.port) as proxy, PgGate(proxy) as gate:
                 self.resource += how
                 self.connect(34, gate)
-                before = proxy.looks
-                proxy.passing.clear()
-                try:
-                    eventually(lambda: proxy.looks > before)
+                with proxy.held() as before:
                     self.lose(statement)
                     self.connect(34, gate)
                     self.assertEqual(self.mark(), 34)
                     eventually(lambda: gate.metric("regressions_total") == 1)
-                finally:
-                    proxy.passing.set()
                 self.connect(34, gate)
                 eventually(lambda: proxy.looks > before + 1)
                 self.assertEqual((gate.metric("regressions_total"), self.regressions(gate)), (1, [(34, None)]))
@@ -149,13 +155,8 @@ class WentBack(PgGateTest):
     def test_a_mark_that_rises_in_the_middle_of_a_look_did_not_go_back(self):
         with HeldLooks(self.server.port) as proxy, PgGate(proxy) as gate:
             self.connect(34, gate)
-            before = proxy.looks
-            proxy.passing.clear()
-            try:
-                eventually(lambda: proxy.looks > before)
+            with proxy.held() as before:
                 self.connect(35, gate)
-            finally:
-                proxy.passing.set()
             eventually(lambda: proxy.looks > before + 1)
             self.assertEqual((gate.metric("regressions_total"), self.regressions(gate)), (0, []))
 

@@ -1,6 +1,5 @@
 """Jobs under a lease in PostgreSQL, one after the other: of `fencegate hold`, and of `fencegate-hold` by the sidecar's API."""
 
-import contextlib
 import os
 import subprocess
 import threading
@@ -9,7 +8,7 @@ from collections import Counter
 
 from history.pg_clients import USER
 from test_hold import Hold
-from test_hold_history import JOB, faults
+from test_hold_history import JOB, began_of, faults
 
 RESOURCE = "shift"
 PATIENCE = 120  # seconds that a job may take with its wait for the lease
@@ -90,8 +89,4 @@ class Jobs:
             verdict.add("job", "none began")
 
     def began(self):
-        with contextlib.suppress(FileNotFoundError), open(self.began_path) as file:
-            lines = [line.rstrip("\n").split(" ") for line in file]
-            return [(int(token), job, {where: int(count) for where, count in (("PostgreSQL", rows), ("Redis", items)) if count.isdigit()})
-                    for token, job, rows, items, *_ in lines]
-        return []
+        return began_of(self.began_path)

@@ -47,11 +47,15 @@ def clean_up_on_sigterm():
 
 def main(at_once=1):
     """Runs the tests of the calling file. `at_once`: so many at a time, each in one of as many processes, in a file whose
-    tests wait rather than work. Those that are named on the command line run one after the other."""
+    tests wait rather than work. Those that are named on the command line run one after the other. Where each of them was
+    skipped, the exit status is 77: nothing passed."""
     clean_up_on_sigterm()
     if at_once > 1 and len(sys.argv) == 1:
         sys.exit(_run_side_by_side(at_once))
-    unittest.main(module="__main__", verbosity=2)
+    result = unittest.main(module="__main__", verbosity=2, exit=False).result
+    if result.wasSuccessful() and len(result.skipped) == result.testsRun:
+        sys.exit(77)
+    sys.exit(not result.wasSuccessful())
 
 
 class _Share(unittest.TestSuite):

@@ -206,7 +206,8 @@ class PostgresServer(Process):
         eventually(lambda: _state_of(pid) in "Tt")
 
     def thaw(self, pid):
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended since its server was thawed
+            os.kill(pid, signal.SIGCONT)
 
     def backends(self):
         """The processes below the postmaster."""

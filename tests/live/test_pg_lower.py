@@ -501,6 +501,18 @@ def end_a_holder_for_nothing(base):
     return not holder.alive()
 
 
+def keep_lowerings_from_their_table(base):
+    """Whoever may read it can make everybody wait for it: see rule_that_waits."""
+    holder, waiting, armed = base.writer(), base.writer(), base.armed(33, "bob")
+    holder.begin()
+    holder.run("SELECT FROM fencegate.lowerings")
+    waiting.in_background("CREATE RULE r AS ON INSERT TO fencegate.lowerings DO NOTHING")
+    eventually(lambda: base.waits_for(waiting.pid) == "Lock")
+    lowered = base.writer("bob").run(LOWER[:-1] + ", 1500)")
+    assert not armed.alive()
+    return isinstance(lowered, Rejected)
+
+
 LOWER = "SELECT fencegate.lower('orders', 33, 30, 'who', 'why', true)"
 TABLE = {
     "the lowering of what is put back": (
@@ -510,6 +522,9 @@ TABLE = {
     "ending those who are armed": (
         within("lower", "PERFORM fencegate.cut(ARRAY[$1], ARRAY[NULL::bigint], ARRAY[true], deadline);"),
         go_on_beside_holders_of_good_tokens, {}),
+    "clearing the way to the table of lowerings": (
+        within("lower", "PERFORM fencegate.clear_way(coalesce($7, 5000), true);"), keep_lowerings_from_their_table,
+        {"gate_users": ["bob"]}),
     "looking before the lock": (
         within("lower", "  PERFORM fencegate.check_lowering($1, $2, $3, $6);\n  PERFORM fencegate.check_prepared",
                "  PERFORM fencegate.check_prepared"),

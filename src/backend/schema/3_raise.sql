@@ -118,13 +118,15 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
    WHERE l.locktype = 'relation' AND l.pid <> pg_backend_pid()
      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
      AND l.relation IN ('fencegate.marks'::regclass, 'fencegate.sessions'::regclass, 'fencegate.settings'::regclass,
-                        'fencegate.leases'::regclass)
+                        'fencegate.leases'::regclass, 'fencegate.lowerings'::regclass)
      AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
      AND NOT u.rolsuper AND NOT pg_has_role(u.oid, 'fencegate_owner', 'MEMBER')
 $$;
 
--- Before anything else of ours is locked or read; also every two seconds, by a gate's look.
-CREATE OR REPLACE FUNCTION fencegate.clear_way(wait_ms integer) RETURNS void
+-- That of version 7: with both, the calls below are ambiguous.
+DROP FUNCTION IF EXISTS fencegate.clear_way(integer);
+-- Before anything else of ours is locked or read; also every two seconds, by a gate's look. `lowers`: to the table of lowerings.
+CREATE OR REPLACE FUNCTION fencegate.clear_way(wait_ms integer, lowers boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   lock_timeout_before constant text := current_setting('lock_timeout');
@@ -133,6 +135,7 @@ DECLARE
 BEGIN
   BEGIN
     LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases IN ROW EXCLUSIVE MODE NOWAIT;
+    IF lowers THEN LOCK TABLE fencegate.lowerings IN ROW EXCLUSIVE MODE NOWAIT; END IF;
     RETURN;
   EXCEPTION WHEN lock_not_available THEN NULL;
   END;
@@ -140,6 +143,7 @@ BEGIN
     BEGIN
       PERFORM set_config('lock_timeout', fencegate.ms_until(deadline, patience), true);
       LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases IN ROW EXCLUSIVE MODE;
+      IF lowers THEN LOCK TABLE fencegate.lowerings IN ROW EXCLUSIVE MODE; END IF;
       PERFORM set_config('lock_timeout', lock_timeout_before, true);
       RETURN;
     EXCEPTION WHEN lock_not_available THEN

@@ -102,6 +102,7 @@ DECLARE
   at timestamptz; spared timestamptz; deadline timestamptz; n bigint;
 BEGIN
   SELECT c.spared, c.deadline INTO spared, deadline FROM fencegate.begin_change($1, $3, $7, 0) c;
+  PERFORM fencegate.clear_way(coalesce($7, 5000), true);  -- in front of the end of any session
   IF ($4 <> '' AND $5 <> '') IS NOT TRUE THEN PERFORM fencegate.malformed($1, $3, 'a lowering says by whom and why'); END IF;
   PERFORM fencegate.check_lowering($1, $2, $3, $6);
   PERFORM fencegate.check_prepared($1, NULL);

@@ -41,6 +41,7 @@ struct mark_raising::attempt {
   bool restores = false;                            // `wanted` is what was seen: that counts under no later epoch
   std::string epoch{};                              // and how many lowerings were known with it
   std::uint64_t lowerings = 0;
+  std::uint64_t lowering = cell->lowering();  // which the mark stood under at the beginning
   // What the next compare-and-set expects: nothing known yet (a look), no mark, or this mark.
   enum class expects : std::uint8_t { nothing_known, no_mark, this_mark } expected = expects::nothing_known;
   fence::token expected_mark{};
@@ -125,10 +126,14 @@ void mark_raising::on_reply(const std::shared_ptr<attempt>& a, const wire::reply
   const std::string_view word = reply->elements[0].text;
   if (word == "set") return is_set(a);
   if (word == "epoch") {
-    // Where an operator has lowered some, or what was lost is back, it goes on behind that.
+    // Where an operator has lowered others, or what was lost is back, it goes on behind that. Where this one was lowered, its
+    // token may be the wrong one, and its client gone.
     const bool again = a->healing == nullptr && !a->restores;
     signs_.other_epoch([this, a, again] {
-      if (again) begin(a);
+      if (!again) return;
+      if (a->cell->lowering() != a->lowering)
+        return a->done(unavailable_raise("an operator has lowered the mark meanwhile"));
+      begin(a);
     });
     if (!again) give_up("the backend lost its marks; they are being put back");
     return;
@@ -211,9 +216,13 @@ void mark_raising::note_regression(const attempt& a, std::optional<fence::token>
   log_regression(state_.event(), *a.cell, found);
 }
 
-void mark_raising::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> done) {
+void mark_raising::read(const std::shared_ptr<mark_cell>& cell, std::function<void(const mark_reading&)> told) {
   const std::string grant_key = cell->grant_key();
   const auto backend = state_.look();
+  auto done = [told = std::move(told), epoch = backend.epoch](mark_reading reading) {
+    reading.epoch = epoch;
+    told(reading);
+  };
   auto on_marks = [this, cell, backend, asked = state_.marks.now(backend.lowerings),
                    done = std::move(done)](const wire::reply_value* reply) {
     if (is_error(reply) || reply->elements.size() != 2) return done({{}, words_of(reply)});

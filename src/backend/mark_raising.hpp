@@ -35,6 +35,7 @@ struct mark_reading {
   std::optional<fence::token> mark;
   std::string detail;
   bool leased = false;  // it has an issuer: only seals raise it
+  std::string epoch{};  // which was known when it was asked for
 };
 
 inline constexpr std::string_view too_many_resources = "this gate remembers the marks of no more resources";

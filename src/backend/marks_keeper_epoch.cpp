@@ -109,7 +109,9 @@ void marks_keeper::renew_epoch_of(const epoch_guard& guard) {
   auto on_written = [this, known = guard.known](const wire::reply_value* reply) {
     if (reply == nullptr || only_busy(reply)) return;
     if (is_error(reply)) return unfit("the epoch could not be written: " + words_of(reply));
-    if (reply->null || is_behind_lowerings(known, reply->text)) return check_epoch();
+    // An operator may have lowered another mark meanwhile.
+    const bool moved = is_behind_lowerings(known, reply->text) || is_behind_lowerings(reply->text, known);
+    if (reply->null || moved) return check_epoch();
     healthy(std::string(reply->text), known);
   };
   link_.send({"EVAL", renew_epoch, "1", epoch_key, guard.value, fresh}, std::move(on_written));

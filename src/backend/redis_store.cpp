@@ -129,7 +129,7 @@ void redis_store::look_next(const link& by, const std::vector<std::string>& reso
   const auto& name = resources[found->size()];
   auto on_mark = [self = shared_from_this(), by, resources, found, done](const mark_reading& reading) {
     if (!reading.detail.empty()) return done(unavailable(reading.detail));
-    found->push_back({resources[found->size()], reading.mark});
+    found->push_back({resources[found->size()], reading.mark, 0, reading.epoch});
     self->look_next(by, resources, found, done);
   };
   by->read(state_->marks.cell(name), std::move(on_mark));

@@ -59,6 +59,7 @@ struct looked_mark {
   std::string resource;
   std::optional<fence::token> mark;  // nullopt: there is none
   std::uint64_t lowering = 0;        // which it stands under (backend/mark_memory.hpp), in PostgreSQL
+  std::string epoch{};               // under which it was looked at, in Redis
 };
 
 struct sealed_mark {

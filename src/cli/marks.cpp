@@ -104,15 +104,22 @@ result<std::vector<listed_mark>> list_of(operation_run& run, lease::seal_place& 
   return run.asked(result<std::vector<listed_mark>>(no_answer), [&](auto done) { at.list_marks(std::move(done)); });
 }
 
-// One mark, or none.
-result<std::vector<listed_mark>> look_at(operation_run& run, lease::seal_place& at, const std::string& resource) {
+// Without a mark: there is none.
+result<backend::looked_mark> seen_of(operation_run& run, lease::seal_place& at, const std::string& resource) {
   const auto found = run.asked(lease::answer<std::vector<backend::looked_mark>>(lease::unanswered(no_answer)),
                                [&](auto done) { at.look({resource}, std::move(done)); });
   if (!found) return found.error();
-  if (found->empty() || !found->front().mark) return std::vector<listed_mark>{};
+  return found->empty() ? backend::looked_mark{resource, {}} : found->front();
+}
+
+// One mark, or none.
+result<std::vector<listed_mark>> look_at(operation_run& run, lease::seal_place& at, const std::string& resource) {
+  const auto found = seen_of(run, at, resource);
+  if (!found) return found.error();
+  if (!found->mark) return std::vector<listed_mark>{};
   const auto owner =
       run.asked(result<std::string>(no_answer), [&](auto done) { at.issuer_of(resource, std::move(done)); });
-  return std::vector<listed_mark>{{resource, *found->front().mark, {}, owner ? *owner : ""}};
+  return std::vector<listed_mark>{{resource, *found->mark, {}, owner ? *owner : ""}};
 }
 
 void print_json(const std::vector<shown_mark>& all, std::ostream& out) {
@@ -226,15 +233,15 @@ int lower(operation_run& run, lease::seal_place& at, const marks_question& asked
           std::ostream& err) {
   const auto& resource = asked.resources.front();
   const auto about = at.name() + ": " + resource + ": ";
-  const auto found = look_at(run, at, resource);
+  const auto found = seen_of(run, at, resource);
   if (!found) return complain(err, at.name() + ": " + found.error().message);
-  if (found->empty()) return complain(err, about + "there is no mark");
-  const auto mark = found->front().mark;
+  if (!found->mark) return complain(err, about + "there is no mark");
+  const auto mark = *found->mark;
   if (mark <= to) {
     out << about << "the mark is " << mark.to_string() << ", which is not above " << to.to_string() << '\n';
     return exit_ok;
   }
-  const lease::lowering_wish wish{resource, mark, to, operator_here(), asked.reason, asked.force};
+  const lease::lowering_wish wish{*found, to, operator_here(), asked.reason, asked.force};
   const auto lowered = run.asked(result<void>(no_answer), [&](auto done) { at.lower(wish, std::move(done)); });
   if (!lowered) return complain(err, about + lowered.error().message);
   out << about << "the mark was " << mark.to_string() << " and is " << to.to_string()

@@ -162,8 +162,8 @@ struct listed_mark {
 
 // What an operator wants of a mark that nobody should have raised.
 struct lowering_wish {
-  std::string resource;
-  fence::token expected, to;  // what it is, and is to be
+  backend::looked_mark seen;  // what it is: where it was lowered since, this is not done. REQUIRES: there is a mark
+  fence::token to;            // what it is to be
   std::string by, why;        // for the record
   bool force = false;         // below what it was before, too
 };

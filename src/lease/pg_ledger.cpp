@@ -257,13 +257,15 @@ void pg_seal_place::look(const std::vector<std::string>& resources,
     for (const auto& name : resources) found.push_back({name, std::nullopt});
     for (const auto& row : *rows) {
       const auto of = std::find_if(found.begin(), found.end(), [&](const auto& one) { return row[0] == one.resource; });
-      const auto mark = row.size() == 2 ? backend::token_of(row[1]) : std::nullopt;
-      if (of == found.end() || !mark) return done(unexpected_rows());
+      const auto mark = row.size() == 3 ? backend::token_of(row[1]) : std::nullopt;
+      const auto lowering = mark ? backend::lowering_of(row[2]) : std::nullopt;
+      if (of == found.end() || !lowering) return done(unexpected_rows());
       of->mark = mark;
+      of->lowering = *lowering;
     }
     done(std::move(found));
   };
-  callers_.any().call(backend::in_text("SELECT resource, mark FROM fencegate.look($1::pg_catalog.text[])",
+  callers_.any().call(backend::in_text("SELECT resource, mark, lowering FROM fencegate.look($1::pg_catalog.text[])",
                                        {backend::array_of(resources)}),
                       std::move(answered));
 }
@@ -337,9 +339,10 @@ void pg_seal_place::lower(const lowering_wish& wish, std::function<void(const re
   };
   callers_.any().call(
       backend::in_text("SELECT fencegate.lower($1::pg_catalog.text, $2::pg_catalog.int8, $3::pg_catalog.int8, "
-                       "$4::pg_catalog.text, $5::pg_catalog.text, $6::pg_catalog.bool, $7::pg_catalog.int4)",
-                       {wish.resource, wish.expected.to_string(), wish.to.to_string(), wish.by, wish.why,
-                        bool_of(wish.force), std::to_string(cut_.count())}),
+                       "$4::pg_catalog.text, $5::pg_catalog.text, $6::pg_catalog.bool, $7::pg_catalog.int4, "
+                       "$8::pg_catalog.int8)",
+                       {wish.seen.resource, wish.seen.mark->to_string(), wish.to.to_string(), wish.by, wish.why,
+                        bool_of(wish.force), std::to_string(cut_.count()), std::to_string(wish.seen.lowering)}),
       patience_ + cut_, std::move(answered));
 }
 

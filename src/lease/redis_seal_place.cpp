@@ -73,20 +73,21 @@ void redis_seal_place::raise(const fence::claims_list& to,
 
 void redis_seal_place::lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) {
   using words = std::vector<std::string>;
-  const backend::mark_cell cell(wish.resource);
+  const backend::mark_cell cell(wish.seen.resource);
   words keys{cell.key, cell.grant_key(), std::string(backend::lowered_key)};
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  words values{wish.expected.to_string(),
+  words values{wish.seen.mark->to_string(),
                wish.to.to_string(),
                wish.force ? "force" : "",
                std::to_string(std::chrono::floor<std::chrono::microseconds>(now).count()),
                wish.by,
-               wish.why};
-  auto answered = [done = std::move(done), resource = wish.resource](const result<words>& said) {
+               wish.why,
+               wish.seen.epoch};
+  auto answered = [done = std::move(done), resource = wish.seen.resource](const result<words>& said) {
     if (!said) return done(said.error());
     const std::string word = said->empty() ? "" : said->front();
     if (word == "lowered") return done({});
-    if (word == "is") return done(error{"it has moved; look at it again"});
+    if (word == "is") return done(error{"it has moved, or another was lowered meanwhile; look at it again"});
     if (word == "leased") return done(error{"its leases raise it: fencegate lease break " + resource});
     if (word == "last")
       return done(error{"the epoch of this Redis has no higher number: SET fencegate:epoch to a new text"});

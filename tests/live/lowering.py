@@ -1,14 +1,43 @@
 """What tests of `fencegate marks lower` have in common."""
 
+import contextlib
 import json
 import os
 import subprocess
+import threading
 
+from cut_proxy import CutProxy
 from live_test import LiveTest
 from processes import LOOPBACK, PATIENCE, eventually, free_port
 
 POISON = 2**63 - 1
 REASON = ("--reason", "a typing error")
+
+
+class HeldCommand(CutProxy):
+    """Keeps what a client says with `what` in it, and whatever it says behind that, until it may go on."""
+
+    def __init__(self, target_port, what):
+        super().__init__(target_port)
+        self.what, self.passing, self.holds = what, threading.Event(), False
+
+    def relay(self, pair, sink, data):
+        if sink is pair[1] and self.what in data:
+            self.holds = True
+            self.passing.wait()
+        super().relay(pair, sink, data)
+
+    @contextlib.contextmanager
+    def while_it_stands_still(self, command):
+        """`command` runs beside what is done here, and stands still meanwhile."""
+        thread = threading.Thread(target=command)
+        thread.start()
+        try:
+            eventually(lambda: self.holds)
+            yield
+        finally:
+            self.passing.set()
+            thread.join()
 
 
 class LowerTest(LiveTest):

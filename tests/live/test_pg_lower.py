@@ -11,6 +11,7 @@ import psycopg2
 from cut_proxy import CutProxy
 from http_gate import HttpGate, Upstream
 from live_test import LiveTest, main
+from lowering import HeldCommand
 from pg_fence import FenceTest, Rejected, add_mutations, within
 from postgres import PgGate, PostgresServer, run_sql
 from processes import LOOPBACK, eventually, free_port
@@ -396,20 +397,45 @@ class Table(LowerTest):
 
 class Word(LowerTest):
 
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server.user("gate", "IN ROLE fencegate_gate")
+
+    def command(self, gate, url):
+        """→ runs `fencegate marks lower`, against that server: its exit status, and what it says"""
+        path = os.path.join(gate.folder, f"{free_port()}.yaml")
+        with open(path, "w") as file:
+            json.dump({"gates": [{"name": "db", "protocol": "postgres", "listen": f"{LOOPBACK}:{free_port()}", "upstream": url}]}, file)
+
+        def lower(to, *more):
+            done = subprocess.run([os.environ["FENCEGATE"], "marks", "lower", self.resource, "--to", to, "--reason", "a slip", *more,
+                                   "-c", path], text=True, capture_output=True, timeout=60, check=False)
+            return done.returncode, done.stdout + done.stderr
+        return lower
+
+    def test_a_command_that_stood_still_lowers_nothing_behind_another_lowering(self):
+        """Two operators saw a mark of 60. Behind the lowering by one of them it has risen to 60 again."""
+        with pg_gate(self.server) as gate, HeldCommand(self.server.port, b"fencegate.lower(") as proxy:
+            for token in (41, 60):
+                self.connect(token, gate)
+            url = self.server.url("gate")
+            late = self.command(gate, url.replace(f":{self.server.port}/", f":{proxy.port}/"))
+            said = []
+            with proxy.while_it_stands_still(lambda: said.append(late("41"))):
+                self.assertEqual(self.command(gate, url)("41")[0], 0)
+                self.follows(gate)
+                self.connect(60, gate)
+            ((status, why),) = said
+            self.assertEqual(status, 1)
+            self.assertIn("it was lowered meanwhile. Look at it again.", why)
+            self.assertEqual(self.mark(), 60)
+            self.rejected("ZF001", self.connect, 50, gate)
+
     def test_fencegate_marks_lower(self):
-        self.server.user("gate")
-        self.server.sql("GRANT fencegate_gate TO gate")
         with pg_gate(self.server, user="gate") as gate:
             self.poisoned(gate)
-            path = os.path.join(gate.folder, "lower.yaml")
-            with open(path, "w") as file:
-                json.dump({"gates": [{"name": "db", "protocol": "postgres", "listen": f"{LOOPBACK}:{free_port()}",
-                                      "upstream": self.server.url("gate")}]}, file)
-
-            def lower(to, *more):
-                done = subprocess.run([os.environ["FENCEGATE"], "marks", "lower", self.resource, "--to", to, "--reason", "a slip", *more,
-                                       "-c", path], text=True, capture_output=True, timeout=60, check=False)
-                return done.returncode, done.stdout + done.stderr
+            lower = self.command(gate, self.server.url("gate"))
             status, said = lower("40")
             self.assertEqual(status, 1)
             self.assertIn("was 41 before it rose last", said)
@@ -513,6 +539,13 @@ def keep_lowerings_from_their_table(base):
     return isinstance(lowered, Rejected)
 
 
+def lower_behind_another_lowering(base):
+    """What was seen under none of them."""
+    base.sql(LOWER)
+    base.sql("SELECT fencegate.raise('orders', 33)")
+    return not isinstance(base.writer("bob").run(LOWER[:-1] + ", 5000, 0)"), Rejected)
+
+
 LOWER = "SELECT fencegate.lower('orders', 33, 30, 'who', 'why', true)"
 TABLE = {
     "the lowering of what is put back": (
@@ -525,8 +558,10 @@ TABLE = {
     "clearing the way to the table of lowerings": (
         within("lower", "PERFORM fencegate.clear_way(coalesce($7, 5000), true);"), keep_lowerings_from_their_table,
         {"gate_users": ["bob"]}),
+    "the lowering under which it was seen": (
+        within("check_lowering", "coalesce(under, stands_under)", "stands_under"), lower_behind_another_lowering, {"gate_users": ["bob"]}),
     "looking before the lock": (
-        within("lower", "  PERFORM fencegate.check_lowering($1, $2, $3, $6);\n  PERFORM fencegate.check_prepared",
+        within("lower", "  PERFORM fencegate.check_lowering($1, $2, $8, $3, $6);\n  PERFORM fencegate.check_prepared",
                "  PERFORM fencegate.check_prepared"),
         end_a_holder_for_nothing, {"gate_users": ["bob"]}),
 }

@@ -7,7 +7,7 @@ from documents import gates_user
 from gate_process import Gate
 from http_gate import HttpGate, Upstream
 from live_test import main
-from lowering import POISON, LowerTest
+from lowering import POISON, HeldCommand, LowerTest
 from processes import LOOPBACK, eventually
 from redis_server import RedisServer
 from resp import Resp
@@ -225,6 +225,29 @@ class Running(RedisTest):
         self.assertEqual(gate.request("PUT", "/1", b"x", token=41)[0], 412)
         self.redis.cli.call("SET", MARK, "30")
         self.assert_mark(42)
+
+
+class StoodStill(RedisTest):
+    def test_a_command_lowers_nothing_behind_another_lowering(self):
+        """Two operators saw a mark of 60. Behind the lowering by one of them it has risen to 60 again."""
+        gate = self.gate()
+        self.poisoned(gate)
+        self.lowered(60, "--force")
+        proxy = self.start(HeldCommand(self.redis.port, b"{'lowered'}"))
+        said = []
+        direct = self.path
+        self.configure({"name": "cache", "protocol": "redis", "upstream": f"redis://{LOOPBACK}:{proxy.port}"})
+        with proxy.while_it_stands_still(lambda: said.append(self.lower(41, "--force"))):
+            self.configure({"name": "cache", "protocol": "redis", "upstream": f"redis://{LOOPBACK}:{self.redis.port}"})
+            self.assertEqual(direct, self.path)
+            self.lowered(41, "--force")
+            self.assert_follows(gate, 2)
+            self.assert_writes(self.client(gate, 60), "good")
+        ((status, printed, why),) = said
+        self.assertEqual((status, printed), (1, ""))
+        self.assertIn("it has moved, or another was lowered meanwhile; look at it again", why)
+        self.assertEqual(self.mark(), b"60")
+        self.assert_error(self.client(gate, 50).call("SET", "k", "stale"), "FENCED")
 
 
 class Words(RedisTest):

@@ -70,11 +70,13 @@ BEGIN
 END $$;
 
 -- Whether the mark may be lowered: see fencegate.lower.
-CREATE OR REPLACE FUNCTION fencegate.check_lowering(r text, expected bigint, target bigint, force boolean) RETURNS void
+CREATE OR REPLACE FUNCTION fencegate.check_lowering(r text, expected bigint, under bigint, target bigint, force boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE m bigint; floor bigint; owner uuid;
+DECLARE m bigint; floor bigint; owner uuid; stands_under bigint;
 BEGIN
-  SELECT x.mark, x.was, x.issuer INTO m, floor, owner FROM fencegate.marks x WHERE x.resource = r;
+  SELECT x.mark, x.was, x.issuer, x.lowering INTO m, floor, owner, stands_under FROM fencegate.marks x WHERE x.resource = r;
+  IF stands_under IS DISTINCT FROM coalesce(under, stands_under) THEN
+    PERFORM fencegate.unavailable(r, NULL, m, 'it was lowered meanwhile', 'Look at it again.'); END IF;
   IF (m = expected) IS NOT TRUE THEN
     PERFORM fencegate.unavailable(r, NULL, m, 'it is no longer ' || coalesce(expected::text, 'what was seen'),
       'Look at it again.'); END IF;
@@ -93,9 +95,10 @@ END $$;
 -- beside holders of good ones. From then on the mark stands under this lowering, and what was seen of it under another says
 -- nothing any more. `expected`: what the operator has seen the mark to be. `force`: below what the mark was before it rose
 -- last, too, where the token of an older holder is good again. A mark that leases raise is not lowered. What is refused ends
--- no session.
+-- no session. `under`: the lowering under which it was seen, so that what stood still behind a look lowers nothing that has risen
+-- behind somebody else's lowering; NULL: any.
 CREATE OR REPLACE FUNCTION fencegate.lower(name text, expected bigint, target bigint, operator text, why text, force boolean,
-                                           cut_ms integer DEFAULT NULL) RETURNS bigint
+                                           cut_ms integer DEFAULT NULL, under bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   lock_timeout_before constant text := current_setting('lock_timeout');
@@ -104,10 +107,10 @@ BEGIN
   SELECT c.spared, c.deadline INTO spared, deadline FROM fencegate.begin_change($1, $3, $7, 0) c;
   PERFORM fencegate.clear_way(coalesce($7, 5000), true);  -- in front of the end of any session
   IF ($4 <> '' AND $5 <> '') IS NOT TRUE THEN PERFORM fencegate.malformed($1, $3, 'a lowering says by whom and why'); END IF;
-  PERFORM fencegate.check_lowering($1, $2, $3, $6);
+  PERFORM fencegate.check_lowering($1, $2, $8, $3, $6);
   PERFORM fencegate.check_prepared($1, NULL);
   PERFORM fencegate.lock_exclusive($1, NULL, fencegate.lock_key($1), spared, deadline);
-  PERFORM fencegate.check_lowering($1, $2, $3, $6);  -- whoever was in front of us may have changed it
+  PERFORM fencegate.check_lowering($1, $2, $8, $3, $6);  -- whoever was in front of us may have changed it
   PERFORM fencegate.cut(ARRAY[$1], ARRAY[NULL::bigint], ARRAY[true], deadline);
   PERFORM fencegate.check_prepared($1, NULL);
   BEGIN

@@ -33,7 +33,7 @@ GRANT EXECUTE ON FUNCTION fencegate.ended(integer), fencegate.look(text[]), fenc
   fencegate.is_copy(), fencegate.accept_copy(),
   fencegate.raise(text, bigint, integer), fencegate.raise_all(text[], bigint[], integer, bigint, integer),
   fencegate.put_back(text, bigint, bigint, integer, integer),
-  fencegate.lower(text, bigint, bigint, text, text, boolean, integer),
+  fencegate.lower(text, bigint, bigint, text, text, boolean, integer, bigint),
   fencegate.spend(text[], bigint[], integer, bigint, integer), fencegate.hold(text[], bigint[], integer),
   fencegate.identity(), fencegate.move_issuer(text, uuid, uuid), fencegate.seal(text[], bigint[], uuid, text, integer, integer),
   fencegate.lease_grant(text[], text, text, integer, bigint[], text[], bigint, integer, integer, boolean, boolean),

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+
 namespace fencegate::test {
 namespace {
 
@@ -134,16 +136,27 @@ TEST_F(Lowered, WhatRoseBehindItIsPutBack) {
   EXPECT_EQ(server.mark("orders"), "50");
 }
 
+// Its client may have gone long ago: who still wants it asks again.
 TEST_F(Lowered, ARaiseThatWasSentBeforeItRaisesNothingBehindIt) {
   auto& gate = served(process, "orders", 60);
   std::optional<backend::raise_outcome> outcome;
   gate.begin_raise("orders", 70, outcome);
   lower(41);  // before Redis comes to it
   gate.answer();
-  EXPECT_EQ(outcome->what, kind::held);  // behind it, anew
+  EXPECT_EQ(outcome->what, kind::unavailable);
   EXPECT_EQ(gate.known(), server.epoch());
-  EXPECT_EQ(server.mark("orders"), "70");
-  EXPECT_EQ(seen(process), fence::token(70));
+  EXPECT_EQ(server.mark("orders"), "41");
+  EXPECT_EQ(seen(process), fence::token(41));
+}
+
+TEST_F(Lowered, ARaiseThatWasSentBeforeThatOfAnotherGoesOnBehindIt) {
+  auto& gate = served(process, "orders", 60);
+  std::optional<backend::raise_outcome> outcome;
+  gate.begin_raise("invoices", 70, outcome);
+  lower(41);
+  gate.answer();
+  EXPECT_EQ(outcome->what, kind::held);
+  EXPECT_EQ(server.mark("invoices"), "70");
 }
 
 // A mark that went back is put back as it was seen, and not behind a lowering.
@@ -188,6 +201,26 @@ TEST_F(Lowered, AServerThatWasPutBackToBeforeItGetsAnotherEpoch) {
     gate.look();
     EXPECT_TRUE(first == "empty-1" ? late.ready() && server.mark("orders") == "170" : !late.ready());
   }
+}
+
+// It was put back, and an operator lowers the mark again, before the new epoch is written.
+TEST_F(Lowered, OneInFrontOfTheNewEpochIsFollowed) {
+  auto& gate = served(process, "orders", poison);
+  const auto before = server.keys;
+  lower(41);
+  gate.look();
+  server.keys = before;
+  bool lowered = false;
+  server.spoil = [&](const words& command) -> std::optional<std::string> {
+    if (command[0] == "EVAL" && command[1] == backend::renew_epoch && !std::exchange(lowered, true)) lower(45);
+    return std::nullopt;
+  };
+  pass(seconds(10), {&gate});
+  EXPECT_TRUE(lowered);
+  EXPECT_TRUE(gate.ready());
+  EXPECT_EQ(server.mark("orders"), "45");
+  EXPECT_EQ(seen(process), fence::token(45));
+  EXPECT_EQ(gate.known(), server.epoch());
 }
 
 TEST_F(Lowered, AnOlderListSaysNothingUnderAnotherEpoch) {

@@ -63,16 +63,16 @@ class RealHistory(unittest.TestCase):
         self.assertGreater(verdict.outcomes["acknowledged"], verdict.takeovers)
 
     def test_no_stale_write_while_all_is_frozen_killed_and_cut(self):
-        self.judge(Run(takeovers=1500, seconds_max=150))
+        self.judge(Run(takeovers=1500, seconds_max=400))
 
     def test_no_stale_write_while_each_keeps_to_its_own_link(self):
-        self.judge(Run(takeovers=600, seconds_max=150, share_from=0))
+        self.judge(Run(takeovers=600, seconds_max=400, share_from=0))
 
     def test_no_stale_write_while_scripts_are_flushed(self):
-        self.judge(Run(takeovers=600, seconds_max=150, script_flush=True))
+        self.judge(Run(takeovers=600, seconds_max=400, script_flush=True))
 
     def test_no_stale_and_no_lost_write_while_redis_is_killed_and_comes_back(self):
-        self.judge(Run(takeovers=600, seconds_max=240, server_dies=True))  # it runs until three deaths, too
+        self.judge(Run(takeovers=600, seconds_max=400, server_dies=True))  # it runs until three deaths, too
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ class RealHistory(unittest.TestCase):
     def test_no_stale_write_while_all_is_frozen_killed_and_cut(self):
         seconds = float(os.environ.get("FENCEGATE_HISTORY_SECONDS") or 0)
         takeovers = 900
-        verdict = HttpRun(takeovers=10**9 if seconds else takeovers, seconds_max=seconds or 150).verdict()
+        verdict = HttpRun(takeovers=10**9 if seconds else takeovers, seconds_max=seconds or 400).verdict()
         self.assertEqual(dict(verdict.violations), {}, "\n".join(verdict.examples))
         self.assertGreaterEqual(verdict.takeovers, takeovers * 9 // 10)
         for kind in ("sql", "redis", "held", "checked"):

@@ -14,6 +14,7 @@ from guard.scripts import SCHEMA, scripts
 from live_test import LiveTest, main
 from pg_wire import TERMINATE, Wire, fields
 from postgres import PgBouncer, PgGate, PostgresServer
+from processes import PATIENCE
 
 ONLY = os.environ.get("FENCEGATE_ATTACKS_ONLY", "").split()
 AT_ONCE = 8
@@ -26,7 +27,7 @@ class Conversation:
 
     def __init__(self, address, resource):
         self.replies = []
-        self.wire = Wire(address, user="writer", options=f"-c fencing.tokens={resource}=1", timeout=20)
+        self.wire = Wire(address, user="writer", options=f"-c fencing.tokens={resource}=1", timeout=PATIENCE)
         self.wire.until_ready()
 
     def listen(self, seconds):
@@ -37,7 +38,7 @@ class Conversation:
                 kind, body = self.wire.read()
                 self.replies.append(kind.decode() + (":" + fields(body)["C"] if kind == b"E" else ""))
         except (TimeoutError, ConnectionError):
-            self.wire.sock.settimeout(20)
+            self.wire.sock.settimeout(PATIENCE)
 
     def close(self):
         try:

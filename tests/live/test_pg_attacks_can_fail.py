@@ -9,6 +9,7 @@ from unittest import mock
 import pg_versions
 from test_pg_attacks import Attacks
 
+TRIES = 20
 # What is lacking, and conversations that show it.
 PARTS = {
     "parse": ("parse writes", "bind writes"),
@@ -30,7 +31,8 @@ class AttacksCanFail(Attacks):
                 continue  # its CALL and DO commit in no implicit transaction
             with self.subTest(part), mock.patch.dict(os.environ, FENCEGATE_BREAK=part):
                 server, gate = self.served(False, binary=binary)
-                self.assertNotEqual(self.stale(gate, server, conversations), [])
+                # A raise meets the statement that it has to meet not each time where the machine is busy.
+                self.assertTrue(any(self.stale(gate, server, conversations) for _ in range(TRIES)))
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class HistoryTest(unittest.TestCase):
     def history(self, takeovers, guard):
         """→ its verdict, when there was no violation and the fence had something to do."""
         seconds = float(os.environ.get("FENCEGATE_HISTORY_SECONDS") or 0)
-        verdict = PgRun(takeovers=10**9 if seconds else takeovers, seconds_max=seconds or 150, guard=guard).verdict()
+        verdict = PgRun(takeovers=10**9 if seconds else takeovers, seconds_max=seconds or 400, guard=guard).verdict()
         self.assertEqual(dict(verdict.violations), {}, "\n".join(verdict.examples))
         self.assertGreaterEqual(verdict.takeovers, takeovers - 10)
         self.assertGreater(verdict.noted["old holder refused at its start"], 0, "no old holder tried to come back")

@@ -18,6 +18,7 @@ from processes import PATIENCE
 
 ONLY = os.environ.get("FENCEGATE_ATTACKS_ONLY", "").split()
 AT_ONCE = 8
+CONNECTED = 0.05  # seconds that a connection takes where the machine does nothing else
 SLOW = ("call", "CALL", "do ", "middle", "junk", "timeout")  # what sleeps, to commit later
 _resources = itertools.count()
 
@@ -91,20 +92,23 @@ class Attacks(LiveTest):
         return found
 
     def converse(self, gate, connection, resource, pieces, place, slow):
+        began = time.monotonic()
         client = Conversation(gate.address, resource)
+        # Where the machine is busy, the server comes to its part later.
+        pace = min(max((time.monotonic() - began) / CONNECTED, 1), 10)
         try:
             for number, piece in enumerate(pieces):
                 if number == place:
-                    client.listen(0.02)
+                    client.listen(0.02 * pace)
                     self.take_over(connection, resource)
                 if isinstance(piece, float):
                     time.sleep(piece)
                     continue
                 client.wire.send(piece)
-                client.listen(0.004 if number < place else 0.03)
+                client.listen((0.004 if number < place else 0.03) * pace)
             if place == len(pieces):
                 self.take_over(connection, resource)
-            client.listen(0.35 if slow else 0.06)
+            client.listen((0.35 if slow else 0.06) * pace)
         except ConnectionError:
             pass  # a raise ends who is in its way
         finally:

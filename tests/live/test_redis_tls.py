@@ -235,7 +235,7 @@ class OtherConnections(RedisTls):
         """Granted and sealed there."""
         redis = self.server()
         config = {"stores": {"ledger": {"url": redis.url(self.checked)}}, "gates": self.gates(redis.url(self.checked)),
-                  "leases": {"issuers": {"main": {"store": "ledger"}}, "issuer": "main"}}
+                  "leases": {"issuers": {"main": {"store": "ledger"}}, "issuer": "main", "ttl": "120s"}}  # the longer, the more patient
         path = os.path.join(redis.folder, "other.yaml")
         with open(path, "w") as file:
             json.dump(config, file)

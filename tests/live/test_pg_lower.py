@@ -428,7 +428,7 @@ class Word(LowerTest):
                 self.connect(60, gate)
             ((status, why),) = said
             self.assertEqual(status, 1)
-            self.assertIn("it was lowered meanwhile. Look at it again.", why)
+            self.assertIn("it was lowered meanwhile; not applied. Look at it again.", why)
             self.assertEqual(self.mark(), 60)
             self.rejected("ZF001", self.connect, 50, gate)
 

@@ -489,7 +489,7 @@ class Schema(FenceTest):
                      "SELECT * FROM fencegate.look('{orders}')", "SELECT * FROM fencegate.ended(1)",
                      "SELECT fencegate.lower('orders', 33, 32, 'who', 'why', true)", "DELETE FROM fencegate.lowerings",
                      "INSERT INTO fencegate.lowerings VALUES (1, 'orders', 2, 1, 'who', 'who', 'why', now())",
-                     "SELECT fencegate.put_back('orders', 34, 0, 1, 0)", "SELECT fencegate.check_lowering('orders', 33, 32, true)",
+                     "SELECT fencegate.put_back('orders', 34, 0, 1, 0)", "SELECT fencegate.check_lowering('orders', 33, 0, 32, true)",
                      "SELECT fencegate.raise('orders', 34)", "SELECT fencegate.cut_once('orders', 34, true)",
                      "SELECT fencegate.end_idle_holders(1)", "SELECT fencegate.end_intruders(1, true)", "SELECT * FROM fencegate.take('{orders}', '{34}', 1, 0, false)",
                      "SELECT fencegate.hold_one('orders', 34)", "SELECT fencegate.guard_all('{orders}', '{34}', 1)", "SET ROLE fencegate_owner", "CREATE TABLE fencegate.mine ()",

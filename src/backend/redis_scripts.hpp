@@ -66,8 +66,9 @@ end
 
 // An operator lowers a mark. KEYS: epoch, mark, record of its grant, lowered_key. ARGV: the expected epoch, the expected mark,
 // the new one, "force" or "", the time in microseconds, who, why, the epoch under which the expected mark was seen. Answers
-// {'lowered'}, {'is', mark or ''}: another one, or seen before another lowering, {'leased'}: only seals raise it, {'floor'}: without force, and Redis does not keep what a mark was before, or {'last'}: Lua
-// counts no further; anything but the first changed nothing.
+// {'lowered'}, {'is', mark or ''}: another one, or seen before another lowering, {'leased'}: only seals raise it, {'floor'}:
+// without force, and Redis does not keep what a mark was before, or {'last'}: Lua counts no further; anything but the first
+// changed nothing.
 inline constexpr std::string_view lower_mark = R"lua(
 local epoch = redis.call('GET', KEYS[1])
 if not epoch or epoch ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end

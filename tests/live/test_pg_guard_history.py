@@ -2,7 +2,7 @@
 inside them, gates that are frozen. The judge is the server: by its times of commit nothing stale may be there, rows that
 were acknowledged must be there once, rows that were rolled back must not.
 
-$FENCEGATE_HISTORY_SECONDS: go on for that long. $FENCEGATE_HISTORY_SEED: the random numbers."""
+$FENCEGATE_HISTORY_SECONDS: go on for that long, and until enough was acknowledged. $FENCEGATE_HISTORY_SEED: the random numbers."""
 
 import collections
 import contextlib
@@ -23,6 +23,8 @@ from postgres import PgBouncer, PgGate, PostgresServer
 SECONDS = float(os.environ.get("FENCEGATE_HISTORY_SECONDS", "20"))
 SEED = int(os.environ.get("FENCEGATE_HISTORY_SEED", str(time.time_ns() % 1_000_000)))
 WRITERS = 8
+ENOUGH = 50  # rows acknowledged, and one write refused as stale: a slow machine takes longer for them
+SECONDS_MAX = SECONDS + 300
 
 
 class Hung(Exception):
@@ -30,9 +32,10 @@ class Hung(Exception):
 
 
 class History:
-    def __init__(self, server, gates, pooled, seconds=SECONDS, seed=SEED):
+    def __init__(self, server, gates, pooled, seconds=SECONDS, seed=SEED, seconds_max=None):
         self.server, self.gates, self.pooled, self.seed = server, gates, pooled, seed
         self.until = time.monotonic() + seconds
+        self.until_at_most = time.monotonic() + (seconds_max or seconds)
         self.counted = collections.Counter()
         self.acknowledged, self.rolled_back = set(), set()
         self.failures = []
@@ -44,7 +47,11 @@ class History:
             return next(self._ids)
 
     def over(self):
-        return time.monotonic() > self.until
+        now = time.monotonic()
+        return now > self.until and (now > self.until_at_most or self.has_enough())
+
+    def has_enough(self):
+        return len(self.acknowledged) >= ENOUGH and self.counted["ZF001"] > 0
 
     def run(self):
         threads = [threading.Thread(target=self._guarded, args=(self._write, number)) for number in range(WRITERS)]
@@ -85,8 +92,8 @@ class History:
 
     def _hold(self, luck, wire, talker):
         told = Told(self.acknowledged, self.rolled_back)
-        leaves = min(self.until, time.monotonic() + luck.choice([.5, 2, 5]))
-        while time.monotonic() < leaves:
+        leaves = time.monotonic() + luck.choice([.5, 2, 5])
+        while time.monotonic() < leaves and not self.over():
             self.counted["conversations"] += 1
             said = talker.conversation()
             try:
@@ -156,14 +163,13 @@ class GuardHistoryTest(LiveTest):
 class GuardHistory(GuardHistoryTest):
     def judge(self, pooled):
         server, gates = self.served(pooled)
-        history = History(server, gates, pooled)
+        history = History(server, gates, pooled, seconds_max=SECONDS_MAX)
         history.run()
         raises = server.value("SELECT count(*) FROM app.raises")
         print(f"seed {SEED}: {dict(history.counted)}, {raises} raises, {len(history.acknowledged)} rows acknowledged, "
               f"{len(history.rolled_back)} rolled back")
         self.assertEqual(history.violations(), {"stale": [], "lost": [], "not rolled back": [], "twice": 0, "failures": []})
-        self.assertGreater(history.counted["ZF001"], 0)
-        self.assertGreater(len(history.acknowledged), 20)
+        self.assertTrue(history.has_enough())
 
     def test_direct(self):
         self.judge(False)

@@ -115,7 +115,7 @@ class Redis(Listeners):
                     return any(words in one for one in self.whys(gate))
 
                 eventually(seen)
-        self.assertEqual(gate.metric("connections"), 3)
+        eventually(lambda: gate.metric("connections") == 3)  # the last rejected one may be on its way out
 
     def test_optional_certificates(self):
         gate = self.redis_gate(self.tls(client_ca=self.authority.certificate, client_certificate="optional"))

@@ -71,6 +71,8 @@ class admin_server::state : public std::enable_shared_from_this<state> {
         on_quit_(std::move(on_quit)) {}
 
   result<void> start() {
+    if (tls_)
+      if (const auto loaded = tls_->load(); !loaded) return error{"admin.tls: " + loaded.error().message};
     auto accepted = [weak = weak_from_this()](peer_listener::place at) {
       if (auto self = weak.lock()) asio::co_spawn(self->io_, serve(self, std::move(at)), asio::detached);
     };
@@ -81,6 +83,10 @@ class admin_server::state : public std::enable_shared_from_this<state> {
   }
 
   std::uint16_t port() const { return listener_->port(); }
+  void secure(const settings::listener_tls& how) {
+    tls_.emplace(how, "listener", "admin", "", process_.admin_tls_files_refused_total);
+    listener_->secure(*tls_, timeout_);
+  }
   void serve_marks(marks_service marks) { marks_ = std::move(marks); }
   void serve_reloads(reload_service reloads) { reloads_ = std::move(reloads); }
   void serve_only(std::function<page_answer(const page_request&)> pages) { pages_ = std::move(pages); }
@@ -131,8 +137,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
       }
       if (unsent) co_return;
     }
-    error_code ignored;
-    at.stream().socket().shutdown(any_stream::socket::shutdown_send, ignored);
+    at.stream().shutdown_send();
   }
 
   page_answer answer(const http::request<http::empty_body>& request, const any_stream::socket& socket) const {
@@ -243,6 +248,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
 
   asio::io_context& io_;
   const std::shared_ptr<peer_listener> listener_;
+  std::optional<backend::tls_server_context> tls_;  // nullopt: peers come in plain text
   metrics::process& process_;
   const std::chrono::milliseconds timeout_;
   std::function<void()> on_quit_;                          // empty once the server is closed
@@ -265,6 +271,8 @@ result<void> admin_server::start() { return state_->start(); }
 void admin_server::serve_only(std::function<page_answer(const page_request&)> pages) {
   state_->serve_only(std::move(pages));
 }
+
+void admin_server::secure(const settings::listener_tls& how) { state_->secure(how); }
 
 void admin_server::serve_status(status_desk& status) { state_->serve_status(status); }
 

@@ -10,6 +10,7 @@
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "base/settings.hpp"
+#include "fence/gate_settings.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -29,6 +30,8 @@ class admin_server {
   // and again to take its answer.
   admin_server(boost::asio::io_context& io, settings::address listen, metrics::process& process,
                std::function<void()> on_quit, std::chrono::milliseconds timeout = limits::admin_timeout);
+  // Peers are served through TLS only. REQUIRES: how.wanted(); it has not started.
+  void secure(const settings::listener_tls& how);
   // From then on this answers requests for marks, limits::admin_marks_max at a time. REQUIRES: `io` does not run yet, or this
   // is its thread; the service is called there, and answers there.
   void serve_marks(marks_service marks);

@@ -45,7 +45,7 @@ bool asks_for_gate(const lease_parser::value_type& request) {
          http::token_list(request[http::field::upgrade]).exists(to_beast(lease::gate_upgrade));
 }
 
-asio::awaitable<error_code> read_request(lease_stream& from, incoming& in, lease_parser& into) {
+asio::awaitable<error_code> read_request(peer_stream& from, incoming& in, lease_parser& into) {
   into.header_limit(limits::admin_head_bytes_max);
   into.body_limit(limits::lease_body_bytes_max);
   const auto [no_head, head] = co_await http::async_read_header(from, in.buffer, into, no_throw);
@@ -60,9 +60,8 @@ asio::awaitable<error_code> read_request(lease_stream& from, incoming& in, lease
   co_return no_body;
 }
 
-asio::awaitable<void> swallow_rest(lease_stream& from, flat_buffer& buffer) {
-  error_code ignored;
-  from.socket().shutdown(any_stream::socket::shutdown_send, ignored);
+asio::awaitable<void> swallow_rest(peer_stream& from, flat_buffer& buffer) {
+  from.shutdown_send();
   for (std::size_t swallowed = 0; swallowed < limits::http_swallowed_bytes_max;) {
     buffer.clear();
     const auto [failed, bytes] = co_await from.async_read_some(buffer.prepare(4096), no_throw);

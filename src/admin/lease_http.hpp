@@ -14,7 +14,6 @@
 
 namespace fencegate::admin {
 
-using lease_stream = boost::beast::basic_stream<any_stream>;
 using lease_parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
 struct answer_form {
@@ -35,9 +34,9 @@ struct incoming {
 // To go on as a gate's client (RFC 9110, 7.8: HTTP/1.0 knows no upgrade, and the field is one of the connection).
 [[nodiscard]] bool asks_for_gate(const lease_parser::value_type& request);
 // The error is also that it is malformed, or too large. REQUIRES: `into` is new.
-[[nodiscard]] boost::asio::awaitable<boost::system::error_code> read_request(lease_stream& from, incoming& in,
+[[nodiscard]] boost::asio::awaitable<boost::system::error_code> read_request(peer_stream& from, incoming& in,
                                                                              lease_parser& into);
 // Of a request that is refused before it was read: without this, the kernel would take the answer back with the connection.
-[[nodiscard]] boost::asio::awaitable<void> swallow_rest(lease_stream& from, boost::beast::flat_buffer& buffer);
+[[nodiscard]] boost::asio::awaitable<void> swallow_rest(peer_stream& from, boost::beast::flat_buffer& buffer);
 
 }  // namespace fencegate::admin

@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 using lease::clock_reading;
-using stream = lease_stream;
+using stream = peer_stream;
 
 constexpr std::size_t first_read_bytes = 512;
 
@@ -334,8 +334,7 @@ class lease_server::state : public std::enable_shared_from_this<state> {
       if (connected) co_return self->hand_over(at, std::move(*x->connects));
       if (unread) co_return co_await swallow_rest(at.stream(), in.buffer);
     }
-    error_code ignored;
-    at.stream().socket().shutdown(any_stream::socket::shutdown_send, ignored);
+    at.stream().shutdown_send();
   }
 
   asio::io_context& io_;

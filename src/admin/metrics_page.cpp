@@ -251,6 +251,11 @@ void add_process(page& p, const metrics::process& process) {
                  configured.reloads_total, "outcome", reload_names);
   p.one(MetricType::Gauge, "fencegate_config_last_reload_success_timestamp_seconds",
         "When the configuration was read last, and not refused, in seconds since 1970.", configured.succeeded_at);
+  p.one(MetricType::Counter, "fencegate_admin_tls_rejected_total",
+        "Peers of the admin listener that were not served through TLS.", process.admin_tls_rejected_total);
+  p.one(MetricType::Counter, "fencegate_admin_tls_files_refused_total",
+        "New certificates, keys and authorities of the admin listener that could not be used.",
+        process.admin_tls_files_refused_total);
   p.single(MetricType::Gauge, "fencegate_build_info", "Always 1; the version is in the label.", 1.0,
            {{"version", FENCEGATE_VERSION}});
   p.single(MetricType::Gauge, "process_resident_memory_bytes", "Resident memory in bytes.", resident_bytes());

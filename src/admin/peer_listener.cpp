@@ -124,9 +124,29 @@ asio::awaitable<void> peer_listener::accept_all(std::shared_ptr<peer_listener> s
     }
     if (self->make_room()) {
       const auto at = self->peers_.emplace(self->peers_.end(), std::move(socket));
-      self->serve_(place(self, at));
+      self->tls_ == nullptr ? self->serve_(place(self, at)) : self->shake_hands(place(self, at));
     }
   }
+}
+
+void peer_listener::shake_hands(place at) {
+  at.wait_for_request();
+  const auto kept = std::make_shared<place>(std::move(at));
+  kept->stream().expires_after(handshake_time_);
+  kept->stream().shake_hands(*tls_, [this, kept, peer = peer_name(kept->stream().socket())](const result<void>& done) {
+    if (!serve_) return;
+    done ? serve_(std::move(*kept)) : note_no_tls(peer, done.error().message);
+  });
+}
+
+void peer_listener::note_no_tls(const std::string& peer, const std::string& why) {
+  process_.admin_tls_rejected_total.add();
+  const auto others = no_tls_logged_.due(std::chrono::steady_clock::now());
+  if (!others) return;
+  log::event event;
+  event.add("listener", name_).add("client", peer).add("detail", why);
+  if (*others != 0) event.add("others_before", *others);
+  event.write(log::level::warn, "a client was not served through TLS");
 }
 
 // The process has no file descriptor left, most likely: there is one for a peer at a time.

@@ -6,23 +6,24 @@
 // one more peer is accepted at a time.
 #pragma once
 
+#include "admin/peer_stream.hpp"
 #include "base/listening_socket.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
+#include "base/seldom.hpp"
 #include "base/settings.hpp"
 #include "base/spare_descriptor.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/basic_stream.hpp>
 #include <boost/system/error_code.hpp>
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,7 +35,6 @@
 namespace fencegate::admin {
 
 inline constexpr auto no_throw = boost::asio::as_tuple(boost::asio::use_awaitable);
-using any_stream = boost::asio::generic::stream_protocol;  // TCP or a unix socket
 
 // Of this machine: on loopback, or on a unix socket, whose file says who may.
 [[nodiscard]] bool is_local(const any_stream::socket& peer);
@@ -49,7 +49,7 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
  public:
   struct peer {
     explicit peer(any_stream::socket socket) : stream(std::move(socket)) {}
-    boost::beast::basic_stream<any_stream> stream;
+    peer_stream stream;
     bool waiting = false;  // for its next request
   };
 
@@ -63,7 +63,7 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
     place& operator=(const place&) = delete;
     ~place();
 
-    [[nodiscard]] boost::beast::basic_stream<any_stream>& stream() const { return at_->stream; }
+    [[nodiscard]] peer_stream& stream() const { return at_->stream; }
     // From here on another may displace it.
     void wait_for_request() const;
     void serve_request() const { at_->waiting = false; }
@@ -78,6 +78,12 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
   peer_listener(boost::asio::io_context& io, settings::address listen, metrics::process& process, std::string name,
                 std::size_t peers_max);
 
+  // Peers are served through TLS only: who does not shake hands within `time` is not. REQUIRES: it has not started; the context
+  // outlives `io`.
+  void secure(backend::tls_server_context& by, std::chrono::milliseconds time) {
+    tls_ = &by;
+    handshake_time_ = time;
+  }
   // `mode`: see listening_socket. REQUIRES: called once.
   [[nodiscard]] result<void> start(serve accepted, std::optional<::mode_t> mode = {});
   // Stops listening and closes all connections; `serve` is called no more.
@@ -91,6 +97,8 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
   static boost::asio::awaitable<void> accept_all(std::shared_ptr<peer_listener> self);
   bool accept_with_spare(any_stream::socket& into);
   bool make_room();
+  void shake_hands(place at);
+  void note_no_tls(const std::string& peer, const std::string& why);
 
   boost::asio::io_context& io_;
   std::optional<listening_socket> listener_;  // for its file; the socket is the acceptor's
@@ -101,7 +109,10 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
   metrics::process& process_;
   const std::string name_;
   const std::size_t peers_max_;
-  serve serve_;  // empty once it is closed
+  serve serve_;                                 // empty once it is closed
+  backend::tls_server_context* tls_ = nullptr;  // nullptr: peers come in plain text
+  std::chrono::milliseconds handshake_time_{};
+  seldom no_tls_logged_{std::chrono::seconds(1)};
   std::list<peer> peers_;
   std::uint16_t port_ = 0;
 };

@@ -91,7 +91,7 @@ constexpr std::array<hazard_words, 25> all_words{{
      "Listen on 127.0.0.1, [::1] or a unix socket, next to the writers, or require certificates of clients (key tls)."},
     {admin_exposed, "admin-exposed",
      "Whoever reaches it reads status and metrics, names of gates and servers included.",
-     "Listen on 127.0.0.1, or let a network policy admit only what scrapes it."},
+     "Listen on 127.0.0.1, require certificates (key tls), or let a network policy admit only what scrapes it."},
 }};
 
 constexpr bool in_order() {

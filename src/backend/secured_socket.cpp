@@ -18,6 +18,11 @@ secured_socket& secured_socket::operator=(secured_socket&& other) noexcept {
   return *this;
 }
 
+void secured_socket::secure(std::unique_ptr<tls_stream> over) {
+  tls_ = std::move(over);
+  drained_ = false;
+}
+
 std::size_t secured_socket::receive(std::span<char> room, boost::system::error_code& failed) {
   if (tls_ == nullptr) return socket_->read_some(boost::asio::buffer(room.data(), room.size()), failed);
   const std::size_t bytes = tls_->receive(room, failed);

@@ -27,6 +27,8 @@ class secured_socket {
   ~secured_socket() { close(); }
 
   [[nodiscard]] bool is_open() const { return socket_ != nullptr; }
+  // What comes and goes from here on does so through TLS. REQUIRES: it is open, without TLS, and nothing waits.
+  void secure(std::unique_ptr<tls_stream> over);
   // Bytes read or written, at least one; else `failed` says would_block, eof or what is wrong. What was not written is to be
   // given again, from its first byte. REQUIRES: it is open.
   [[nodiscard]] std::size_t receive(std::span<char> room, boost::system::error_code& failed);
@@ -37,7 +39,8 @@ class secured_socket {
   void wait_to_receive(Call call) {
     // TLS may hold bytes of which the socket does not tell.
     if (tls_ != nullptr && !drained_)
-      return boost::asio::post(socket_->get_executor(), [call = std::move(call)]() mutable { call({}); });
+      return boost::asio::post(socket_->get_executor(),
+                               [call = std::move(call)]() mutable { call(boost::system::error_code()); });
     const bool for_room = tls_ != nullptr && tls_->receive_waits_to_write();
     socket_->async_wait(for_room ? stream::socket::wait_write : stream::socket::wait_read, std::move(call));
   }

@@ -105,7 +105,7 @@ std::vector<std::filesystem::file_time_type> tls_server_context::times() const {
 
 result<void> tls_server_context::check(const settings::listener_tls& how) {
   metrics::counter nobody_reads;
-  return tls_server_context(how, {}, {}, nobody_reads).load();
+  return tls_server_context(how, {}, {}, {}, nobody_reads).load();
 }
 
 result<void> tls_server_context::load() {
@@ -125,11 +125,11 @@ tls_server_context::loaded tls_server_context::current() {
   read_at_ = std::move(now);
   if (auto fresh = read_files()) {
     loaded_ = std::move(*fresh);
-    log::write(log::level::info, "certificates were read again", {{"gate", gate_}});
+    log::write(log::level::info, "certificates were read again", {{kind_, name_}});
   } else {
     refused_.add();
     log::write(log::level::warn, "new certificates cannot be used; those before them stay in use",
-               {{"gate", gate_}, {"detail", fresh.error().message}});
+               {{kind_, name_}, {"detail", fresh.error().message}});
   }
   return loaded_;
 }

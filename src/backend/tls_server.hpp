@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::backend {
@@ -17,11 +18,12 @@ namespace fencegate::backend {
 // From any thread.
 class tls_server_context {
  public:
-  // `gate`: its name, for the log. `speaks`: what clients may ask for, by ALPN's name of it; "": it is not looked at.
+  // `kind` of listener and its name, for the log: "gate". `speaks`: what clients may ask for, by ALPN's name of it; "": it is not looked at.
   // `refused` counts files that could not be used. REQUIRES: how.wanted(); the figure lives longer, and this longer than its
   // connections.
-  tls_server_context(settings::listener_tls how, std::string gate, std::string speaks, metrics::counter& refused)
-      : how_(std::move(how)), gate_(std::move(gate)), speaks_(std::move(speaks)), refused_(refused) {}
+  tls_server_context(settings::listener_tls how, std::string_view kind, std::string name, std::string speaks,
+                     metrics::counter& refused)
+      : how_(std::move(how)), kind_(kind), name_(std::move(name)), speaks_(std::move(speaks)), refused_(refused) {}
 
   // Whether the files can be used.
   [[nodiscard]] static result<void> check(const settings::listener_tls& how);
@@ -41,7 +43,8 @@ class tls_server_context {
   [[nodiscard]] loaded current();
 
   const settings::listener_tls how_;
-  const std::string gate_, speaks_;
+  const std::string_view kind_;  // a literal
+  const std::string name_, speaks_;
   metrics::counter& refused_;
   std::mutex mutex_;
   loaded loaded_;

@@ -223,6 +223,7 @@ struct process {
   gauge draining;                  // 1 from the first SIGTERM on
   std::atomic<bool> ready{false};  // set once every listener is up
   moment files_short;              // the admin listener could not accept, for want of file descriptors
+  counter admin_tls_rejected_total, admin_tls_files_refused_total;  // of the admin listener, as of gates
 };
 
 // Of each gate, the sum of the figures of its servers; of those that have left the configuration, too.

@@ -94,6 +94,7 @@ void read_process(report& to, const YAML::Node& root, settings::process& out) {
     section admin(to, *node, "admin", keys::admin);
     out.admin_enabled = true;
     if (const auto listen = admin.address("listen")) out.admin = *listen;
+    read_listener_tls(to, admin, out.admin, out.admin_shown);
     add_listener(to, listeners, {out.admin, "admin", admin.mark("listen")});
   }
   if (const auto node = process.node("log")) {

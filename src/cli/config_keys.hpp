@@ -13,7 +13,7 @@ namespace fencegate::cli {
 namespace keys {
 inline constexpr std::array<std::string_view, 9> process{"threads",       "busy_poll_us", "strict", "admin", "log",
                                                          "drain_timeout", "stores",       "leases", "gates"};
-inline constexpr std::array<std::string_view, 1> admin{"listen"};
+inline constexpr std::array<std::string_view, 2> admin{"listen", "tls"};
 inline constexpr std::array<std::string_view, 2> log{"level", "format"};
 inline constexpr std::array<std::string_view, 3> store{"url", "password_file", "pool"};
 inline constexpr std::array<std::string_view, 14> leases{
@@ -73,8 +73,9 @@ struct key_group {
 };
 
 // "*" stands for a name that the operator chooses.
-inline constexpr std::array<key_group, 16> key_groups{{{"", keys::process},
+inline constexpr std::array<key_group, 17> key_groups{{{"", keys::process},
                                                        {"admin.", keys::admin},
+                                                       {"admin.tls.", keys::tls},
                                                        {"log.", keys::log},
                                                        {"stores.*.", keys::store},
                                                        {"leases.", keys::leases},

@@ -59,10 +59,14 @@ std::vector<examined> examine_listeners(const settings::process& config) {
     const auto at = settings::to_string(listen);
     out.push_back({where, at, {{{kind, "it listens on " + at + std::string(how)}}, {}, false}});
   };
-  if (config.admin_enabled) look("admin", config.admin, hazard_kind::admin_exposed);
+  const auto asks_for_proof = [](const settings::listener_tls& shown) {
+    return !shown.client_ca.empty() && shown.client_required;
+  };
+  if (config.admin_enabled && !asks_for_proof(config.admin_shown))
+    look("admin", config.admin, hazard_kind::admin_exposed);
   const auto look_at_all = [&](const auto& gates) {
     for (const auto& one : gates) {
-      if (!one.shown.client_ca.empty() && one.shown.client_required) continue;
+      if (asks_for_proof(one.shown)) continue;
       look("gate:" + one.name, one.listen, hazard_kind::gate_exposed,
            one.shown.wanted() ? ", and requires no certificate of its clients" : ", in plain text");
     }

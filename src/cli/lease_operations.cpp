@@ -21,11 +21,11 @@ using lease::operation_result;
 using std::chrono::milliseconds;
 
 // Of reasons: with what stands in front, no more than the name of a holder may have.
-constexpr std::size_t reason_bytes_max = 180;
+constexpr std::size_t lease_reason_bytes_max = 180;
 
 bool is_reason(const std::string& text) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  return !text.empty() && text.size() <= reason_bytes_max && is_utf8(text) &&
+  return !text.empty() && text.size() <= lease_reason_bytes_max && is_utf8(text) &&
          std::none_of(text.begin(), text.end(), is_control);
 }
 
@@ -130,7 +130,7 @@ operation_outcome perform(operation_run& run, const settings::process& config, c
     default: break;
   }
   if (!is_reason(asked.reason))
-    return refused("a reason is 1 to " + std::to_string(reason_bytes_max) +
+    return refused("a reason is 1 to " + std::to_string(lease_reason_bytes_max) +
                    " bytes of UTF-8, without control characters");
   return take(run, config, *plan, asked);
 }

@@ -122,7 +122,8 @@ std::vector<std::string> needs_restart(const settings::process& now, const setti
   };
   compare(now.threads == next.threads, "threads");
   compare(now.busy_poll_us == next.busy_poll_us, "busy_poll_us");
-  compare(now.admin_enabled == next.admin_enabled && now.admin == next.admin, "admin");
+  compare(now.admin_enabled == next.admin_enabled && now.admin == next.admin && now.admin_shown == next.admin_shown,
+          "admin");
   compare(now.leased == next.leased, "leases");
   std::set<std::string> held;
   compare_lease_gates(now.redis_gates, next.redis_gates, held);

@@ -182,6 +182,7 @@ int serve(const settings::process& config, configuration_file& file) {
   if (const auto started = gates.start(config); started.has_error()) return fail(started.error().message);
   admin::status_desk status(io, gate_facts_of(config), figures, board, [&leases] { return leases.status(); });
   admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });
+  if (config.admin_shown.wanted()) admin.secure(config.admin_shown);
   admin.serve_marks(gates.marks());
   admin.serve_status(status);
   file.taken_over();

@@ -265,6 +265,7 @@ struct process {
   bool strict = false;            // does not start while there are hazards (backend/hazards.hpp)
   address admin{"127.0.0.1", 9180, {}};
   bool admin_enabled = false;  // the configuration has a section `admin`
+  listener_tls admin_shown;
   log_level level = log_level::info;
   log_format format = log_format::json;
   std::chrono::milliseconds drain_timeout{25'000};  // from SIGTERM to the hard stop; 0 = stop at once

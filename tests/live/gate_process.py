@@ -42,7 +42,7 @@ class GateProcess(Process):
             "listen": f"unix:{self.address}" if self.unix else f"{LOOPBACK}:{self.port}",
             "upstream": self.upstream_url(),
         }
-        config = self.process | {"admin": {"listen": self.admin_listen}, "gates": [gate | self.gate]}
+        config = self.process | {"admin": self.process.get("admin", {}) | {"listen": self.admin_listen}, "gates": [gate | self.gate]}
         with open(os.path.join(self.folder, "fencegate.yaml"), "w") as file:
             json.dump(config, file, indent=1)  # YAML contains JSON
 

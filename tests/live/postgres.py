@@ -36,6 +36,8 @@ from processes import LOOPBACK, PATIENCE, Process, eventually, free_port
 SCHEMA_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/backend/schema")
 SUPERUSER = "postgres"
 _SYSTEM_USER = "postgres"
+_MEMORY = "/dev/shm"
+_MEMORY_LEFT = 4 << 30  # bytes, for all servers that run at once
 
 
 def _as_system_user():
@@ -55,16 +57,16 @@ _NEW_CLUSTER = ("-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C", "--n
 
 @functools.cache
 def _template():
-    """A new cluster, which each server copies: made once for each build of PostgreSQL, and kept. Only this is not synced to
-    disk."""
+    """An archive of a new cluster, which each server unpacks: made once for each build of PostgreSQL, and kept. Only this is not
+    synced to disk."""
     built = subprocess.run([binary("postgres"), "--version"], capture_output=True, text=True, check=True).stdout
     name = hashlib.sha256("\n".join((built, *_NEW_CLUSTER)).encode()).hexdigest()[:16]
-    data = pg_versions.kept(f"clusters/{name}")
-    os.makedirs(os.path.dirname(data), exist_ok=True)
-    with open(data + ".lock", "w") as lock:
+    archive = pg_versions.kept(f"clusters/{name}.tar")
+    os.makedirs(os.path.dirname(archive), exist_ok=True)
+    with open(archive + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test files may come here at the same time
-        if not os.path.exists(data):
-            unfinished = data + ".new"
+        if not os.path.exists(archive):
+            unfinished = archive + ".new"
             shutil.rmtree(unfinished, ignore_errors=True)
             os.mkdir(unfinished)
             give_to_system_user(unfinished)
@@ -72,8 +74,17 @@ def _template():
                                   text=True, cwd="/", check=False)
             if made.returncode != 0:
                 raise RuntimeError(f"initdb: {made.stdout}{made.stderr}")
-            os.rename(unfinished, data)  # whole, or not there
-    return data
+            subprocess.run(["tar", "-C", unfinished, "-cf", archive + ".part", "."], check=True)
+            shutil.rmtree(unfinished)
+            os.rename(archive + ".part", archive)  # whole, or not there
+    return archive
+
+
+def _has_room(place):
+    if not os.path.isdir(place):
+        return False
+    room = os.statvfs(place)
+    return room.f_bavail * room.f_frsize > _MEMORY_LEFT
 
 
 def _quoted(value):
@@ -101,6 +112,10 @@ class PostgresServer(Process):
     def data(self):
         return os.path.join(self.folder, "data")
 
+    def place(self):
+        """In memory, where nothing is synced: most of what a short test costs is the writing of a cluster's thousand files."""
+        return _MEMORY if self.conf["fsync"] == "off" and _has_room(_MEMORY) else None
+
     def prepare(self):
         give_to_system_user(self.folder)
         self._make_data()
@@ -118,7 +133,9 @@ class PostgresServer(Process):
                 file.write("\n".join(self.hba) + "\n" + before)
 
     def _make_data(self):
-        subprocess.run(_as_system_user() + ["cp", "-a", _template(), self.data], check=True, cwd=self.folder)
+        os.mkdir(self.data, 0o700)
+        give_to_system_user(self.data)
+        subprocess.run(_as_system_user() + ["tar", "-C", self.data, "-xf", _template()], check=True, cwd=self.folder)
 
     def command(self):
         return _as_system_user() + [binary("postgres"), "-D", self.data]

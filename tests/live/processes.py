@@ -90,7 +90,7 @@ class Process:
         self.broke = None  # the status with which it ended, when nobody had told it to
 
     def __enter__(self):
-        self.folder = tempfile.mkdtemp(prefix=f"{self.title}-")
+        self.folder = tempfile.mkdtemp(prefix=f"{self.title}-", dir=self.place())
         try:
             self.prepare()
             self.start()
@@ -108,6 +108,10 @@ class Process:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.broke and kind is None and not self.show_log:
             raise AssertionError(f"{self.title} ended by itself, status {self.broke}")
+
+    def place(self):
+        """Where its folder is made; None: where temporary files are."""
+        return None
 
     def prepare(self):
         """Writes the configuration, once."""

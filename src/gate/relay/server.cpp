@@ -69,7 +69,8 @@ server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, 
       tag_(std::make_shared<fence::claims_list>(place_.tag)),
       waiting_timer_(threads.context(0)) {
   if (place_.shown.wanted())
-    tls_.emplace(place_.shown, place_.name, std::string(protocol_->tls_name()), figures_.tls_files_refused_total);
+    tls_.emplace(place_.shown, "gate", place_.name, std::string(protocol_->tls_name()),
+                 figures_.tls_files_refused_total);
   if (place_.leased.wanted()) door_.emplace(place_.leased, place_.monitors, calls_of_door());
   for (std::size_t i = 0; i < threads.size(); ++i)
     shards_.push_back(std::make_unique<shard>(threads.context(i), protocol_->make_shard(threads.context(i))));

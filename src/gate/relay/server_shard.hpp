@@ -1,13 +1,13 @@
 // The sessions of one gate on one thread.
 #pragma once
 
+#include "base/seldom.hpp"
 #include "gate/relay/server.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <unordered_set>
 #include <utility>
@@ -24,8 +24,7 @@ struct server::shard {
   boost::asio::steady_timer ticker;
   bool announced = false, draining = false;  // to all sessions: announce_end(), drain()
   bool stopped = false;
-  std::chrono::steady_clock::time_point no_tls_logged{};
-  std::uint64_t no_tls_since = 0;  // that were not logged
+  seldom no_tls_logged{std::chrono::seconds(1)};  // of those who knock in vain
 };
 
 }  // namespace fencegate::gate

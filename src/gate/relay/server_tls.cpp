@@ -5,7 +5,6 @@
 #include "gate/relay/server_shard.hpp"
 
 #include <chrono>
-#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -14,8 +13,6 @@ namespace {
 
 // From accept to the end of the handshake, also where timeouts.head is longer, or none.
 constexpr std::chrono::milliseconds handshake_most{10'000};
-// Who knocks in vain may do so many times a second.
-constexpr std::chrono::seconds line_interval{1};
 
 }  // namespace
 
@@ -36,16 +33,11 @@ void server::secure(shard& at, client_link client, session_maker make, const kep
 
 void server::note_no_tls(shard& at, const std::string& client, const std::string& why) {
   figures_.rejected(metrics::connection_rejection::tls).add();
-  const auto now = std::chrono::steady_clock::now();
-  if (now - at.no_tls_logged < line_interval) {
-    ++at.no_tls_since;
-    return;
-  }
-  at.no_tls_logged = now;
+  const auto others = at.no_tls_logged.due(std::chrono::steady_clock::now());
+  if (!others) return;
   log::event event;
   event.add("gate", place_.name).add("client", client).add("detail", why);
-  if (const auto others = std::exchange(at.no_tls_since, 0); others != 0)
-    event.add("others_before", static_cast<std::int64_t>(others));
+  if (*others != 0) event.add("others_before", *others);
   event.write(log::level::warn, "a client was not served through TLS");
 }
 

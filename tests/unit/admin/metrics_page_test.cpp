@@ -50,6 +50,8 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
     if (line.rfind("# TYPE ", 0) == 0) types.insert(line.substr(7));
   }
   EXPECT_EQ(types, (std::set<std::string>{
+                       "fencegate_admin_tls_files_refused_total counter",
+                       "fencegate_admin_tls_rejected_total counter",
                        "fencegate_backend_up gauge",
                        "fencegate_build_info gauge",
                        "fencegate_check_duration_seconds histogram",

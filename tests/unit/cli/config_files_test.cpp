@@ -192,7 +192,8 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
                                                            {"gates[].comment_tags", names_of(words::comment_tags)},
                                                            {"gates[].seal", names_of(words::seal)},
                                                            {"gates[].routes[].guarantee", names_of(words::guarantee)}};
-  expected["gates[].tls.client_certificate"] = names_of(words::client_certificate);
+  for (const auto* path : {"gates[].tls.client_certificate", "admin.tls.client_certificate"})
+    expected[path] = names_of(words::client_certificate);
   for (const std::string policy : {"gates[].policy.", "gates[].resources[].policy.", "gates[].routes[].policy."}) {
     expected[policy + "mode"] = names_of(words::mode);
     expected[policy + "missing_token"] = names_of(words::missing_token);

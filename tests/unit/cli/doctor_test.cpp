@@ -13,10 +13,11 @@ using testing::IsEmpty;
 
 class DoctorTest : public ConfigTest {
  protected:
+  std::string admin_more;
   std::vector<std::string> exposed(const std::string& gate, const std::string& admin, const std::string& more = "") {
     std::vector<std::string> out;
-    for (const auto& one : examine_listeners(settings_of("admin: { listen: '" + admin +
-                                                         "' }\ngates:\n  - { name: cache, protocol: redis, listen: '" +
+    for (const auto& one : examine_listeners(settings_of("admin: { listen: '" + admin + "'" + admin_more +
+                                                         " }\ngates:\n  - { name: cache, protocol: redis, listen: '" +
                                                          gate + "', upstream: 'redis://127.0.0.1'" + more + " }\n")))
       for (const auto& hazard : one.found.hazards)
         out.push_back(one.where + " " + std::string(backend::words_of(hazard.kind).id));
@@ -37,6 +38,10 @@ TEST_F(DoctorTest, AListenerThatRequiresCertificatesOfClientsIsNotExposed) {
   const auto with = [this](const std::string& more) {
     return exposed(":6380", "127.0.0.1:9180", ", tls: { cert: /crt, key: /key" + more + " }").size();
   };
+  admin_more = ", tls: { cert: /crt, key: /key, client_ca: /ca }";
+  EXPECT_THAT(exposed("127.0.0.1:6380", ":9180"), IsEmpty());
+  admin_more = ", tls: { cert: /crt, key: /key }";
+  EXPECT_THAT(exposed("127.0.0.1:6380", ":9180"), testing::ElementsAre("admin admin-exposed"));
   EXPECT_EQ(with(""), 1U);
   EXPECT_EQ(with(", client_ca: /ca, client_certificate: optional"), 1U);
   EXPECT_EQ(with(", client_ca: /ca"), 0U);

@@ -44,6 +44,14 @@ TEST_F(Reload, EachKeyThatNeedsOneIsNamed) {
                   "admin has changed: that needs a restart"));
 }
 
+TEST_F(Reload, TlsOfTheAdminListenerNeedsOne) {
+  files = {{"/crt", "-"}, {"/key", "-"}};
+  const std::string before = "admin: { listen: \"127.0.0.1:9\" }\n";
+  EXPECT_THAT(restarts(before + gate_text(""),
+                       "admin: { listen: \"127.0.0.1:9\", tls: { cert: /crt, key: /key } }\n" + gate_text("")),
+              ElementsAre("admin has changed: that needs a restart"));
+}
+
 TEST_F(Reload, WhereThereAreLeasesTheServersThatAreSealedStay) {
   const auto before = gate_text("") + std::string(stores_text);
   EXPECT_THAT(restarts(before, gate_text(", connections_max: 5") + std::string(stores_text)), IsEmpty());

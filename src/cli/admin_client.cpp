@@ -1,0 +1,216 @@
+#include "cli/admin_client.hpp"
+
+#include "backend/tls.hpp"
+#include "cli/config_url.hpp"
+#include "cli/config_values.hpp"
+
+#include <boost/asio/error.hpp>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <netdb.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace fencegate::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+class blocking_socket {
+ public:
+  explicit blocking_socket(steady_clock::time_point deadline) : deadline_(deadline) {}
+  ~blocking_socket() { close(); }
+  blocking_socket(const blocking_socket&) = delete;
+  blocking_socket& operator=(const blocking_socket&) = delete;
+
+  result<void> connect(const settings::address& to) { return to.is_unix() ? connect_unix(to) : connect_tcp(to); }
+
+  // From here on through TLS.
+  result<void> secure(backend::tls_context& by) {
+    using waits_for = backend::tls_stream::waits_for;
+    auto over = by.open(fd_);
+    if (!over) return over.error();
+    tls_ = std::move(*over);
+    for (;;) {
+      const auto waits = tls_->shake_hands();
+      if (!waits) return waits.error();
+      if (*waits == waits_for::nothing) return {};
+      auto ready = wait_for(*waits == waits_for::readable ? POLLIN : POLLOUT);
+      if (!ready) return ready;
+    }
+  }
+
+  result<void> send_all(std::string_view bytes) {
+    while (!bytes.empty()) {
+      auto ready = wait_for(POLLOUT);
+      if (!ready) return ready;
+      boost::system::error_code failed;
+      bytes.remove_prefix(send(bytes, failed));
+      if (is_serious(failed)) return error{failed.message()};
+    }
+    return {};
+  }
+
+  // The first line that the peer sends, without its end; what follows is not read.
+  result<std::string> receive_line() {
+    constexpr std::size_t line_bytes_max = 1024;
+    std::string line;
+    while (line.size() < line_bytes_max) {
+      char buffer[256];
+      boost::system::error_code failed;
+      const auto received = receive(buffer, failed);
+      if (failed == boost::asio::error::eof) return error{"the connection was closed without an answer"};
+      if (is_serious(failed)) return error{failed.message()};
+      if (failed) {
+        // TLS may hold bytes of which the socket does not tell: who waits has asked for them.
+        const auto ready = wait_for(tls_ && tls_->receive_waits_to_write() ? POLLOUT : POLLIN);
+        if (!ready) return ready.error();
+      }
+      line.append(buffer, received);
+      const auto end = line.find("\r\n");
+      if (end != std::string::npos) return {boost::system::in_place_value, line.substr(0, end)};
+    }
+    return error{"the answer is not HTTP"};
+  }
+
+ private:
+  static error last_error() { return error{std::strerror(errno)}; }
+
+  static boost::system::error_code last_code() { return {errno, boost::system::system_category()}; }
+  static bool is_serious(const boost::system::error_code& failed) {
+    return failed && failed != boost::asio::error::would_block && failed != boost::asio::error::interrupted;
+  }
+
+  std::size_t send(std::string_view bytes, boost::system::error_code& failed) {
+    if (tls_) return tls_->send(bytes, failed);
+    const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0) failed = last_code();
+    return sent < 0 ? 0 : static_cast<std::size_t>(sent);
+  }
+
+  std::size_t receive(std::span<char> room, boost::system::error_code& failed) {
+    if (tls_) return tls_->receive(room, failed);
+    const auto received = ::recv(fd_, room.data(), room.size(), 0);
+    if (received <= 0) failed = received == 0 ? boost::asio::error::eof : last_code();
+    return received < 0 ? 0 : static_cast<std::size_t>(received);
+  }
+
+  void close() {
+    tls_.reset();
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+  result<void> wait_for(short events) {
+    for (;;) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline_ - steady_clock::now());
+      pollfd polled{fd_, events, 0};
+      const int ready = left.count() > 0 ? ::poll(&polled, 1, static_cast<int>(left.count())) : 0;
+      if (ready > 0) return {};
+      if (ready == 0) return error{"no answer in time"};
+      if (errno != EINTR) return last_error();
+    }
+  }
+
+  result<void> open_and_connect(int family, const sockaddr* to, socklen_t size) {
+    close();
+    fd_ = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd_ < 0) return last_error();
+    if (::connect(fd_, to, size) == 0) return {};
+    // A unix socket with a full queue says EAGAIN; it is as busy as a listener that never accepts.
+    if (errno != EINPROGRESS) return last_error();
+    auto ready = wait_for(POLLOUT);
+    if (!ready) return ready;
+    socklen_t length = sizeof errno;
+    int failed = 0;
+    if (::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &failed, &length) != 0) return last_error();
+    if (failed != 0) return error{std::strerror(failed)};
+    return {};
+  }
+
+  result<void> connect_unix(const settings::address& to) {
+    sockaddr_un place{};
+    place.sun_family = AF_UNIX;
+    to.path.copy(place.sun_path, sizeof place.sun_path - 1);
+    return open_and_connect(AF_UNIX, reinterpret_cast<const sockaddr*>(&place), sizeof place);
+  }
+
+  result<void> connect_tcp(const settings::address& to) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const int failed = ::getaddrinfo(to.host.c_str(), std::to_string(to.port).c_str(), &hints, &found);
+    if (failed != 0) return error{::gai_strerror(failed)};
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+    result<void> outcome = error{"the name has no address"};
+    for (const auto* place = found; place != nullptr; place = place->ai_next) {
+      outcome = open_and_connect(place->ai_family, place->ai_addr, place->ai_addrlen);
+      if (outcome) break;
+    }
+    return outcome;
+  }
+
+  int fd_ = -1;
+  std::unique_ptr<backend::tls_stream> tls_;  // nullptr: in plain text
+  steady_clock::time_point deadline_;
+};
+
+// The status code of "HTTP/1.1 200 OK"; 0 for what is no status line.
+int status_of(std::string_view line) {
+  constexpr std::size_t version_bytes = std::string_view("HTTP/1.1 ").size();
+  if (!line.starts_with("HTTP/1.") || line.size() < version_bytes + 3) return 0;
+  const auto rest = line.substr(version_bytes + 3);
+  if (!rest.empty() && rest[0] != ' ') return 0;
+  const auto status = parse_count(line.substr(version_bytes, 3), 100, 999);
+  return status ? static_cast<int>(*status) : 0;
+}
+
+}  // namespace
+
+result<admin_address> parse_admin_address(std::string_view text) {
+  if (!text.starts_with("https://")) {
+    auto where = parse_address(text);
+    if (!where) return where.error();
+    return admin_address{std::move(*where), {}};
+  }
+  auto url = parse_http_url(text);
+  if (!url) return url.error();
+  return admin_address{std::move(url->where), std::move(url->secured)};
+}
+
+namespace {
+
+result<std::string> ask(blocking_socket& socket, const settings::address& host, std::string_view asked) {
+  const std::string name = host.is_unix() ? "localhost" : to_string(host);
+  const auto sent =
+      socket.send_all(std::string(asked) + " HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n");
+  if (!sent) return sent.error();
+  return socket.receive_line();
+}
+
+}  // namespace
+
+result<int> admin_status(const admin_address& from, std::string_view asked, steady_clock::time_point deadline) {
+  blocking_socket socket(deadline);
+  const auto connected = socket.connect(from.where);
+  if (!connected) return connected.error();
+  if (const auto context = backend::tls_context::to(from.where, from.secured)) {
+    const auto secured = socket.secure(*context);
+    if (!secured) return secured.error();
+  }
+  const auto line = ask(socket, from.where, asked);
+  if (line) return status_of(*line);
+  // A server that misses the client's certificate may end the connection before it is heard to say so.
+  const bool proves_nothing = from.secured.wanted() && from.secured.certificate.empty();
+  return error{line.error().message + (proves_nothing ? "; if it wants a certificate: ?cert=FILE&key=FILE" : "")};
+}
+
+}  // namespace fencegate::cli

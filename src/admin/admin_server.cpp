@@ -84,8 +84,9 @@ class admin_server::state : public std::enable_shared_from_this<state> {
 
   std::uint16_t port() const { return listener_->port(); }
   void secure(const settings::listener_tls& how) {
-    tls_.emplace(how, "listener", "admin", "", process_.admin_tls_files_refused_total);
-    listener_->secure(*tls_, timeout_);
+    tls_ = std::make_shared<backend::tls_server_context>(how, "listener", "admin", "",
+                                                         process_.admin_tls_files_refused_total);
+    listener_->secure(tls_, timeout_);
   }
   void serve_marks(marks_service marks) { marks_ = std::move(marks); }
   void serve_reloads(reload_service reloads) { reloads_ = std::move(reloads); }
@@ -248,7 +249,7 @@ class admin_server::state : public std::enable_shared_from_this<state> {
 
   asio::io_context& io_;
   const std::shared_ptr<peer_listener> listener_;
-  std::optional<backend::tls_server_context> tls_;  // nullopt: peers come in plain text
+  std::shared_ptr<backend::tls_server_context> tls_;  // nullptr: peers come in plain text
   metrics::process& process_;
   const std::chrono::milliseconds timeout_;
   std::function<void()> on_quit_;                          // empty once the server is closed

@@ -141,12 +141,12 @@ class lease_server::state : public std::enable_shared_from_this<state> {
       if (failed && failed != asio::error::operation_aborted) x->gone = true;
       x->happened.cancel();
     };
-    x->client.socket().async_read_some(in.buffer.prepare(first_read_bytes), on_read);
+    x->client.plain_socket().async_read_some(in.buffer.prepare(first_read_bytes), on_read);
   }
 
   static asio::awaitable<void> end_watch(exchange_ref x) {
     error_code ignored;
-    if (x->reading) x->client.socket().cancel(ignored);
+    if (x->reading) x->client.plain_socket().cancel(ignored);
     x->happened.expires_at(asio::steady_timer::time_point::max());
     while (x->reading) co_await x->happened.async_wait(no_throw);
   }

@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -124,18 +125,34 @@ asio::awaitable<void> peer_listener::accept_all(std::shared_ptr<peer_listener> s
     }
     if (self->make_room()) {
       const auto at = self->peers_.emplace(self->peers_.end(), std::move(socket));
-      self->tls_ == nullptr ? self->serve_(place(self, at)) : self->shake_hands(place(self, at));
+      self->tls_ == nullptr ? self->serve_(place(self, at)) : self->secure(place(self, at));
     }
   }
 }
 
-void peer_listener::shake_hands(place at) {
-  at.wait_for_request();
+void peer_listener::secure(place at) {
+  at.wait_for_hands();
   const auto kept = std::make_shared<place>(std::move(at));
   kept->stream().expires_after(handshake_time_);
-  kept->stream().shake_hands(*tls_, [this, kept, peer = peer_name(kept->stream().socket())](const result<void>& done) {
+  // Asked now: a connection that has ended has no name.
+  const std::string name = peer_name(kept->stream().socket());
+  kept->stream().async_wait_for_bytes([this, kept, name](const error_code& failed, std::size_t) {
     if (!serve_) return;
-    done ? serve_(std::move(*kept)) : note_no_tls(peer, done.error().message);
+    if (failed == asio::error::timed_out)
+      note_no_tls(name, "TLS: the client has said nothing in time");
+    else if (!failed)
+      shake_hands(kept, name);
+  });
+}
+
+void peer_listener::shake_hands(const std::shared_ptr<place>& at, const std::string& name) {
+  at->hands_are_offered();
+  at->stream().shake_hands(*tls_, [this, at, name, tls = tls_](const result<void>& done) {
+    if (!serve_) return;
+    if (done)
+      serve_(std::move(*at));
+    else if (const auto& why = done.error().message; !why.empty())
+      note_no_tls(name, why);
   });
 }
 
@@ -164,13 +181,13 @@ bool peer_listener::accept_with_spare(any_stream::socket& into) {
 // False: everyone is being served at this moment, and the new connection is dropped.
 bool peer_listener::make_room() {
   if (peers_.size() < peers_max_) return true;
-  for (peer& one : peers_) {
-    if (!one.waiting) continue;
-    one.stream.close();
-    one.waiting = false;
-    return true;
-  }
-  return false;
+  const auto oldest = [this](auto may_go) { return std::find_if(peers_.begin(), peers_.end(), may_go); };
+  auto goes = oldest([](const peer& one) { return one.silent; });
+  if (goes == peers_.end()) goes = oldest([](const peer& one) { return one.waiting; });
+  if (goes == peers_.end()) return false;
+  goes->stream.close();
+  goes->waiting = goes->silent = false;
+  return true;
 }
 
 }  // namespace fencegate::admin

@@ -2,7 +2,7 @@
 // on its io_context's thread.
 //
 // When all places are taken, a new peer displaces the one that has been waiting longest for its next request, so that idle
-// ones cannot shut others out; while all are being served, new ones are dropped. When the process has no file descriptor left,
+// ones cannot shut others out; before TLS, one that says nothing goes first; while all are being served, new ones are dropped. When the process has no file descriptor left,
 // one more peer is accepted at a time.
 #pragma once
 
@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace fencegate::admin {
 
@@ -51,6 +52,7 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
     explicit peer(any_stream::socket socket) : stream(std::move(socket)) {}
     peer_stream stream;
     bool waiting = false;  // for its next request
+    bool silent = false;   // waiting, and has not begun to shake hands
   };
 
   // A peer's connection, which ends with it.
@@ -67,6 +69,12 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
     // From here on another may displace it.
     void wait_for_request() const;
     void serve_request() const { at_->waiting = false; }
+    // The same, before it is served through TLS: these go first.
+    void wait_for_hands() const {
+      wait_for_request();
+      at_->silent = true;
+    }
+    void hands_are_offered() const { at_->silent = false; }
 
    private:
     std::shared_ptr<peer_listener> owner_;
@@ -78,10 +86,9 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
   peer_listener(boost::asio::io_context& io, settings::address listen, metrics::process& process, std::string name,
                 std::size_t peers_max);
 
-  // Peers are served through TLS only: who does not shake hands within `time` is not. REQUIRES: it has not started; the context
-  // outlives `io`.
-  void secure(backend::tls_server_context& by, std::chrono::milliseconds time) {
-    tls_ = &by;
+  // Peers are served through TLS only: who does not shake hands within `time` is not. REQUIRES: it has not started.
+  void secure(std::shared_ptr<backend::tls_server_context> by, std::chrono::milliseconds time) {
+    tls_ = std::move(by);
     handshake_time_ = time;
   }
   // `mode`: see listening_socket. REQUIRES: called once.
@@ -97,7 +104,8 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
   static boost::asio::awaitable<void> accept_all(std::shared_ptr<peer_listener> self);
   bool accept_with_spare(any_stream::socket& into);
   bool make_room();
-  void shake_hands(place at);
+  void secure(place at);
+  void shake_hands(const std::shared_ptr<place>& at, const std::string& name);
   void note_no_tls(const std::string& peer, const std::string& why);
 
   boost::asio::io_context& io_;
@@ -109,8 +117,8 @@ class peer_listener : public std::enable_shared_from_this<peer_listener> {
   metrics::process& process_;
   const std::string name_;
   const std::size_t peers_max_;
-  serve serve_;                                 // empty once it is closed
-  backend::tls_server_context* tls_ = nullptr;  // nullptr: peers come in plain text
+  serve serve_;                                       // empty once it is closed
+  std::shared_ptr<backend::tls_server_context> tls_;  // nullptr: peers come in plain text
   std::chrono::milliseconds handshake_time_{};
   seldom no_tls_logged_{std::chrono::seconds(1)};
   std::list<peer> peers_;

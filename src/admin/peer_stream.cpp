@@ -1,7 +1,6 @@
 #include "admin/peer_stream.hpp"
 
 #include "backend/tls_handshake.hpp"
-#include "base/demand.hpp"
 
 namespace fencegate::admin {
 
@@ -14,6 +13,10 @@ void peer_stream::link::begin() {
   under_way = true;
   const auto number = ++operations;
   if (deadline == clock::time_point::max()) return;
+  if (deadline <= clock::now()) {
+    late = true;
+    return close();
+  }
   timer.expires_at(deadline);
   timer.async_wait([weak = weak_from_this(), number](const error_code& cancelled) {
     const auto self = weak.lock();
@@ -50,6 +53,7 @@ void peer_stream::shake_hands(backend::tls_server_context& by, std::function<voi
                        [on = link_, done = std::move(done)](result<std::unique_ptr<backend::tls_stream>> secured) {
                          const auto failed = on->end({});
                          if (failed) return done(error{"TLS: the peer has not finished the handshake in time"});
+                         if (!on->bytes.is_open()) return done(error{""});
                          if (!secured) return done(secured.error());
                          on->bytes.secure(std::move(*secured));
                          on->secured = true;

@@ -4,6 +4,7 @@
 
 #include "backend/secured_socket.hpp"
 #include "backend/tls_server.hpp"
+#include "base/demand.hpp"
 #include "base/result.hpp"
 
 #include <boost/asio/buffer.hpp>
@@ -36,8 +37,8 @@ class peer_stream {
   peer_stream(const peer_stream&) = delete;
   peer_stream& operator=(const peer_stream&) = delete;
 
-  // From here on through TLS. `done` once, on the socket's thread, also when the stream is closed meanwhile. REQUIRES: nothing was
-  // read or written; `done` keeps this object.
+  // From here on through TLS. `done` once, on the socket's thread, perhaps at once; its error has no text when the stream was closed
+  // meanwhile. REQUIRES: nothing was read or written; `done` keeps this object, and `by` lives until then.
   void shake_hands(backend::tls_server_context& by, std::function<void(result<void>)> done);
 
   // What is under way then, or begins later, fails with timed_out, and the connection ends.
@@ -66,6 +67,13 @@ class peer_stream {
         direction::out, std::forward<Token>(token));
   }
 
+  // Until there is something to read, or the peer has ended.
+  template <class Token>
+  auto async_wait_for_bytes(Token&& token) {
+    return begin([](link&, boost::system::error_code&) { return std::size_t{0}; }, direction::in,
+                 std::forward<Token>(token));
+  }
+
   // Nothing more is sent.
   void shutdown_send();
   void close() { link_->close(); }
@@ -73,6 +81,11 @@ class peer_stream {
   [[nodiscard]] executor_type get_executor() { return link_->socket->get_executor(); }
   // For what is asked about the connection; closed once the stream is.
   [[nodiscard]] any_stream::socket& socket() { return *link_->socket; }
+  // To read from it directly. REQUIRES: there is no TLS.
+  [[nodiscard]] any_stream::socket& plain_socket() {
+    demand(!link_->secured, "what comes through TLS is read through it");
+    return socket();
+  }
   // REQUIRES: there is no TLS, and nothing is under way.
   [[nodiscard]] any_stream::socket release_socket();
 

@@ -122,11 +122,13 @@ tls_server_context::loaded tls_server_context::current() {
   const std::lock_guard lock(mutex_);
   auto now = times();
   if (now == read_at_) return loaded_;
-  read_at_ = std::move(now);
   if (auto fresh = read_files()) {
     loaded_ = std::move(*fresh);
+    read_at_ = std::move(now);
     log::write(log::level::info, "certificates were read again", {{kind_, name_}});
-  } else {
+  } else if (now != refused_at_) {
+    // Tried again by the next connection: what was missing may have been a file descriptor.
+    refused_at_ = std::move(now);
     refused_.add();
     log::write(log::level::warn, "new certificates cannot be used; those before them stay in use",
                {{kind_, name_}, {"detail", fresh.error().message}});

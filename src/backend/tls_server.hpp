@@ -48,7 +48,8 @@ class tls_server_context {
   metrics::counter& refused_;
   std::mutex mutex_;
   loaded loaded_;
-  std::vector<std::filesystem::file_time_type> read_at_;  // of the last files that were read, used or not
+  std::vector<std::filesystem::file_time_type> read_at_;     // of the files that are in use
+  std::vector<std::filesystem::file_time_type> refused_at_;  // of the last ones that could not be
 };
 
 }  // namespace fencegate::backend

@@ -53,10 +53,14 @@ class blocking_socket {
       if (!ready) return ready;
       boost::system::error_code failed;
       bytes.remove_prefix(send(bytes, failed));
-      if (is_serious(failed)) return error{failed.message()};
+      ended_ = is_serious(failed);
+      if (ended_) return error{failed.message()};
     }
     return {};
   }
+
+  // The peer, or the network, has ended the connection.
+  [[nodiscard]] bool ended() const { return ended_; }
 
   // The first line that the peer sends, without its end; what follows is not read.
   result<std::string> receive_line() {
@@ -66,8 +70,9 @@ class blocking_socket {
       char buffer[256];
       boost::system::error_code failed;
       const auto received = receive(buffer, failed);
+      ended_ = is_serious(failed);
       if (failed == boost::asio::error::eof) return error{"the connection was closed without an answer"};
-      if (is_serious(failed)) return error{failed.message()};
+      if (ended_) return error{failed.message()};
       if (failed) {
         // TLS may hold bytes of which the socket does not tell: who waits has asked for them.
         const auto ready = wait_for(tls_ && tls_->receive_waits_to_write() ? POLLOUT : POLLIN);
@@ -159,6 +164,7 @@ class blocking_socket {
   }
 
   int fd_ = -1;
+  bool ended_ = false;
   std::unique_ptr<backend::tls_stream> tls_;  // nullptr: in plain text
   steady_clock::time_point deadline_;
 };
@@ -188,10 +194,12 @@ result<admin_address> parse_admin_address(std::string_view text) {
 
 namespace {
 
-result<std::string> ask(blocking_socket& socket, const settings::address& host, std::string_view asked) {
-  const std::string name = host.is_unix() ? "localhost" : to_string(host);
+result<std::string> ask(blocking_socket& socket, const admin_address& of, std::string_view asked) {
+  // The listener does some things for this host alone, and knows none of the names in its certificate.
+  const bool local = of.where.is_unix() || of.secured.wanted();
+  const std::string host = local ? "localhost" : to_string(of.where);
   const auto sent =
-      socket.send_all(std::string(asked) + " HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n");
+      socket.send_all(std::string(asked) + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
   if (!sent) return sent.error();
   return socket.receive_line();
 }
@@ -206,10 +214,10 @@ result<int> admin_status(const admin_address& from, std::string_view asked, stea
     const auto secured = socket.secure(*context);
     if (!secured) return secured.error();
   }
-  const auto line = ask(socket, from.where, asked);
+  const auto line = ask(socket, from, asked);
   if (line) return status_of(*line);
   // A server that misses the client's certificate may end the connection before it is heard to say so.
-  const bool proves_nothing = from.secured.wanted() && from.secured.certificate.empty();
+  const bool proves_nothing = socket.ended() && from.secured.wanted() && from.secured.certificate.empty();
   return error{line.error().message + (proves_nothing ? "; if it wants a certificate: ?cert=FILE&key=FILE" : "")};
 }
 

@@ -38,7 +38,8 @@ int check(const std::string& path, const environment& from, std::ostream& out, s
 namespace {
 
 // Exit code 0 when the answer had status 200; else why not stands on `err`.
-int judge(const std::string& admin, const std::string& path, const result<int>& status, std::ostream& err) {
+int judge(const std::string& asked, const std::string& path, const result<int>& status, std::ostream& err) {
+  const auto admin = asked.substr(0, asked.find('?'));
   if (!status)
     err << "fencegate: " << admin << path << ": " << status.error().message << '\n';
   else if (*status != 200)

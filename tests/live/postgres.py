@@ -143,9 +143,16 @@ class PostgresServer(Process):
     def up(self):
         self._drop_cli()
         try:
-            return self.cli is not None
+            return self._says_ready() and self.cli is not None
         except psycopg2.OperationalError:
             return False
+
+    def _says_ready(self):
+        """As pg_ctl looks for it: who connects before makes the server start a process that refuses."""
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(self.data, "postmaster.pid")) as file:
+            lines = file.read().splitlines()
+            return len(lines) > 7 and lines[7].strip() == "ready"
+        return False
 
     @property
     def host(self):

@@ -5,6 +5,7 @@ import http.client
 import os
 import shlex
 import shutil
+import ssl
 import subprocess
 
 import documents
@@ -124,8 +125,34 @@ class Admin(Certificates, LiveTest):
             one.settimeout(PATIENCE)
             with contextlib.suppress(ConnectionResetError):
                 self.assertEqual(one.recv(1), b"")
-        eventually(lambda: any("has not finished the handshake in time" in one for one in self.whys(gate)))
+        eventually(lambda: any("has said nothing in time" in one for one in self.whys(gate)))
         self.assertEqual(gate.http("/readyz")[0], 200)
+
+    def test_who_has_begun_to_shake_hands_stays(self):
+        gate = self.gate()
+        with contextlib.closing(connect(gate.admin_port)) as sock:
+            came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = self.context.wrap_bio(came, goes, server_hostname="localhost")
+            with self.assertRaises(ssl.SSLWantReadError):
+                tls.do_handshake()
+            sock.sendall(goes.read())
+            sock.settimeout(PATIENCE)
+            came.write(sock.recv(1 << 16))  # its answer: so it has read what came
+            silent = [self.start(contextlib.closing(connect(gate.admin_port))) for _ in range(2 * PEERS_MAX)]
+            silent[0].settimeout(PATIENCE)
+            self.assertEqual(silent[0].recv(1), b"")  # they are accepted, and displace each other
+
+            def when_it_has_come(step):
+                while True:
+                    try:
+                        return step()
+                    except ssl.SSLWantReadError:
+                        came.write(sock.recv(1 << 16))
+
+            when_it_has_come(tls.do_handshake)
+            tls.write(b"GET /livez HTTP/1.0\r\n\r\n")
+            sock.sendall(goes.read())
+            self.assertIn(b"200 OK", when_it_has_come(lambda: tls.read(1 << 16)))
 
     def test_commands(self):
         certificate, key = self.proven()
@@ -165,7 +192,8 @@ class Admin(Certificates, LiveTest):
                 return dict(pair[0] for pair in sock.getpeercert()["issuer"])["commonName"]
 
         self.assertEqual(issuer(), "authority")
-        for path, new in zip(files, self.rogue.issue("gate", "DNS:localhost")):
+        fresh = self.rogue.issue("gate", "DNS:localhost")
+        for path, new in zip(files, fresh):
             with open(new, "rb") as file:
                 replace(path, file.read())
         eventually(lambda: issuer() == "rogue")
@@ -173,6 +201,14 @@ class Admin(Certificates, LiveTest):
         replace(files[1], b"nonsense")
         self.assertEqual(issuer(), "rogue")
         self.assertEqual(gate.metrics()["fencegate_admin_tls_files_refused_total"], before + 1)
+        times = os.stat(files[1])
+        with open(fresh[1], "rb") as file:
+            content = file.read()
+        replace(files[1], content)
+        os.utime(files[1], ns=(times.st_atime_ns, times.st_mtime_ns))  # as where there was no file descriptor to read them with
+        self.assertEqual(issuer(), "rogue")
+        self.assertEqual(gate.metrics()["fencegate_admin_tls_files_refused_total"], before + 1)
+        eventually(lambda: sum(line["msg"] == "certificates were read again" for line in gate.log_lines()) > 1)
         (refused, *_) = [line for line in gate.log_lines() if line["msg"].startswith("new certificates cannot be used")][::-1]
         self.assertEqual(refused["listener"], "admin")
 

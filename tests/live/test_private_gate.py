@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from processes import LOOPBACK, eventually, free_port
 from redis_server import RedisServer
 from test_hold import Hold
 
+THREADS = 2
 WRITE = "INSERT INTO writes VALUES ('$FENCING_TOKEN')"
 REDIS = "redis-cli -s \"$FENCEGATE_SOCKET\""
 
@@ -24,7 +26,7 @@ class PrivateSidecar(Sidecar):
     """Its gates take nothing without a token; one holds a lease of its own, one has a tag, one speaks HTTP."""
 
     def configure(self):
-        configuration = super().configure()
+        configuration = super().configure() | {"threads": THREADS}
         for gate in configuration["gates"]:
             gate["policy"] = {"missing_token": "reject"}
         upstream = {"protocol": "redis", "upstream": self.redis_url()}
@@ -226,7 +228,10 @@ class PrivateGate(LiveTest):
                   f"for i in $(seq 20); do {REDIS} RPUSH log behind & done; wait")
         with Dynamic(sidecar, "orders", "--ttl", "20s", "--private-gate", "cache", command=["sh", "-c", script]) as hold:
             eventually(lambda: os.path.exists(ready), 30)
+            before = len(sidecar.log())
             sidecar.restart()
+            reached = re.compile('"msg":"backend up","gate":"cache"}')  # Redis, on each thread
+            eventually(lambda: len(reached.findall(sidecar.log()[before:])) == THREADS)
             open(ready + ".go", "w").close()
             self.assertEqual(hold.ended(), 0, hold.said)
         self.assertEqual(sorted(self.log()), ["before", *["behind"] * 20], hold.said)

@@ -2,8 +2,8 @@
 // on its io_context's thread.
 //
 // When all places are taken, a new peer displaces the one that has been waiting longest for its next request, so that idle
-// ones cannot shut others out; before TLS, one that says nothing goes first; while all are being served, new ones are dropped. When the process has no file descriptor left,
-// one more peer is accepted at a time.
+// ones cannot shut others out; before TLS, one that says nothing goes first. While all are being served, new ones are dropped.
+// When the process has no file descriptor left, one more peer is accepted at a time.
 #pragma once
 
 #include "admin/peer_stream.hpp"

@@ -18,7 +18,8 @@ namespace fencegate::backend {
 // From any thread.
 class tls_server_context {
  public:
-  // `kind` of listener and its name, for the log: "gate". `speaks`: what clients may ask for, by ALPN's name of it; "": it is not looked at.
+  // `kind` of listener ("gate") and its name, for the log. `speaks`: what clients may ask for, by ALPN's name of it; "": it is
+  // not looked at.
   // `refused` counts files that could not be used. REQUIRES: how.wanted(); the figure lives longer, and this longer than its
   // connections.
   tls_server_context(settings::listener_tls how, std::string_view kind, std::string name, std::string speaks,

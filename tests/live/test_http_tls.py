@@ -17,22 +17,32 @@ BIG = (20 if "FENCEGATE_SANITIZED" in os.environ else 100) * 1024 * 1024  # in t
 
 
 class TlsUpstream(Upstream):
-    """The same behind TLS; `own`: (certificate, key), which may be loaded anew into its `context`."""
+    """The same behind TLS; `own`: (certificate, key)."""
 
     def __init__(self, own, clients=None):
         super().__init__()
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.load_cert_chain(*own)
-        self.context.set_alpn_protocols(["h2", "http/1.1"])
-        if clients:
-            self.context.load_verify_locations(clients)
-            self.context.verify_mode = ssl.CERT_REQUIRED
+        self.clients = clients
+        self.show(*own)
+
+    def show(self, certificate, key):
+        """To whoever connects from now on. A context at work takes no other certificate: OpenSSL reads it without a lock."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        if self.clients:
+            context.load_verify_locations(self.clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+        self.context = context
 
     def __enter__(self):
         super().__enter__()
         self.server.handle_error = lambda *_: None  # of handshakes that fail
-        self.server.socket = self.context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+        accept = self.server.get_request
+        self.server.get_request = lambda: self._secured(*accept())
         return self
+
+    def _secured(self, client, address):
+        return self.context.wrap_socket(client, server_side=True, do_handshake_on_connect=False), address
 
 
 class SecuredGate(HttpGate):
@@ -105,7 +115,7 @@ class WhatTheServiceMustProve(HttpTls):
         with Load(write, lambda status: status == 200) as load:
             replace(trusted, first + second)
             load.some_more()
-            upstream.context.load_cert_chain(*self.rogue.issue("server", "DNS:localhost"))
+            upstream.show(*self.rogue.issue("server", "DNS:localhost"))
             load.some_more()
             replace(trusted, second)
             load.some_more()

@@ -140,11 +140,11 @@ class page {
 
   // One for each value of `label`.
   template <class Figure, std::size_t N>
-  void one_for_each(MetricType type, std::string name, std::string help, const std::array<Figure, N>& figures,
+  void one_for_each(MetricType type, std::string name, std::string help, const std::array<Figure, N>& stats,
                     std::string_view label, const std::array<std::string_view, N>& values) {
     MetricFamily& family = add(type, std::move(name), std::move(help));
     for (std::size_t i = 0; i < N; ++i) {
-      ClientMetric m = metric_of(figures[i]);
+      ClientMetric m = metric_of(stats[i]);
       m.label = {{std::string(label), std::string(values[i])}};
       family.metric.push_back(std::move(m));
     }

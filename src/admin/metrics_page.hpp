@@ -8,7 +8,7 @@
 
 namespace fencegate::admin {
 
-// Text exposition format 0.0.4. Reads relaxed atomics: figures on one page may be a few requests apart. What the kernel
+// Text exposition format 0.0.4. Reads relaxed atomics: stats on one page may be a few requests apart. What the kernel
 // does not tell about the process (no /proc) is left out.
 [[nodiscard]] std::string metrics_page(const metrics::process& process);
 

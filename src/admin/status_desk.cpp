@@ -46,9 +46,9 @@ std::vector<server_status> servers_of(const gate_facts& facts, const metrics::ga
 
 }  // namespace
 
-status_desk::status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& figures,
+status_desk::status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& stats,
                          const status_board& board, std::function<lease_status()> leases)
-    : timer_(io), facts_(std::move(gates)), figures_(figures), board_(board), leases_(std::move(leases)) {}
+    : timer_(io), facts_(std::move(gates)), stats_(stats), board_(board), leases_(std::move(leases)) {}
 
 void status_desk::show(std::vector<gate_facts> gates) {
   facts_ = std::move(gates);
@@ -67,8 +67,8 @@ void status_desk::start() {
 }
 
 void status_desk::look() {
-  for (const auto& current : figures_.gates) {
-    const auto gate = current->with(figures_.former);
+  for (const auto& current : stats_.gates) {
+    const auto gate = current->with(stats_.former);
     auto& one = counted_[gate->name];
     one.lately.admitted.resize(limits::status_seconds);
     one.lately.rejected.resize(limits::status_seconds);
@@ -79,17 +79,17 @@ void status_desk::look() {
   }
 }
 
-gate_status status_desk::status_of(const gate_facts& facts, const metrics::gate& figures) const {
+gate_status status_desk::status_of(const gate_facts& facts, const metrics::gate& stats) const {
   gate_status out;
   out.facts = facts;
-  out.servers = servers_of(out.facts, figures.backends_said());
-  out.connections = figures.connections.value();
-  out.admitted = admitted_by(figures);
-  out.rejected = rejected_by(figures);
-  out.stale = sum_of(figures, {metrics::check_outcome::stale});
-  out.raises = figures.raises_total.value();
-  out.sessions_cut = figures.sessions_cut_total.value();
-  out.regressions = figures.regressions_total.value();
+  out.servers = servers_of(out.facts, stats.backends_said());
+  out.connections = stats.connections.value();
+  out.admitted = admitted_by(stats);
+  out.rejected = rejected_by(stats);
+  out.stale = sum_of(stats, {metrics::check_outcome::stale});
+  out.raises = stats.raises_total.value();
+  out.sessions_cut = stats.sessions_cut_total.value();
+  out.regressions = stats.regressions_total.value();
   if (const auto known = counted_.find(facts.name); known != counted_.end()) out.lately = known->second.lately;
   out.lately.admitted.resize(limits::status_seconds);
   out.lately.rejected.resize(limits::status_seconds);
@@ -107,13 +107,13 @@ const lease_status& status_desk::leases_now() {
 
 std::string status_desk::json_since(std::uint64_t& version) {
   status_view view;
-  view.state = process_state(figures_);
-  view.draining = figures_.draining.value() != 0;
+  view.state = process_state(stats_);
+  view.draining = stats_.draining.value() != 0;
   view.started = started_;
   view.now = std::chrono::system_clock::now();
-  view.generation = figures_.configured.generation.value();
+  view.generation = stats_.configured.generation.value();
   for (std::size_t i = 0; i < facts_.size(); ++i)
-    view.gates.push_back(status_of(facts_[i], *figures_.gates[i]->with(figures_.former)));
+    view.gates.push_back(status_of(facts_[i], *stats_.gates[i]->with(stats_.former)));
   view.leased = leases_now();
   view.complete = version == 0;
   view.seen = board_.since(version);

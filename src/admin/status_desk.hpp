@@ -1,6 +1,6 @@
-// Collects what the status page shows: the gates' figures, once a second, what the board remembers, and the leases.
+// Collects what the status page shows: the gates' stats, once a second, what the board remembers, and the leases.
 //
-// All of it runs on its context's thread; the board and the figures are what other threads write.
+// All of it runs on its context's thread; the board and the stats are what other threads write.
 #pragma once
 
 #include "admin/status_board.hpp"
@@ -20,16 +20,16 @@ namespace fencegate::admin {
 
 class status_desk {
  public:
-  // `gates`: in the order of the figures. `leases`: asked when a status is told, not all the time; limits::status_resources_max
+  // `gates`: in the order of the stats. `leases`: asked when a status is told, not all the time; limits::status_resources_max
   // of them are shown. Empty: there are none.
-  // REQUIRES: figures and board live longer.
-  status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& figures,
+  // REQUIRES: stats and board live longer.
+  status_desk(boost::asio::io_context& io, std::vector<gate_facts> gates, const metrics::process& stats,
               const status_board& board, std::function<lease_status()> leases);
 
   // From here on it tells of these.
   void show(std::vector<gate_facts> gates);
 
-  // Looks at the figures once a second, from here on.
+  // Looks at the stats once a second, from here on.
   void start();
   // What it does each time.
   void look();
@@ -43,12 +43,12 @@ class status_desk {
     std::uint64_t admitted = 0, rejected = 0;
     traffic lately{};
   };
-  [[nodiscard]] gate_status status_of(const gate_facts& facts, const metrics::gate& figures) const;
+  [[nodiscard]] gate_status status_of(const gate_facts& facts, const metrics::gate& stats) const;
   [[nodiscard]] const lease_status& leases_now();
 
   boost::asio::steady_timer timer_;
   std::vector<gate_facts> facts_;
-  const metrics::process& figures_;
+  const metrics::process& stats_;
   const status_board& board_;
   const std::function<lease_status()> leases_;
   const wall_time started_ = std::chrono::system_clock::now();

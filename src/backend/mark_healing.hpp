@@ -20,7 +20,7 @@ struct epoch_guard {
   std::string_view key;  // epoch_key, or while there is no epoch healing_key (backend/redis_scripts.hpp)
   std::string value;
   std::string known;            // the epoch that this process knew when it began
-  std::uint64_t lowerings = 0;  // of the same picture
+  std::uint64_t lowerings = 0;  // of the same snapshot
 
   // All is in order but these marks.
   [[nodiscard]] bool of_late() const { return value == known; }

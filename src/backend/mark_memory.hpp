@@ -135,7 +135,7 @@ class mark_memory {
   };
 
   // When a question for marks was sent. `lowerings`: behind how many of them that was, as far as this process knew; where an
-  // epoch is sent with it, both are of one picture (backend/redis_state.hpp).
+  // epoch is sent with it, both are of one snapshot (backend/redis_state.hpp).
   struct moment {
     std::uint64_t listings = 0, lowerings = 0;
   };

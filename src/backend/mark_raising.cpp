@@ -150,7 +150,7 @@ void mark_raising::on_reply(const std::shared_ptr<attempt>& a, const wire::reply
 
 void mark_raising::is_set(const std::shared_ptr<attempt>& a) {
   const auto took = link_.now() - a->started;
-  state_.figures.check_duration_seconds.observe(took);
+  state_.stats.check_duration_seconds.observe(took);
   if (a->healing == nullptr) {
     state_.marks.saw_since(a->asked, a->cell, a->target);
     if (a->losses != state_.marks.losses()) {
@@ -161,8 +161,8 @@ void mark_raising::is_set(const std::shared_ptr<attempt>& a) {
   }
   const bool raised = a->expected != attempt::expects::this_mark || a->expected_mark != a->target;
   if (raised) {
-    state_.figures.raises_total.add();
-    state_.figures.takeover_seconds.observe(took);
+    state_.stats.raises_total.add();
+    state_.stats.takeover_seconds.observe(took);
   }
   if (a->target > a->wanted) return a->done({raise_outcome::kind::stale, false, a->target, {}});
   a->done({raise_outcome::kind::held, raised, a->target, {}});
@@ -208,7 +208,7 @@ void mark_raising::broken(const attempt& a) {
 }
 
 void mark_raising::note_regression(const attempt& a, std::optional<fence::token> found) {
-  state_.figures.regressions_total.add();
+  state_.stats.regressions_total.add();
   if (a.healing == nullptr)
     signs_.went_back();
   else if (!a.healing->note_lost())

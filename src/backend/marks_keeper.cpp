@@ -145,7 +145,7 @@ void marks_keeper::unfit(std::string problem) {
 void marks_keeper::not_ready(std::string problem) {
   if (proves()) state_ = state::looking;
   problem_ = std::move(problem);
-  shared_.change([this](redis_state::picture& p) {
+  shared_.change([this](redis_state::snapshot& p) {
     p.ready = false;
     p.problem = problem_;
   });

@@ -98,7 +98,7 @@ void marks_keeper::follow_lowerings(const std::string& known) {
 void marks_keeper::on_server_put_back(const std::string& epoch, const std::string& known) {
   if (shared_.is_first_to_see(known)) {
     shared_.event().add("detail", "the epoch is an older one").write(log::level::error, "marks lost");
-    shared_.figures.regressions_total.add();
+    shared_.stats.regressions_total.add();
   }
   not_ready("the backend lost its marks; they are being put back");
   heal_all({epoch_key, epoch, known, shared_.look().lowerings});
@@ -126,7 +126,7 @@ void marks_keeper::on_loss(const epoch_keys& found, const std::string& known, bo
         "fencegate:epoch to any new text");
   if (shared_.is_first_to_see(known)) {
     shared_.event().add("detail", "the epoch changed").write(log::level::error, "marks lost");
-    shared_.figures.regressions_total.add();
+    shared_.stats.regressions_total.add();
   }
   if (none && put_back_ == inspected_ + found.healing && !shared_.marks.any_late())
     return quiet ? settle_epoch(found) : unfit(std::string(waiting));

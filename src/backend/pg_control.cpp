@@ -2,7 +2,7 @@
 
 #include "backend/pg_claims.hpp"
 #include "backend/pg_dial.hpp"
-#include "backend/pg_store_parts.hpp"
+#include "backend/pg_store_common.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "fence/compare.hpp"
@@ -78,11 +78,11 @@ pg_answer to_raise(asio::io_context& reply_to, const pg_control::claims& wanted,
 
 }  // namespace
 
-pg_control::pg_control(asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures)
-    : whole_(figures.whole.lock()),
+pg_control::pg_control(asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& stats)
+    : whole_(stats.whole.lock()),
       context_(context),
       gate_(gate),
-      figures_(figures),
+      stats_(stats),
       ticker_(context),
       address_(std::make_shared<upstream_address>(context, gate.upstream)) {}
 
@@ -108,7 +108,7 @@ mark_memory& pg_control::marks(const std::string& database) {
   auto& slot = memories_[database];
   if (slot == nullptr) {
     slot = std::make_unique<mark_memory>();
-    slot->tell_rises(figures_);
+    slot->tell_rises(stats_);
     // Where there is a mark to remember there is one that may go back, and sessions to sweep.
     asio::post(context_, [self = shared_from_this(), database] { self->at(database); });
   }
@@ -215,9 +215,9 @@ void pg_control::tick() {
 void pg_control::note_problem(looked_after& one, const std::string& problem) {
   if (stopped_) return;  // it ended its connections by itself
   if (one.name == gate_.control_database)
-    figures_.note_backend("", problem);
+    stats_.note_backend("", problem);
   else
-    figures_.note_database(one.name, problem);
+    stats_.note_database(one.name, problem);
   if (one.problem == problem) return;
   if (problem.empty())
     log::write(log::level::info, "backend up", {{"gate", gate_.name}, {"database", one.name}});
@@ -251,7 +251,7 @@ void pg_control::look_after(looked_after& one) {
 }
 
 void pg_control::note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found) {
-  figures_.regressions_total.add();
+  stats_.regressions_total.add();
   log_regression(about(one.name), *marks(one.name).cell(resource), found);
 }
 

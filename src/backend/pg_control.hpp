@@ -40,8 +40,8 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   using raise_callback = std::function<void(pg_raise_result)>;
   using look_callback = std::function<void(std::optional<found_marks>)>;
 
-  // REQUIRES: gate and figures live longer.
-  pg_control(boost::asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& figures);
+  // REQUIRES: gate and stats live longer.
+  pg_control(boost::asio::io_context& context, const settings::postgres_gate& gate, metrics::gate& stats);
 
   // Keeps `unsettled` until it is known where the server is.
   void start(std::shared_ptr<void> unsettled);
@@ -103,10 +103,10 @@ class pg_control : public std::enable_shared_from_this<pg_control> {
   void note_loss(const looked_after& one, const std::string& resource, std::optional<fence::token> found);
   void note_problem(looked_after& one, const std::string& problem);
 
-  const std::shared_ptr<const void> whole_;  // of which the settings and figures are parts
+  const std::shared_ptr<const void> whole_;  // of which the settings and stats are parts
   boost::asio::io_context& context_;
   const settings::postgres_gate& gate_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   boost::asio::steady_timer ticker_;
   const std::shared_ptr<upstream_address> address_;
   std::map<std::string, looked_after> databases_;

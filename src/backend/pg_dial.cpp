@@ -39,7 +39,7 @@ pg_link::parameters parameters_of(const pg_target& to, const std::vector<boost::
                           {"client_encoding", "UTF8"}};
   add_tls(how, to.secured);
   if (!to.login.user.empty()) how.emplace_back("user", to.login.user);
-  if (!to.login.password.empty()) how.emplace_back("password", to.login.password);
+  if (auto password = to.login.password.text(); !password.empty()) how.emplace_back("password", std::move(password));
   if (to.where.is_unix()) {
     // libpq takes the folder and the port from which the file's name is made: …/.s.PGSQL.5432
     const auto& path = to.where.path;

@@ -17,12 +17,12 @@ constexpr milliseconds pool_back_off_min{100}, pool_back_off_max{5'000};
 }  // namespace
 
 pg_pool::pg_pool(boost::asio::io_context& context, pg_target to, std::size_t size, milliseconds connect_timeout,
-                 metrics::pool& figures, std::function<void(const std::string&)> tell)
+                 metrics::pool& stats, std::function<void(const std::string&)> tell)
     : context_(context),
       to_(std::move(to)),
       size_(std::max<std::size_t>(size, 2)),
       connect_timeout_(connect_timeout),
-      figures_(figures),
+      stats_(stats),
       tell_(std::move(tell)),
       ticker_(context) {}
 
@@ -91,9 +91,9 @@ void pg_pool::show() {
     busy += one->busy ? 1 : 0;
   }
   for (const auto& [what, line] : waiting_) waiting += static_cast<std::int64_t>(line.size());
-  figures_.idle.set(connected - busy);
-  figures_.busy.set(busy);
-  figures_.waiting.set(waiting);
+  stats_.idle.set(connected - busy);
+  stats_.busy.set(busy);
+  stats_.waiting.set(waiting);
 }
 
 bool pg_pool::may_begin(work what, const std::string& owner) const {

@@ -41,9 +41,9 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
     std::function<void(const std::string&)> give_up;  // or this, once
   };
 
-  // `tell`: "" when a connection was made after there was none, or else why there is none. REQUIRES: `figures` live longer.
+  // `tell`: "" when a connection was made after there was none, or else why there is none. REQUIRES: `stats` live longer.
   pg_pool(boost::asio::io_context& context, pg_target to, std::size_t size, std::chrono::milliseconds connect_timeout,
-          metrics::pool& figures, std::function<void(const std::string&)> tell);
+          metrics::pool& stats, std::function<void(const std::string&)> tell);
 
   void start();
   void stop();
@@ -81,7 +81,7 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   const pg_target to_;
   const std::size_t size_;
   const std::chrono::milliseconds connect_timeout_;
-  metrics::pool& figures_;
+  metrics::pool& stats_;
   const std::function<void(const std::string&)> tell_;
   boost::asio::steady_timer ticker_;
   std::vector<std::unique_ptr<member>> members_;

@@ -1,7 +1,7 @@
 #include "backend/pg_store.hpp"
 
 #include "backend/pg_claims.hpp"
-#include "backend/pg_store_parts.hpp"
+#include "backend/pg_store_common.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -20,16 +20,16 @@ constexpr milliseconds watch_patience{4'000};
 }  // namespace
 
 pg_store::pg_store(asio::io_context& context, std::string gate, const settings::mark_store& store, milliseconds grace,
-                   metrics::gate& figures)
-    : whole_(figures.whole.lock()),
+                   metrics::gate& stats)
+    : whole_(stats.whole.lock()),
       context_(context),
       gate_(std::move(gate)),
       store_(store),
       grace_(grace),
-      figures_(figures),
-      pool_figures_(*figures.pools.emplace_back(std::make_unique<metrics::pool>(store.name))),
+      stats_(stats),
+      pool_stats_(*stats.pools.emplace_back(std::make_unique<metrics::pool>(store.name))),
       watch_timer_(context) {
-  marks_.tell_rises(figures);
+  marks_.tell_rises(stats);
 }
 
 void pg_store::start() {
@@ -42,7 +42,7 @@ void pg_store::start() {
       self->note_problem(self->named(problem));
   };
   const pg_target target{store_.where, store_.login, store_.database, store_.secured};
-  pool_ = std::make_shared<pg_pool>(context_, target, store_.pool, store_.connect, pool_figures_, std::move(tell));
+  pool_ = std::make_shared<pg_pool>(context_, target, store_.pool, store_.connect, pool_stats_, std::move(tell));
   pool_->start();
 }
 
@@ -137,7 +137,7 @@ void pg_store::seal_now(clock::time_point deadline, const presented_claims& want
   auto begin = [self = shared_from_this(), deadline, wanted, done](const pg_pool::lent& link) {
     auto on_answer = [self, link, wanted, done, began = clock::now()](pg_outcome& outcome) {
       auto out = self->sealed(link, wanted, outcome);
-      if (out) self->figures_.check_duration_seconds.observe(clock::now() - began);
+      if (out) self->stats_.check_duration_seconds.observe(clock::now() - began);
       done(std::move(out));
     };
     const auto left = budget_until(deadline);
@@ -163,7 +163,7 @@ pg_store::seal_result pg_store::sealed(const pg_pool::lent& link, const presente
   pool_->give_back(link);
   for (const auto& one : *marks) {
     if (one.lowering) saw(one.at.resource, one.at.presented, *one.lowering);
-    if (one.raised) figures_.raises_total.add();
+    if (one.raised) stats_.raises_total.add();
   }
   return *marks;
 }
@@ -197,7 +197,7 @@ void pg_store::look_at_marks() {
 void pg_store::compare(const lost_marks::seen_marks& seen, const std::vector<looked_mark>& found) {
   for (const auto& loss : lost_.compare(marks_, seen, found, [this] { return about(); })) {
     if (loss.news) {
-      figures_.regressions_total.add();
+      stats_.regressions_total.add();
       log_regression(about(), *marks_.cell(loss.to.resource), loss.found);
     }
     put_back(loss);
@@ -225,12 +225,12 @@ void pg_store::on_put_back(const lost_marks::loss& loss, const pg_pool::lent& li
   if (!is_committed(outcome, 3)) return link->close("an unexpected answer");
   pool_->give_back(link);
   if (!was_put_back(loss, outcome.steps[1]->rows)) return;
-  figures_.raises_total.add();
+  stats_.raises_total.add();
   lost_.is_back(loss.to.resource);
 }
 
 void pg_store::note_problem(const std::string& problem) {
-  figures_.note_backend(store_.name, problem);
+  stats_.note_backend(store_.name, problem);
   if (problem_ == problem) return;
   if (problem.empty())
     log::write(log::level::info, "backend up", {{"gate", gate_}, {"store", store_.name}});

@@ -50,9 +50,9 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   using hold_callback = std::function<void(store_result<held_marks>)>;
   using run_callback = std::function<void(run_outcome)>;
 
-  // REQUIRES: the settings and figures live longer. `grace`: how long a raise waits for what holds the mark.
+  // REQUIRES: the settings and stats live longer. `grace`: how long a raise waits for what holds the mark.
   pg_store(boost::asio::io_context& context, std::string gate, const settings::mark_store& store,
-           std::chrono::milliseconds grace, metrics::gate& figures);
+           std::chrono::milliseconds grace, metrics::gate& stats);
 
   // On the context's thread.
   void start();
@@ -112,13 +112,13 @@ class pg_store : public std::enable_shared_from_this<pg_store> {
   void note_problem(const std::string& problem);
   [[nodiscard]] std::string named(const std::string& problem) const { return "store " + store_.name + ": " + problem; }
 
-  const std::shared_ptr<const void> whole_;  // of which the settings and figures are parts
+  const std::shared_ptr<const void> whole_;  // of which the settings and stats are parts
   boost::asio::io_context& context_;
   const std::string gate_;
   const settings::mark_store& store_;
   const std::chrono::milliseconds grace_;
-  metrics::gate& figures_;
-  metrics::pool& pool_figures_;
+  metrics::gate& stats_;
+  metrics::pool& pool_stats_;
   std::shared_ptr<pg_pool> pool_;  // from start() on
   boost::asio::steady_timer watch_timer_;
   mark_memory marks_;

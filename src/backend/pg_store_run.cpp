@@ -1,7 +1,7 @@
 // Holding marks, and statements behind their check.
 #include "backend/pg_claims.hpp"
 #include "backend/pg_store.hpp"
-#include "backend/pg_store_parts.hpp"
+#include "backend/pg_store_common.hpp"
 #include "fence/compare.hpp"
 #include "wire/sql_lead.hpp"
 #include "wire/sql_pieces.hpp"
@@ -193,14 +193,14 @@ void pg_store::on_hold(const std::shared_ptr<attempt>& a, const pg_pool::lent& l
 }
 
 void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent& link) {
-  figures_.check_duration_seconds.observe(clock::now() - a->sent);
+  stats_.check_duration_seconds.observe(clock::now() - a->sent);
   if (a->from.session.expired()) return end_transaction(link, "COMMIT");
   const auto state = std::make_shared<held_marks::session_state>(link->socket());
   link->doubts(state->in_doubt);
   auto lost = [self = shared_from_this(), a, state](const std::string&) {
     *state->in_doubt = true;
     if (state->released) return;
-    self->figures_.sessions_cut_total.add();
+    self->stats_.sessions_cut_total.add();
     const auto tell = [state, on_cut = a->on_cut](const std::optional<fence::rejection>& why) {
       if (!state->released && on_cut) on_cut(why);
     };
@@ -309,7 +309,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
   if (!outcome.lost.empty() && !outcome.sent) return give_up(a, unavailable(outcome.lost));
   const bool reads_marks = a->wanted.read_only && !a->wanted.claims.empty();
   if (committed && is_proven(a->wanted, outcome, shape)) {
-    if (!a->wanted.claims.empty()) figures_.check_duration_seconds.observe(clock::now() - a->sent);
+    if (!a->wanted.claims.empty()) stats_.check_duration_seconds.observe(clock::now() - a->sent);
     if (at_sync || is_committed(outcome, shape.steps))
       pool_->give_back(link);
     else if (outcome.lost.empty())
@@ -318,7 +318,7 @@ void pg_store::on_run(const std::shared_ptr<attempt>& a, const pg_pool::lent& li
       if (auto stale = stale_reader(a->wanted, outcome.steps[shape.check]->rows)) return give_up(a, noted(*stale));
     } else {
       saw_checked(a->wanted, outcome.steps[shape.check]->rows);
-      if (a->wanted.spends) figures_.raises_total.add(a->wanted.claims.size());
+      if (a->wanted.spends) stats_.raises_total.add(a->wanted.claims.size());
     }
     return tell({kind::done, std::move(*outcome.steps[shape.check + 1]), {}, {}});
   }

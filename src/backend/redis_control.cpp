@@ -18,7 +18,7 @@ constexpr milliseconds retry_after_min{50}, retry_after_max{2'000};
 redis_control::redis_control(boost::asio::io_context& context, std::shared_ptr<redis_state> state)
     : state_(std::move(state)),
       client_(std::make_shared<redis_client>(context, state_->gate.upstream, state_->gate.limits_time.connect,
-                                             state_->figures.protocol_errors(metrics::side::backend), state_->tls)),
+                                             state_->stats.protocol_errors(metrics::side::backend), state_->tls)),
       keeper_(*state_, *this),
       ticker_(context),
       retry_(context) {}
@@ -56,7 +56,7 @@ void redis_control::connect() {
 
 void redis_control::on_connected(const std::vector<stream::endpoint>& endpoints) {
   // Sessions try them in this order.
-  state_->change([&](redis_state::picture& p) { p.endpoints = endpoints; });
+  state_->change([&](redis_state::snapshot& p) { p.endpoints = endpoints; });
   greet(*state_, *this);
   keeper_.on_connected();
 }

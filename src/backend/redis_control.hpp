@@ -102,8 +102,8 @@ class redis_control : public std::enable_shared_from_this<redis_control>, privat
   void on_connected(const std::vector<stream::endpoint>& endpoints);
   void on_lost(const std::string& why);
   void tick();
-  // The picture whose epoch commands run behind; nullopt: this connection proves nothing.
-  [[nodiscard]] std::optional<redis_state::picture> proven() const;
+  // The snapshot whose epoch commands run behind; nullopt: this connection proves nothing.
+  [[nodiscard]] std::optional<redis_state::snapshot> proven() const;
 
   std::shared_ptr<redis_state> state_;
   std::shared_ptr<redis_client> client_;

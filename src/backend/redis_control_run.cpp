@@ -24,7 +24,7 @@ void refuse_too_many(const reply_callback& done) {
 
 }  // namespace
 
-std::optional<redis_state::picture> redis_control::proven() const {
+std::optional<redis_state::snapshot> redis_control::proven() const {
   auto known = state_->look();
   if (!keeper_.proves() || known.epoch.empty()) return std::nullopt;
   return known;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fencegate::backend {
@@ -26,7 +27,7 @@ void ask_as_a_stranger(redis_state& state, control_link& link) {
   link.send({"PING"}, [&state, &link](const wire::reply_value* reply) {
     if (reply == nullptr) return;
     const bool wants = is_error(reply) && reply->text.starts_with("NOAUTH");
-    if (state.look().wants_auth != wants) state.change([&](redis_state::picture& p) { p.wants_auth = wants; });
+    if (state.look().wants_auth != wants) state.change([&](redis_state::snapshot& p) { p.wants_auth = wants; });
     // Of what follows it would only say that strangers may not ask so much.
     if (wants && state.gate.control.password.empty())
       link.drop("Redis wants a password (NOAUTH), and the gate was given none");
@@ -59,16 +60,17 @@ void read_commands(redis_state& state, control_link& link) {
     if (is_error(reply)) return link.drop("COMMAND failed: " + words_of(reply));
     auto table = command_table::build(*reply, state.gate.allow_commands, *not_found);
     if (table.has_error()) return link.drop(table.error().message);
-    state.change([&](redis_state::picture& p) { p.commands = *table; });
+    state.change([&](redis_state::snapshot& p) { p.commands = *table; });
   });
 }
 
 }  // namespace
 
 std::vector<std::string> sign_in_of(const settings::credentials& user) {
-  if (user.password.empty()) return {};
-  if (user.user.empty()) return {"AUTH", user.password};
-  return {"AUTH", user.user, user.password};
+  auto password = user.password.text();
+  if (password.empty()) return {};
+  if (user.user.empty()) return {"AUTH", std::move(password)};
+  return {"AUTH", user.user, std::move(password)};
 }
 
 void greet(redis_state& state, control_link& link) {

@@ -27,27 +27,27 @@ namespace fencegate::backend {
 using stream = boost::asio::generic::stream_protocol;
 
 struct redis_state {
-  redis_state(const settings::redis_gate& gate_settings, metrics::gate& gate_figures, std::string store_name = {})
-      : whole(gate_figures.whole.lock()),
+  redis_state(const settings::redis_gate& gate_settings, metrics::gate& gate_stats, std::string store_name = {})
+      : whole(gate_stats.whole.lock()),
         gate(gate_settings),
         store(std::move(store_name)),
-        figures(gate_figures),
+        stats(gate_stats),
         tls(tls_context::to(gate_settings.upstream, gate_settings.secured)) {
-    marks.tell_rises(figures);
+    marks.tell_rises(stats);
   }
 
   // For a line about this backend.
   [[nodiscard]] log::event event() const { return log::event().add("gate", gate.name).add("store", store); }
 
-  const std::shared_ptr<const void> whole;  // of which the settings and figures are parts
+  const std::shared_ptr<const void> whole;  // of which the settings and stats are parts
   const settings::redis_gate gate;
   const std::string store;  // of an HTTP gate; else ""
-  metrics::gate& figures;
+  metrics::gate& stats;
   const std::shared_ptr<tls_context> tls;  // of all links to it; nullptr: they are plain text
   mark_memory marks;
 
-  // A consistent picture for a session, taken when `version` has moved.
-  struct picture {
+  // A consistent snapshot for a session, taken when `version` has moved.
+  struct snapshot {
     std::shared_ptr<const command_table> commands = command_table::empty();
     std::string epoch;                                         // "" until the backend was seen
     std::uint64_t lowerings = 0;                               // that this process has followed
@@ -56,14 +56,14 @@ struct redis_state {
     bool ready = false;                                        // writes may be admitted
     std::string problem = "the backend has not answered yet";  // why not
   };
-  [[nodiscard]] picture look() const {
+  [[nodiscard]] snapshot look() const {
     const std::lock_guard lock(mutex_);
-    return picture_;
+    return snapshot_;
   }
   template <class Change>
   void change(Change&& change) {
     const std::lock_guard lock(mutex_);
-    change(picture_);
+    change(snapshot_);
     show_change();
   }
   std::atomic<std::uint64_t> version{1};
@@ -71,11 +71,11 @@ struct redis_state {
   // The server is ready, under this epoch. False: it is not the one before that was `known`, nor this.
   [[nodiscard]] bool take_over(const std::string& epoch, const std::string& known) {
     const std::lock_guard lock(mutex_);
-    if (picture_.epoch != known && picture_.epoch != epoch) return false;
-    if (picture_.ready && picture_.epoch == epoch) return true;
-    picture_.ready = true;
-    picture_.problem.clear();
-    picture_.epoch = epoch;
+    if (snapshot_.epoch != known && snapshot_.epoch != epoch) return false;
+    if (snapshot_.ready && snapshot_.epoch == epoch) return true;
+    snapshot_.ready = true;
+    snapshot_.problem.clear();
+    snapshot_.epoch = epoch;
     show_change();
     return true;
   }
@@ -85,10 +85,10 @@ struct redis_state {
   [[nodiscard]] bool follow_lowerings(const std::string& known, const std::string& epoch,
                                       const std::vector<lowering>& these) {
     const std::lock_guard lock(mutex_);
-    if (picture_.epoch != known) return false;
-    for (const auto& one : these) marks.saw(*marks.cell(one.resource), one.to, picture_.lowerings + 1);
-    ++picture_.lowerings;
-    picture_.epoch = epoch;
+    if (snapshot_.epoch != known) return false;
+    for (const auto& one : these) marks.saw(*marks.cell(one.resource), one.to, snapshot_.lowerings + 1);
+    ++snapshot_.lowerings;
+    snapshot_.epoch = epoch;
     show_change();
     return true;
   }
@@ -105,11 +105,11 @@ struct redis_state {
   // REQUIRES: the lock is held.
   void show_change() {
     version.fetch_add(1, std::memory_order_release);
-    figures.note_backend(store, picture_.ready ? std::string_view() : picture_.problem);
+    stats.note_backend(store, snapshot_.ready ? std::string_view() : snapshot_.problem);
   }
 
   mutable std::mutex mutex_;
-  picture picture_;
+  snapshot snapshot_;
   std::string lost_epoch_;
   std::chrono::steady_clock::time_point loss_seen_{};
 };

@@ -97,8 +97,8 @@ struct redis_store::attempt {
 };
 
 redis_store::redis_store(const std::vector<asio::io_context*>& threads, const std::string& gate,
-                         const settings::mark_store& store, metrics::gate& figures)
-    : settings_(as_gate(gate, store)), state_(std::make_shared<redis_state>(settings_, figures, store.name)) {
+                         const settings::mark_store& store, metrics::gate& stats)
+    : settings_(as_gate(gate, store)), state_(std::make_shared<redis_state>(settings_, stats, store.name)) {
   for (auto* one : threads) places_.push_back({*one, std::make_shared<redis_control>(*one, state_)});
 }
 
@@ -147,7 +147,7 @@ void redis_store::seal(store_caller from, presented_claims wanted, seal_callback
 void redis_store::seal_now(const link& by, clock::time_point deadline, const presented_claims& wanted,
                            seal_callback done) {
   if (wanted.claims.empty()) return done(std::vector<sealed_mark>{});
-  auto on_done = [&figures = state_->figures, claims = wanted.claims,
+  auto on_done = [&stats = state_->stats, claims = wanted.claims,
                   done = std::move(done)](const command_outcome& outcome) {
     if (outcome.what == command_outcome::kind::rejected) return done(outcome.why);
     if (outcome.what != command_outcome::kind::done) return done(unavailable(outcome.detail));
@@ -155,7 +155,7 @@ void redis_store::seal_now(const link& by, clock::time_point deadline, const pre
     marks.reserve(claims.size());
     for (std::size_t i = 0; i < claims.size(); ++i) {
       marks.push_back({claims[i], outcome.reply.elements[i].text != claims[i].presented.to_string()});
-      if (marks.back().raised) figures.raises_total.add();
+      if (marks.back().raised) stats.raises_total.add();
     }
     done(std::move(marks));
   };
@@ -223,7 +223,7 @@ void redis_store::ask_first(const std::shared_ptr<attempt>& a) {
       --a->tries;
       return self->try_run(a);
     }
-    self->state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
+    self->state_->stats.check_duration_seconds.observe(clock::now() - a->sent);
     redis_reply marks{'*', {}, false, {}};
     for (const auto& one : a->wanted.claims) {
       self->state_->marks.saw_since(a->then, self->state_->marks.cell(one.resource), one.presented);
@@ -328,12 +328,12 @@ void redis_store::on_reply(const std::shared_ptr<attempt>& a, const wire::reply_
 void redis_store::on_applied(const std::shared_ptr<attempt>& a, redis_reply reply, command_outcome::lack lacks) {
   if (a->only_raises() && (reply.type != '*' || reply.elements.size() != a->wanted.claims.size()))
     return a->reject(unavailable("an unexpected reply"));
-  if (!a->wanted.claims.empty()) state_->figures.check_duration_seconds.observe(clock::now() - a->sent);
+  if (!a->wanted.claims.empty()) state_->stats.check_duration_seconds.observe(clock::now() - a->sent);
   if (!a->wanted.read_only)
     for (const auto& one : a->wanted.claims)
       state_->marks.saw_since(a->then, state_->marks.cell(one.resource), one.presented);
   if ((a->wanted.spends || a->only_raises()) && a->losses != state_->marks.losses()) return raised_too_early(a);
-  if (a->wanted.spends && !a->only_raises()) state_->figures.raises_total.add(a->wanted.claims.size());
+  if (a->wanted.spends && !a->only_raises()) state_->stats.raises_total.add(a->wanted.claims.size());
   a->done({.what = command_outcome::kind::done, .lacks = lacks, .reply = std::move(reply)});
 }
 

@@ -49,9 +49,9 @@ class redis_store : public std::enable_shared_from_this<redis_store> {
   using run_callback = std::function<void(command_outcome)>;
 
   // Each context is run by one thread and has a connection of its own; callers elsewhere go by the first one's.
-  // REQUIRES: there is one; they and the figures live longer.
+  // REQUIRES: there is one; they and the stats live longer.
   redis_store(const std::vector<boost::asio::io_context*>& threads, const std::string& gate,
-              const settings::mark_store& store, metrics::gate& figures);
+              const settings::mark_store& store, metrics::gate& stats);
 
   // Keeps `unsettled` until it is known of each connection whether the server answers.
   void start(const std::shared_ptr<void>& unsettled = {});

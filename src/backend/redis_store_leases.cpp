@@ -109,7 +109,7 @@ store_result<void> redis_store::sealed_for_lease(const std::vector<fence::claim>
     if (reply->type != '*' || reply->elements.size() != claims.size()) return unavailable("an unexpected reply");
     for (std::size_t i = 0; i < claims.size(); ++i) {
       state_->marks.saw_since(asked, state_->marks.cell(claims[i].resource), claims[i].presented);
-      if (reply->elements[i].text == "1") state_->figures.raises_total.add();
+      if (reply->elements[i].text == "1") state_->stats.raises_total.add();
     }
     return {};
   }

@@ -1,6 +1,6 @@
 #include "backend/tls.hpp"
 
-#include "backend/tls_parts.hpp"
+#include "backend/tls_common.hpp"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/address.hpp>

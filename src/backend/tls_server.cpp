@@ -1,6 +1,6 @@
 #include "backend/tls_server.hpp"
 
-#include "backend/tls_parts.hpp"
+#include "backend/tls_common.hpp"
 #include "base/ascii.hpp"
 #include "base/log.hpp"
 

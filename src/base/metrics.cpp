@@ -33,8 +33,8 @@ void histogram::add(const histogram& other) {
 
 void gate::add_counts(const gate& other) {
   const auto add = [&](auto gate::*figure) { (this->*figure).add((other.*figure).value()); };
-  const auto add_each = [&](auto gate::*figures) {
-    for (std::size_t i = 0; i < (this->*figures).size(); ++i) (this->*figures)[i].add((other.*figures)[i].value());
+  const auto add_each = [&](auto gate::*stats) {
+    for (std::size_t i = 0; i < (this->*stats).size(); ++i) (this->*stats)[i].add((other.*stats)[i].value());
   };
   for (const auto figure :
        {&gate::connections_total, &gate::tls_files_refused_total, &gate::raises_total, &gate::shared_writes_total,

@@ -103,11 +103,11 @@ struct pool {
   gauge waiting;  // requests that wait for one
 };
 
-// The figures of one gate's server.
+// The stats of one gate's server.
 struct gate {
   explicit gate(std::string gate_name) : name(std::move(gate_name)) {}
   const std::string name;
-  // What these figures are a part of, with the server's settings, where that may end before the process: kept by whatever may
+  // What these stats are a part of, with the server's settings, where that may end before the process: kept by whatever may
   // be at work for a moment when the server has gone.
   std::weak_ptr<const void> whole;
 
@@ -153,7 +153,7 @@ struct gate {
 
   // What was counted there is counted here, too.
   void add_counts(const gate& other);
-  // This one's figures, and those of these others of its name: what there is now of all, what was counted of all, and what
+  // This one's stats, and those of these others of its name: what there is now of all, what was counted of all, and what
   // this one's backends have said.
   [[nodiscard]] std::unique_ptr<gate> with(const std::vector<std::shared_ptr<gate>>& others) const;
 
@@ -226,7 +226,7 @@ struct process {
   counter admin_tls_rejected_total, admin_tls_files_refused_total;  // of the admin listener, as of gates
 };
 
-// Of each gate, the sum of the figures of its servers; of those that have left the configuration, too.
+// Of each gate, the sum of the stats of its servers; of those that have left the configuration, too.
 [[nodiscard]] std::vector<std::unique_ptr<gate>> totals_of(const process& of);
 
 }  // namespace fencegate::metrics

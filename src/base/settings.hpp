@@ -2,6 +2,8 @@
 // means to an operator; the reader is cli/config.hpp.
 #pragma once
 
+#include "base/secret.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +34,7 @@ struct address {
 struct store {
   std::string name;
   std::string url;        // redis:// or postgres://; may hold a password: never to be logged
-  std::string password;   // from a file; "" = that of the URL, if it has one
+  secret password;        // of a file; none = that of the URL, if it has one
   std::size_t pool = 10;  // postgres only: connections at the same time; at least 2
 
   friend bool operator==(const store&, const store&) = default;

@@ -3,7 +3,7 @@
 #include "backend/tls.hpp"
 #include "backend/tls_server.hpp"
 #include "base/name_text.hpp"
-#include "cli/config_gate_parts.hpp"
+#include "cli/config_gate_common.hpp"
 #include "cli/config_gates.hpp"
 #include "cli/config_leases.hpp"
 #include "cli/config_section.hpp"
@@ -60,18 +60,17 @@ void read_stores(report& to, const YAML::Node& node, std::vector<settings::store
     settings::store read;
     read.name = entry.key;
     read.url = *url;
-    if (const auto known = parse_store_url(read)) check_files(to, store, "url", known->secured);
-    if (shape && store.has("password_file")) {
-      const auto known = parse_store_url(read);
-      if (known && !known->control.password.empty())
+    if (const auto known = parse_store_url(read)) {
+      check_files(to, store, "url", known->secured);
+      if (store.has("password_file") && !known->control.password.empty())
         store.complain("password_file", "url has a password already: give one of them");
-    }
-    if (shape && is_redis_url(*url) && !store.has("password_file")) {
-      const auto known = parse_store_url(read);
-      if (known && !known->control.user.empty() && known->control.password.empty())
+      if (is_redis_url(*url) && !store.has("password_file") && !known->control.user.empty() &&
+          known->control.password.empty())
         store.complain("url", "url has a user without a password: add it, or give password_file");
+    } else if (shape) {
+      store.complain("url", "url: " + known.error().message);
     }
-    read.password = read_secret(to, store, "password_file").value_or("");
+    read.password = read_secret(to, store, "password_file").value_or(secret());
     store.count("pool", read.pool, pool_least, pool_most);
     if (store.has("pool") && is_redis_url(*url))
       store.complain("pool", "pool is for postgres: all requests share one connection to Redis");

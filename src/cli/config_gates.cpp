@@ -1,7 +1,7 @@
 #include "cli/config_gates.hpp"
 
 #include "base/name_text.hpp"
-#include "cli/config_gate_parts.hpp"
+#include "cli/config_gate_common.hpp"
 #include "cli/config_http.hpp"
 #include "cli/config_postgres.hpp"
 #include "cli/config_redis.hpp"

@@ -1,7 +1,7 @@
 #include "cli/config_http.hpp"
 
 #include "base/header_field.hpp"
-#include "cli/config_gate_parts.hpp"
+#include "cli/config_gate_common.hpp"
 #include "cli/config_http_routes.hpp"
 #include "cli/config_url.hpp"
 

@@ -1,6 +1,6 @@
 #include "cli/config_postgres.hpp"
 
-#include "cli/config_gate_parts.hpp"
+#include "cli/config_gate_common.hpp"
 
 #include <chrono>
 #include <string>
@@ -46,7 +46,7 @@ void read_server(report& to, section& gate, settings::postgres_gate& out) {
   out.control_database = std::move(url->database);
   if (out.control.user.empty() && !out.control.password.empty())
     gate.complain("upstream", "upstream has a password without a user: add the user");
-  if (gate.has("password_file") && out.control.password.find('\0') != std::string::npos)
+  if (gate.has("password_file") && out.control.password.text().find('\0') != std::string::npos)
     gate.complain("password_file", "password_file: the password has a NUL byte in it");
 }
 

@@ -1,7 +1,7 @@
 #include "cli/config_redis.hpp"
 
 #include "backend/command_roles.hpp"
-#include "cli/config_gate_parts.hpp"
+#include "cli/config_gate_common.hpp"
 
 #include <algorithm>
 #include <set>

@@ -226,7 +226,7 @@ result<upstream> parse_postgres_url(std::string_view text) {
   if (!secured) return secured.error();
   upstream out;
   out.control = {url->user(), url->password()};
-  if (has_nul(out.control.user) || has_nul(out.control.password))
+  if (has_nul(out.control.user) || has_nul(out.control.password.text()))
     return error{"the user or the password has a NUL byte in it"};
   auto where = postgres_address(*url, *given);
   if (!where) return where.error();

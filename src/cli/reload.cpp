@@ -91,7 +91,8 @@ admin::page_answer problem_of(unsigned status, std::string_view name, std::strin
   return out;
 }
 
-admin::page_answer answer_of(metrics::reload_outcome how, std::int64_t generation, const gate_changes& gates) {
+admin::page_answer answer_of(metrics::reload_outcome how, std::int64_t generation, const gate_changes& gates,
+                             const std::vector<std::string>& passwords) {
   admin::page_answer out;
   out.content_type = "application/json";
   json_object to(out.body);
@@ -101,6 +102,7 @@ admin::page_answer answer_of(metrics::reload_outcome how, std::int64_t generatio
   to.add_list("changed", gates.changed);
   to.add_list("removed", gates.removed);
   to.add_list("unchanged", gates.unchanged);
+  to.add_list("passwords", passwords);
   to.end();
   return out;
 }
@@ -145,12 +147,20 @@ bool differs_besides_gates(const settings::process& now, const settings::process
 struct reloader::attempt {
   settings::process next;
   gate_changes gates;
+  std::vector<std::string> passwords;  // of these places, that are other ones now
   answered done;
 };
 
 reloader::reloader(boost::asio::io_context& io, configuration_file& file, settings::process now, running_gates& gates,
-                   metrics::process& figures, take_over take)
-    : io_(io), file_(file), now_(std::move(now)), gates_(gates), figures_(figures), take_(std::move(take)), look_(io) {}
+                   metrics::process& stats, take_over take)
+    : io_(io),
+      file_(file),
+      now_(std::move(now)),
+      secrets_(now_),
+      gates_(gates),
+      stats_(stats),
+      take_(std::move(take)),
+      look_(io) {}
 
 void reloader::reload_by_signal() {
   once_more_ = at_work_;
@@ -188,15 +198,17 @@ void reloader::begin(const config_result& read, answered done) {
   for (auto& message : needs_restart(now_, one->next)) errors.push_back({file_.path(), 0, 0, std::move(message)});
   if (!errors.empty()) return refuse(one, errors);
   one->gates = gates_.compare(one->next);
+  one->passwords = secrets_.different_in(one->next);
   const auto& gates = one->gates;
   const bool same = gates.added.empty() && gates.changed.empty() && gates.removed.empty();
   if (!same || differs_besides_gates(now_, one->next)) return examine_then_change(one);
+  if (!one->passwords.empty()) return succeed(one);
   file_.taken_over();
-  auto& figures = figures_.configured;
-  figures.succeeded_at.set(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
+  auto& stats = stats_.configured;
+  stats.succeeded_at.set(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
   log::write(log::level::info, "the configuration was read again: nothing has changed");
   end(one, metrics::reload_outcome::unchanged,
-      answer_of(metrics::reload_outcome::unchanged, figures.generation.value(), gates));
+      answer_of(metrics::reload_outcome::unchanged, stats.generation.value(), gates, {}));
 }
 
 // As before the start.
@@ -223,21 +235,23 @@ void reloader::succeed(const attempt_ptr& one) {
   // A drain that has begun meanwhile keeps its time.
   if (is_draining()) one->next.drain_timeout = now_.drain_timeout;
   now_ = one->next;
+  secrets_.take_over(now_);
   file_.taken_over();
   take_(now_);
   for (const auto& warning : now_.warnings) log::write(log::level::warn, "configuration", {{"detail", warning}});
-  auto& figures = figures_.configured;
-  figures.generation.add(1);
-  figures.succeeded_at.set(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
+  auto& stats = stats_.configured;
+  stats.generation.add(1);
+  stats.succeeded_at.set(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
   const auto& gates = one->gates;
   log::event()
-      .add("generation", figures.generation.value())
+      .add("generation", stats.generation.value())
       .add("added", text_of(gates.added))
       .add("changed", text_of(gates.changed))
       .add("removed", text_of(gates.removed))
+      .add("passwords", text_of(one->passwords))
       .write(log::level::info, "the configuration was taken over");
   end(one, metrics::reload_outcome::applied,
-      answer_of(metrics::reload_outcome::applied, figures.generation.value(), gates));
+      answer_of(metrics::reload_outcome::applied, stats.generation.value(), gates, one->passwords));
 }
 
 void reloader::refuse(const attempt_ptr& one, const config_errors& errors) {
@@ -249,7 +263,7 @@ void reloader::refuse(const attempt_ptr& one, const config_errors& errors) {
 }
 
 void reloader::end(const attempt_ptr& one, metrics::reload_outcome how, admin::page_answer answer) {
-  figures_.configured.reloads(how).add();
+  stats_.configured.reloads(how).add();
   at_work_ = false;
   boost::asio::post(io_, [last = std::exchange(examining_, nullptr)] {});  // which may have called this
   if (!is_draining()) tell_ready();

@@ -9,6 +9,7 @@
 #include "cli/configuration_file.hpp"
 #include "cli/examination.hpp"
 #include "cli/running_gates.hpp"
+#include "cli/secrets_in_use.hpp"
 #include "fence/gate_settings.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -34,7 +35,7 @@ class reloader {
   // `take` is told of a configuration behind its gates; where the process drains by then, its drain_timeout is the former one.
   // REQUIRES: the others live longer. All on `io`'s thread.
   reloader(boost::asio::io_context& io, configuration_file& file, settings::process now, running_gates& gates,
-           metrics::process& figures, take_over take);
+           metrics::process& stats, take_over take);
 
   // `done` comes once, at once or later, with what POST /reload is answered.
   using answered = std::function<void(admin::page_answer)>;
@@ -49,7 +50,7 @@ class reloader {
   struct attempt;
   using attempt_ptr = std::shared_ptr<attempt>;
 
-  [[nodiscard]] bool is_draining() const { return figures_.draining.value() != 0; }
+  [[nodiscard]] bool is_draining() const { return stats_.draining.value() != 0; }
   void begin(const config_result& read, answered done);
   void examine_then_change(const attempt_ptr& one);
   void change(const attempt_ptr& one);
@@ -60,8 +61,9 @@ class reloader {
   boost::asio::io_context& io_;
   configuration_file& file_;
   settings::process now_;
+  secrets_in_use secrets_;
   running_gates& gates_;
-  metrics::process& figures_;
+  metrics::process& stats_;
   const take_over take_;
   boost::asio::steady_timer look_;
   bool at_work_ = false, once_more_ = false;

@@ -32,9 +32,9 @@ bool contains(const All& all, const auto& one) {
 
 }  // namespace
 
-running_gates::running_gates(asio::io_context& io, gate::workers& threads, metrics::process& figures,
+running_gates::running_gates(asio::io_context& io, gate::workers& threads, metrics::process& stats,
                              gate::rejection_log& rejections, std::function<void(metrics::gate&)> prepare)
-    : io_(io), workers_(threads), figures_(figures), rejections_(rejections), prepare_(std::move(prepare)) {}
+    : io_(io), workers_(threads), stats_(stats), rejections_(rejections), prepare_(std::move(prepare)) {}
 
 // ── units ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,8 +67,8 @@ result<running_gates::unit_ptr> running_gates::make(const gate_settings& wanted)
   const auto& name = name_of(wanted);
   auto out = std::make_shared<unit>();
   out->on = std::make_shared<ground>(wanted, name);
-  out->on->figures.whole = out->on;
-  prepare_(out->on->figures);
+  out->on->stats.whole = out->on;
+  prepare_(out->on->stats);
   out->cancels = cancels_of(name);
   const auto made = std::visit([&](const auto& gate) { return make_server(*out, gate); }, out->on->settings);
   if (!made) return error{"gate " + name + ": " + made.error().message};
@@ -76,29 +76,29 @@ result<running_gates::unit_ptr> running_gates::make(const gate_settings& wanted)
 }
 
 result<void> running_gates::make_server(unit& of, const settings::redis_gate& gate) {
-  of.server = gate::make_redis_server(workers_, gate, of.on->figures, rejections_);
+  of.server = gate::make_redis_server(workers_, gate, of.on->stats, rejections_);
   return {};
 }
 
 result<void> running_gates::make_server(unit& of, const settings::postgres_gate& gate) {
   if (auto loaded = backend::load_libpq(); !loaded) return error{loaded.error().message};
-  of.server = gate::make_pg_server(workers_, gate, of.on->figures, rejections_, of.cancels);
+  of.server = gate::make_pg_server(workers_, gate, of.on->stats, rejections_, of.cancels);
   return {};
 }
 
 result<void> running_gates::make_server(unit& of, const settings::http_gate& gate) {
-  auto& figures = of.on->figures;
-  figures.times_takeovers = false;
-  figures.speaks_http = true;
+  auto& stats = of.on->stats;
+  stats.times_takeovers = false;
+  stats.speaks_http = true;
   if (needs_postgres(gate))
     if (auto loaded = backend::load_libpq(); !loaded) return error{loaded.error().message};
   auto plan = gate::plan_routes(gate);
   if (!plan) return plan.error();
-  const auto stores = std::make_shared<gate::http_store_set>(workers_, gate, figures);
-  of.server = gate::make_http_server(workers_, gate, *plan, stores, figures, rejections_);
+  const auto stores = std::make_shared<gate::http_store_set>(workers_, gate, stats);
+  of.server = gate::make_http_server(workers_, gate, *plan, stores, stats, rejections_);
   if (gate.seal == settings::http_seal::admin)
     of.desk = std::make_shared<gate::http_marks_desk>(std::make_unique<gate::http_session_stores>(stores, io_), gate,
-                                                      std::move(*plan), figures, rejections_);
+                                                      std::move(*plan), stats, rejections_);
   return {};
 }
 
@@ -115,11 +115,9 @@ result<void> running_gates::start(const settings::process& config) {
 }
 
 void running_gates::show() {
-  const auto figures_of = [](const unit_ptr& one) {
-    return std::shared_ptr<metrics::gate>(one->on, &one->on->figures);
-  };
-  figures_.gates.clear();
-  for (const auto& one : units_) figures_.gates.push_back(figures_of(one));
+  const auto stats_of = [](const unit_ptr& one) { return std::shared_ptr<metrics::gate>(one->on, &one->on->stats); };
+  stats_.gates.clear();
+  for (const auto& one : units_) stats_.gates.push_back(stats_of(one));
 }
 
 // ── another configuration ───────────────────────────────────────────────────────────────────────────────────────────
@@ -213,7 +211,7 @@ void running_gates::switch_over(const std::shared_ptr<changing>& one) {
     made->server->go_live(before ? before->server.get() : nullptr);
   }
   for (const auto& former : one->going) {
-    figures_.former.emplace_back(former->on, &former->on->figures);
+    stats_.former.emplace_back(former->on, &former->on->stats);
     retire(former);
   }
   units_ = one->all;
@@ -239,13 +237,12 @@ void running_gates::retire(const unit_ptr& one) {
 void running_gates::forget(const unit* gone) {
   const auto at = std::ranges::find_if(retired_, [&](const auto& one) { return one.get() == gone; });
   if (at == retired_.end()) return;  // all were cleared
-  const auto* figures = &gone->on->figures;
-  const auto shown = std::ranges::find_if(figures_.former, [&](const auto& one) { return one.get() == figures; });
-  if (shown != figures_.former.end()) {
-    if (const auto now = unit_of(figures->name)) now->on->figures.add_counts(*figures);
-    log::write(log::level::info, "the last connection under a former configuration has ended",
-               {{"gate", figures->name}});
-    figures_.former.erase(shown);
+  const auto* stats = &gone->on->stats;
+  const auto shown = std::ranges::find_if(stats_.former, [&](const auto& one) { return one.get() == stats; });
+  if (shown != stats_.former.end()) {
+    if (const auto now = unit_of(stats->name)) now->on->stats.add_counts(*stats);
+    log::write(log::level::info, "the last connection under a former configuration has ended", {{"gate", stats->name}});
+    stats_.former.erase(shown);
   }
   retired_.erase(at);
 }

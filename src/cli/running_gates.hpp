@@ -1,4 +1,4 @@
-// The gates that are served. Each is a unit: settings that never change, figures, and a server. A configuration that is read
+// The gates that are served. Each is a unit: settings that never change, stats, and a server. A configuration that is read
 // anew replaces the units whose settings it changes; those that were replaced serve their connections under the settings with
 // which these began, until the last one has gone.
 //
@@ -42,8 +42,8 @@ struct gate_changes {
 
 class running_gates {
  public:
-  // `prepare` is given the figures of each unit before it starts. REQUIRES: the others live longer.
-  running_gates(boost::asio::io_context& io, gate::workers& threads, metrics::process& figures,
+  // `prepare` is given the stats of each unit before it starts. REQUIRES: the others live longer.
+  running_gates(boost::asio::io_context& io, gate::workers& threads, metrics::process& stats,
                 gate::rejection_log& rejections, std::function<void(metrics::gate&)> prepare);
 
   // The error says which gate cannot be served, and why. REQUIRES: no thread runs.
@@ -74,9 +74,9 @@ class running_gates {
   using gate_settings = std::variant<settings::redis_gate, settings::postgres_gate, settings::http_gate>;
   // What some of a unit's work may need for a moment longer than its server is there.
   struct ground {
-    ground(gate_settings of, std::string name) : settings(std::move(of)), figures(std::move(name)) {}
+    ground(gate_settings of, std::string name) : settings(std::move(of)), stats(std::move(name)) {}
     const gate_settings settings;
-    metrics::gate figures;
+    metrics::gate stats;
   };
   struct unit {
     std::shared_ptr<ground> on;
@@ -111,7 +111,7 @@ class running_gates {
 
   boost::asio::io_context& io_;
   gate::workers& workers_;
-  metrics::process& figures_;
+  metrics::process& stats_;
   gate::rejection_log& rejections_;
   const std::function<void(metrics::gate&)> prepare_;
   std::vector<unit_ptr> units_;    // in the order of the configuration

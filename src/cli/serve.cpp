@@ -46,19 +46,19 @@ constexpr milliseconds watch_interval{100};
 // SIGTERM ends at once.
 class drain_watch {
  public:
-  drain_watch(asio::io_context& io, milliseconds limit, metrics::process& figures, running_gates& gates,
+  drain_watch(asio::io_context& io, milliseconds limit, metrics::process& stats, running_gates& gates,
               sidecar_leases& leases)
-      : io_(io), limit_(limit), figures_(figures), gates_(gates), leases_(leases), timer_(io) {}
+      : io_(io), limit_(limit), stats_(stats), gates_(gates), leases_(leases), timer_(io) {}
 
   void begin() {
-    if (figures_.draining.value() != 0) {
+    if (stats_.draining.value() != 0) {
       log::write(log::level::warn, "stopping at once");
       io_.stop();
       return;
     }
     log::write(log::level::info, "draining",
                {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(limit_).count()}});
-    figures_.draining.set(1);
+    stats_.draining.set(1);
     began_ = clock::now();
     accepts_for_ = empty() ? watch_interval : limit_ / 5;
     gates_.drain();
@@ -90,7 +90,7 @@ class drain_watch {
 
   asio::io_context& io_;
   milliseconds limit_;
-  metrics::process& figures_;
+  metrics::process& stats_;
   running_gates& gates_;
   sidecar_leases& leases_;
   asio::steady_timer timer_;
@@ -160,7 +160,7 @@ int serve(const settings::process& config, configuration_file& file) {
   if (const auto checked = check_strictly(config); !checked) return fail(checked.error().message);
 
   admin::status_board board;
-  metrics::process figures;
+  metrics::process stats;
   gate::rejection_log rejections;
   gate::workers workers(config.threads, std::chrono::microseconds(config.busy_poll_us));
   asio::io_context io(1);
@@ -171,22 +171,22 @@ int serve(const settings::process& config, configuration_file& file) {
       board.note_rise(gate, resource, {lowering, mark}, first, std::chrono::system_clock::now());
     };
   };
-  running_gates gates(io, workers, figures, rejections, show_rises);
-  sidecar_leases leases(io, config, figures);
+  running_gates gates(io, workers, stats, rejections, show_rises);
+  sidecar_leases leases(io, config, stats);
   if (!config.leased.writers.empty())  // whose gates hold leases
     rejections.hear_of_stale(
         [&leases](std::string_view gate, const fence::rejection& why) { leases.superseded(gate, why); });
   if (config.admin_enabled) show_on(board, rejections);
-  drain_watch drain(io, config.drain_timeout, figures, gates, leases);
+  drain_watch drain(io, config.drain_timeout, stats, gates, leases);
 
   if (const auto started = gates.start(config); started.has_error()) return fail(started.error().message);
-  admin::status_desk status(io, gate_facts_of(config), figures, board, [&leases] { return leases.status(); });
-  admin::admin_server admin(io, config.admin, figures, [&drain] { drain.begin(); });
+  admin::status_desk status(io, gate_facts_of(config), stats, board, [&leases] { return leases.status(); });
+  admin::admin_server admin(io, config.admin, stats, [&drain] { drain.begin(); });
   if (config.admin_shown.wanted()) admin.secure(config.admin_shown);
   admin.serve_marks(gates.marks());
   admin.serve_status(status);
   file.taken_over();
-  reloader reloading(io, file, config, gates, figures, [&](const settings::process& now) {
+  reloader reloading(io, file, config, gates, stats, [&](const settings::process& now) {
     admin::install_log_sink(now.level, now.format);
     drain.take(now.drain_timeout);
     admin.serve_marks(gates.marks());
@@ -221,7 +221,7 @@ int serve(const settings::process& config, configuration_file& file) {
 
   reloading.watch_secrets();
   workers.start();
-  figures.ready = true;
+  stats.ready = true;
   tell_ready();
   io.run();
   workers.stop();

@@ -28,12 +28,12 @@ void for_each_lease_gate(const settings::process& config, Call call) {
 
 }  // namespace
 
-sidecar_leases::sidecar_leases(boost::asio::io_context& io, const settings::process& config, metrics::process& figures)
-    : io_(io), config_(config), figures_(figures) {
+sidecar_leases::sidecar_leases(boost::asio::io_context& io, const settings::process& config, metrics::process& stats)
+    : io_(io), config_(config), stats_(stats) {
   if (config.leased.listen.empty() && config.leased.writers.empty()) return;
-  figures_.leased = std::make_unique<metrics::leases>();
+  stats_.leased = std::make_unique<metrics::leases>();
   for (const auto& one : config.leased.writers)
-    figures_.leased->writers.push_back(std::make_unique<metrics::writer>(one.name));
+    stats_.leased->writers.push_back(std::make_unique<metrics::writer>(one.name));
   sources_ = make_sources(io, config);
 }
 
@@ -69,8 +69,8 @@ result<void> sidecar_leases::make_writers() {
       wish.gates.push_back(gates_->find(name));
     });
     if (state_) wish.record.emplace(all.state_dir, one.name);
-    writers_.add(std::make_shared<lease::writer_lease>(io_, disk_, std::move(wish), sources_, *figures_.leased,
-                                                       *figures_.leased->writers[i]),
+    writers_.add(std::make_shared<lease::writer_lease>(io_, disk_, std::move(wish), sources_, *stats_.leased,
+                                                       *stats_.leased->writers[i]),
                  std::move(behind));
   }
   return {};
@@ -79,8 +79,8 @@ result<void> sidecar_leases::make_writers() {
 result<void> sidecar_leases::start_listeners() {
   const auto& all = config_.leased;
   if (!all.listen.empty()) {
-    desk_.emplace(io_, sources_, *figures_.leased);
-    api_.emplace(io_, all.listen, all.socket_mode, *desk_, figures_);
+    desk_.emplace(io_, sources_, *stats_.leased);
+    api_.emplace(io_, all.listen, all.socket_mode, *desk_, stats_);
     if (!all.writers.empty()) api_->serve_writers(writers_);
     api_->serve_gates(*this);
     operators_.emplace(io_, config_);
@@ -88,11 +88,11 @@ result<void> sidecar_leases::start_listeners() {
     if (auto started = api_->start(); !started) return started;
   }
   if (!all.probes) return {};
-  probes_.emplace(io_, *all.probes, figures_, [] {});
+  probes_.emplace(io_, *all.probes, stats_, [] {});
   probes_->serve_only([this](const admin::page_request& asked) {
     if (auto answer = admin::answer_probe(asked, writers_)) return std::move(*answer);
     const auto path = asked.target.substr(0, asked.target.find('?'));
-    if (path == "/livez" || path == "/readyz") return admin::answer_page(asked, figures_, *config_.leased.probes);
+    if (path == "/livez" || path == "/readyz") return admin::answer_page(asked, stats_, *config_.leased.probes);
     admin::page_answer none;
     none.status = 404;
     none.body = "there are /livez, /readyz and /v1/gates/{gate}/writer\n";

@@ -28,7 +28,7 @@ namespace fencegate::cli {
 class sidecar_leases : private lease::gate_switch {
  public:
   // REQUIRES: one thread runs `io`, and none yet; the others live longer.
-  sidecar_leases(boost::asio::io_context& io, const settings::process& config, metrics::process& figures);
+  sidecar_leases(boost::asio::io_context& io, const settings::process& config, metrics::process& stats);
   ~sidecar_leases() override;
   sidecar_leases(const sidecar_leases&) = delete;
   sidecar_leases& operator=(const sidecar_leases&) = delete;
@@ -52,7 +52,7 @@ class sidecar_leases : private lease::gate_switch {
 
   boost::asio::io_context& io_;
   const settings::process& config_;
-  metrics::process& figures_;
+  metrics::process& stats_;
   const running_gates* gates_ = nullptr;  // since start()
   boost::asio::thread_pool disk_{1};
   std::optional<lease::state_directory> state_;

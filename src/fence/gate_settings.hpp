@@ -17,8 +17,8 @@ namespace fencegate::settings {
 
 // The gate's own user on the backend; clients authenticate for themselves.
 struct credentials {
-  std::string user;      // "" = the default user
-  std::string password;  // "" = do not authenticate
+  std::string user;  // "" = the default user
+  secret password;   // none = do not authenticate
 
   friend bool operator==(const credentials&, const credentials&) = default;
 };

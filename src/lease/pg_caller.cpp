@@ -1,6 +1,6 @@
 #include "lease/pg_caller.hpp"
 
-#include "backend/pg_store_parts.hpp"
+#include "backend/pg_store_common.hpp"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 #include "lease/pg_ledger.hpp"
 
 #include "backend/pg_claims.hpp"
-#include "backend/pg_store_parts.hpp"
+#include "backend/pg_store_common.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -10,8 +10,8 @@ redis_caller::redis_caller(boost::asio::io_context& context, const settings::mar
                            std::chrono::milliseconds patience)
     : context_(context),
       patience_(patience),
-      figures_(std::make_shared<metrics::gate>(at.name)),
-      store_(std::make_shared<backend::redis_store>(std::vector{&context}, at.name, at, *figures_)) {
+      stats_(std::make_shared<metrics::gate>(at.name)),
+      store_(std::make_shared<backend::redis_store>(std::vector{&context}, at.name, at, *stats_)) {
   // The last who keeps it lets it go when the server has answered, or could not be reached.
   auto settle = [this, alive = std::weak_ptr(session_)](void*) {
     auto go_on = [this, alive] {

@@ -32,7 +32,7 @@ class redis_caller {
  private:
   boost::asio::io_context& context_;
   const std::chrono::milliseconds patience_;
-  const std::shared_ptr<metrics::gate> figures_;
+  const std::shared_ptr<metrics::gate> stats_;
   const std::shared_ptr<backend::redis_store> store_;
   const std::shared_ptr<const int> session_ = std::make_shared<const int>(0);  // of store_caller: this object
   bool settled_ = false;

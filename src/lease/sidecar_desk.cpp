@@ -43,8 +43,8 @@ std::string list_of(const std::vector<std::string>& names) {
 
 class sidecar_desk::state : public std::enable_shared_from_this<state> {
  public:
-  state(boost::asio::io_context& context, lease_sources sources, metrics::leases& figures)
-      : context_(context), sources_(std::move(sources)), figures_(figures) {}
+  state(boost::asio::io_context& context, lease_sources sources, metrics::leases& stats)
+      : context_(context), sources_(std::move(sources)), stats_(stats) {}
 
   void close() {
     for (const auto& [id, one] : std::exchange(entries_, {})) one->watchers.clear();
@@ -112,7 +112,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
       if (!holds) return done(unreachable(holds.error().message));
       if (!*holds) return done(lost("it was granted to another, or a mark has risen above its token"));
       if (!known->held) return self->renew_unknown(id, tokens, arrived, done);  // it ended here meanwhile
-      self->figures_.renewals_total.add();
+      self->stats_.renewals_total.add();
       known->told = true;
       known->tell(lease_event::kind::renewed);
       done(known->given(arrived));
@@ -184,7 +184,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
   }
 
   call refuse(const std::shared_ptr<desk_entry::caller>& asked, lease_refusal why) {
-    figures_.grants(metrics::grant_outcome::refused).add();
+    stats_.grants(metrics::grant_outcome::refused).add();
     boost::asio::post(context_, [weak = std::weak_ptr(asked), why = std::move(why)] {
       if (const auto there = weak.lock()) there->done(why);
     });
@@ -226,7 +226,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     auto leave = [self = weak_from_this(), it, asked](void*) {
       const auto desk = self.lock();
       if (!desk || std::erase(it->callers, asked) == 0 || !it->callers.empty()) return;
-      desk->figures_.grants(metrics::grant_outcome::abandoned).add();
+      desk->stats_.grants(metrics::grant_outcome::abandoned).add();
       desk->let_go(it);
       it->keeper->stop(release_patience, [it](const result<void>&) {});
     };
@@ -241,8 +241,8 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     }
     count(lease_state::waiting, -1);
     count(lease_state::held, 1);
-    figures_.grants(metrics::grant_outcome::granted).add();
-    if (const auto took = it->keeper->handover()) figures_.handover_seconds.observe(*took);
+    stats_.grants(metrics::grant_outcome::granted).add();
+    if (const auto took = it->keeper->handover()) stats_.handover_seconds.observe(*took);
     log::write(log::level::info, "lease granted", {{"tag", fence::write_tag(held.claims)}, {"holder", it->holder}});
     const auto callers = std::exchange(it->callers, {});
     it->untold += callers.size();
@@ -266,13 +266,13 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     } else if (why.what == kind::over) {
       out = lost(why.message);
     }
-    figures_.grants(counted).add();
+    stats_.grants(counted).add();
     for (const auto& one : std::exchange(it->callers, {})) one->done(out);
   }
 
   void on_lost(const entry_ref& it, const keeper_loss& why) {
     const bool expired = why.what == keeper_loss::kind::expired;
-    figures_.lost(expired ? metrics::lease_end::expired : metrics::lease_end::superseded).add();
+    stats_.lost(expired ? metrics::lease_end::expired : metrics::lease_end::superseded).add();
     log::write(log::level::warn, "lease lost",
                {{"tag", fence::write_tag(it->keeper->held().claims)}, {"holder", it->holder}, {"why", why.message}});
     it->tell(lease_event::kind::lost, why.message);
@@ -293,7 +293,7 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     drop(it);
   }
 
-  void count(lease_state in, std::int64_t n) { figures_.in(in).add(n); }
+  void count(lease_state in, std::int64_t n) { stats_.in(in).add(n); }
 
   // Granted by a sidecar that was started before this one; or over, and nobody has taken it since.
   void renew_unknown(const std::string& id, const fence::claims_list& tokens, clock_reading arrived, answer done) {
@@ -335,20 +335,20 @@ class sidecar_desk::state : public std::enable_shared_from_this<state> {
     const auto made = make(*source);
     made->held = made->told = true;
     count(lease_state::held, 1);
-    figures_.renewals_total.add();
+    stats_.renewals_total.add();
     made->keeper->adopt(held, sent);
     done(made->given(arrived));
   }
 
   boost::asio::io_context& context_;
   const lease_sources sources_;
-  metrics::leases& figures_;
+  metrics::leases& stats_;
   std::map<std::string, entry_ref> entries_;  // by each of its ids
   let_go_ids let_go_;
 };
 
-sidecar_desk::sidecar_desk(boost::asio::io_context& context, lease_sources sources, metrics::leases& figures)
-    : state_(std::make_shared<state>(context, std::move(sources), figures)) {}
+sidecar_desk::sidecar_desk(boost::asio::io_context& context, lease_sources sources, metrics::leases& stats)
+    : state_(std::make_shared<state>(context, std::move(sources), stats)) {}
 
 sidecar_desk::~sidecar_desk() { state_->close(); }
 

@@ -33,7 +33,7 @@ using lease_sources = std::function<result<lease_source>(const std::vector<std::
 
 class sidecar_desk final : public desk {
  public:
-  sidecar_desk(boost::asio::io_context& context, lease_sources sources, metrics::leases& figures);
+  sidecar_desk(boost::asio::io_context& context, lease_sources sources, metrics::leases& stats);
   ~sidecar_desk() override;  // what is held ends by itself: its clients may go on with it
 
   [[nodiscard]] call acquire(const lease_wish& wanted, clock_reading arrived, answer done) override;

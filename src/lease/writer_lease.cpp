@@ -18,12 +18,12 @@ constexpr milliseconds silence_interval{500};
 }  // namespace
 
 writer_lease::writer_lease(boost::asio::io_context& context, boost::asio::thread_pool& disk, writer_wish wish,
-                           lease_sources sources, metrics::leases& figures, metrics::writer& state)
+                           lease_sources sources, metrics::leases& stats, metrics::writer& state)
     : context_(context),
       disk_(disk),
       wish_(std::move(wish)),
       sources_(std::move(sources)),
-      figures_(figures),
+      stats_(stats),
       state_(state),
       gates_(wish_.gates),
       writer_(wish_.rules, boot_clock::now()),
@@ -104,8 +104,8 @@ std::shared_ptr<keeper> writer_lease::make_keeper(const lease_source& from, step
 
 void writer_lease::on_acquired() {
   count(lease_state::held, 1);
-  figures_.grants(metrics::grant_outcome::granted).add();
-  if (const auto took = keeper_->handover()) figures_.handover_seconds.observe(*took);
+  stats_.grants(metrics::grant_outcome::granted).add();
+  if (const auto took = keeper_->handover()) stats_.handover_seconds.observe(*took);
   if (!wish_.record) return hold();
   auto on_done = current([](writer_lease& self, const result<void>& outcome) { self.on_written(outcome); });
   boost::asio::post(disk_, [&context = context_, file = *wish_.record, on_done,
@@ -149,7 +149,7 @@ void writer_lease::give_up(const std::string& why) {
 void writer_lease::on_failure(const keeper_failure& why) {
   if (resumes_) return on_not_resumed(why.message);
   using kind = keeper_failure::kind;
-  figures_.grants(why.what == kind::unreachable ? metrics::grant_outcome::unreachable : metrics::grant_outcome::refused)
+  stats_.grants(why.what == kind::unreachable ? metrics::grant_outcome::unreachable : metrics::grant_outcome::refused)
       .add();
   keeper_.reset();
   give_up(why.message);
@@ -161,12 +161,12 @@ void writer_lease::moved() {
   const auto& holding = keeper_->holding();
   if (bond_) bond_->moved(holding);
   if (holding.deadline() <= std::exchange(deadline_, holding.deadline())) return;
-  figures_.renewals_total.add();
+  stats_.renewals_total.add();
 }
 
 void writer_lease::on_lost(const keeper_loss& why) {
   const bool expired = why.what == keeper_loss::kind::expired;
-  figures_.lost(expired ? metrics::lease_end::expired : metrics::lease_end::superseded).add();
+  stats_.lost(expired ? metrics::lease_end::expired : metrics::lease_end::superseded).add();
   keeper_.reset();
   if (bond_) return lose(why.message);
   give_up(why.message);  // before anything was bound to it
@@ -176,7 +176,7 @@ void writer_lease::superseded(const fence::claim& presented) {
   const auto is_it = [&](const fence::claim& one) { return one == presented; };
   // Said once; and a connection of an earlier bond tells of that one.
   if (!bond_ || std::none_of(bond_->claims().begin(), bond_->claims().end(), is_it)) return;
-  figures_.lost(metrics::lease_end::superseded).add();
+  stats_.lost(metrics::lease_end::superseded).add();
   lose("a gate met a mark above its token");
   if (keeper_) let_go(std::exchange(keeper_, nullptr), nullptr);
 }
@@ -284,10 +284,10 @@ void writer_lease::show() {
 
 // In the one state or in none.
 void writer_lease::count(lease_state in, int n) {
-  if (counted_) figures_.in(*counted_).add(-1);
+  if (counted_) stats_.in(*counted_).add(-1);
   counted_.reset();
   if (n == 0) return;
-  figures_.in(in).add(1);
+  stats_.in(in).add(1);
   counted_ = in;
 }
 

@@ -38,9 +38,9 @@ struct writer_wish {
 
 class writer_lease : public std::enable_shared_from_this<writer_lease> {
  public:
-  // `disk`: one thread, on which files are written. REQUIRES: it and the figures live longer.
+  // `disk`: one thread, on which files are written. REQUIRES: it and the stats live longer.
   writer_lease(boost::asio::io_context& context, boost::asio::thread_pool& disk, writer_wish wish,
-               lease_sources sources, metrics::leases& figures, metrics::writer& state);
+               lease_sources sources, metrics::leases& stats, metrics::writer& state);
 
   void start();
   [[nodiscard]] writer::report started(std::string_view container, boot_clock::time_point start);
@@ -104,7 +104,7 @@ class writer_lease : public std::enable_shared_from_this<writer_lease> {
   boost::asio::thread_pool& disk_;
   const writer_wish wish_;
   const lease_sources sources_;
-  metrics::leases& figures_;
+  metrics::leases& stats_;
   metrics::writer& state_;
   std::vector<writer_gate*> gates_;  // none any more, once it is released
   writer writer_;

@@ -183,8 +183,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   host.hold_answers = (options & 8) != 0;
   if ((options & 16) != 0) host.marks["orders"] = fence::token(34);
   backend::mark_memory marks;
-  metrics::gate figures("fuzz");
-  gate::redis_engine engine(host, settings, marks, figures);
+  metrics::gate stats("fuzz");
+  gate::redis_engine engine(host, settings, marks, stats);
   if ((options & 1) != 0)
     against_an_honest_backend(host, engine, in);
   else

@@ -84,7 +84,7 @@ struct world {
   }
   settings::http_gate settings;
   gate::http_plan plan;
-  metrics::gate figures{"api"};
+  metrics::gate stats{"api"};
 };
 
 world& world_of(unsigned which) {
@@ -114,7 +114,7 @@ void connect(willing_host& host, gate::http_engine& engine) {
 
 outcome answered(world& w, const std::string& request, std::string_view stream, std::size_t piece) {
   willing_host host(w.spends());
-  gate::http_engine engine(host, w.settings, w.plan, w.figures, "192.0.2.7");
+  gate::http_engine engine(host, w.settings, w.plan, w.stats, "192.0.2.7");
   const auto ask = [&](std::string_view bytes) {
     engine.from_client.append(bytes);
     engine.on_client_bytes();

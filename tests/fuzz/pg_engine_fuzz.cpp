@@ -147,7 +147,7 @@ std::string server_message(std::uint8_t which) {
 
 class scene {
  public:
-  explicit scene(std::uint8_t options) : gate_(settings_of(options)), engine_(host_, gate_, figures_) {
+  explicit scene(std::uint8_t options) : gate_(settings_of(options)), engine_(host_, gate_, stats_) {
     host_.engine = &engine_;
     host_.hold_answers = (options & 2) != 0;
     witness_.pooled = server_.pooled = (options & 4) != 0;
@@ -307,7 +307,7 @@ class scene {
 
   fake_pg_host host_;
   settings::postgres_gate gate_;
-  metrics::gate figures_{"fuzz"};
+  metrics::gate stats_{"fuzz"};
   gate::pg_engine engine_;
   pg_witness witness_;
   fake_pg_server server_;

@@ -160,15 +160,15 @@ struct world {
   test::fake_redis redis{host};
   settings::redis_gate gate;
   backend::mark_memory memory;
-  metrics::gate figures{"fuzz"};
-  gate::likeness like = greeting();
-  gate::shared_writes link{host, gate, memory, figures, like};
+  metrics::gate stats{"fuzz"};
+  gate::session_profile like = greeting();
+  gate::shared_writes link{host, gate, memory, stats, like};
   std::vector<std::shared_ptr<writer>> writers;
   std::optional<std::string> refusal;
   bool ended = false;
 
-  static gate::likeness greeting() {
-    gate::likeness out;
+  static gate::session_profile greeting() {
+    gate::session_profile out;
     wire::append_command_of(out.bytes, std::string_view("CLIENT"), std::string_view("SETNAME"),
                             std::string_view("fence:orders=34"));
     wire::append_command_of(out.bytes, std::string_view("INFO"), std::string_view("server"));

@@ -4,7 +4,7 @@
 #include "fence/compare.hpp"
 #include "fence/header_tag.hpp"
 #include "gate/http/http_marks.hpp"
-#include "gate/http/http_words.hpp"
+#include "gate/http/http_messages.hpp"
 #include "gate/relay/rejection_log.hpp"
 #include "wire/trace_parent.hpp"
 
@@ -17,23 +17,23 @@ namespace fencegate::gate {
 using fence::reason;
 using fence::rejection;
 
-http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan,
-                         metrics::gate& figures, std::string client)
-    : http_engine(host, gate, plan, figures, std::move(client), gate.tag) {}
+http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& stats,
+                         std::string client)
+    : http_engine(host, gate, plan, stats, std::move(client), gate.tag) {}
 
-http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan,
-                         metrics::gate& figures, std::string client, const fence::claims_list& tag)
+http_engine::http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& stats,
+                         std::string client, const fence::claims_list& tag)
     : host_(host),
       gate_(gate),
       plan_(plan),
-      figures_(figures),
+      stats_(stats),
       client_(std::move(client)),
       fence_fields_{gate.token_header, fence::other_token_header},
       tag_(tag),
       tag_of_listener_(fence::write_tag(tag)) {}
 
 bool http_engine::blocked() const {
-  return phase_ == phase::judging || phase_ == phase::connecting || awaits_upstream();
+  return phase_ == phase::checking || phase_ == phase::connecting || awaits_upstream();
 }
 
 bool http_engine::awaits_body() const {
@@ -66,7 +66,7 @@ bool http_engine::step() {
       finish_request();
       return true;
     }
-    case phase::judging:
+    case phase::checking:
     case phase::connecting:
     case phase::closing: return false;
   }
@@ -80,7 +80,7 @@ bool http_engine::step_head() {
   if (phase_ == phase::closing || from_client.empty()) return false;
   const auto found = request_finder_.find(from_client.view());
   if (found.has_error()) {
-    figures_.protocol_errors(metrics::side::client).add();
+    stats_.protocol_errors(metrics::side::client).add();
     refuse_unread(found.error().status, found.error().message);
     return true;
   }
@@ -96,7 +96,7 @@ bool http_engine::step_head() {
 bool http_engine::read_head(std::string_view bytes) {
   const auto wrong = [this](const wire::http_error& e) {
     keep_alive_ = false;
-    figures_.protocol_errors(metrics::side::client).add();
+    stats_.protocol_errors(metrics::side::client).add();
     refuse(e.status, e.message);
     return false;
   };
@@ -138,7 +138,7 @@ bool http_engine::is_read() const {
 }
 
 void http_engine::begin_request() {
-  figures_.requests(is_read() ? metrics::request_class::read : metrics::request_class::write).add();
+  stats_.requests(is_read() ? metrics::request_class::read : metrics::request_class::write).add();
   if (gate_.body_bytes_max != 0 && framing_.length > gate_.body_bytes_max)
     return refuse(413, "the body is larger than body_max of this gate");
   if (target_.decoded.starts_with("/.fencegate/")) return serve_marks();
@@ -172,7 +172,7 @@ void http_engine::serve_route(const fence::route_match& match) {
     if (auto foreign = plan_.foreign_claim(claims_, route.store)) return reject(std::move(*foreign));
   if (atomic) return proceed();  // the check is one unit with what it runs
   if (route.guarantee == settings::http_guarantee::held) return gather();
-  phase_ = phase::judging;
+  phase_ = phase::checking;
   host_.raise(route_, claims_, [this](const fence_answer& answer) { on_judged(answer); });
 }
 
@@ -232,7 +232,7 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
 
 // Only looks at the marks: monitor mode, and reads that are fenced and forwarded.
 void http_engine::look(const fence::policy& rules) {
-  phase_ = phase::judging;
+  phase_ = phase::checking;
   auto on_answer = [this, rules](const fence_answer& answer) {
     auto why = answer.why;
     for (const auto& mark : answer.marks) {
@@ -252,7 +252,7 @@ void http_engine::look(const fence::policy& rules) {
       if (why)
         host_.report(*why, request_.method, trace_, true);
       else
-        figures_.checks(metrics::check_outcome::admitted).add();
+        stats_.checks(metrics::check_outcome::admitted).add();
       marks_ = answer.marks;
       proceed();
     }
@@ -262,7 +262,7 @@ void http_engine::look(const fence::policy& rules) {
 }
 
 void http_engine::note_admitted(const claims_list& marks, bool raised) {
-  figures_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
+  stats_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
   marks_ = marks;
 }
 
@@ -294,9 +294,9 @@ void http_engine::refuse(int status, std::string_view detail) {
 // It may have been carried out.
 void http_engine::refuse_unknown(int status, std::string_view detail) {
   auto what = problem_of_gateway(status, detail, fence::problem::effect::unknown);
-  figures_.unknown_total.add();
+  stats_.unknown_total.add();
   if (!claims_.empty()) {
-    figures_.checks(metrics::check_outcome::unknown).add();
+    stats_.checks(metrics::check_outcome::unknown).add();
     const auto& one = claims_.front();
     what.resource = one.resource;
     what.presented = one.presented;

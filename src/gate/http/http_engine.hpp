@@ -32,10 +32,10 @@ namespace fencegate::gate {
 class http_engine {
  public:
   // `client`: the address, without its port. REQUIRES: everything given lives longer.
-  http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& figures,
+  http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& stats,
               std::string client);
   // `tag`: what its requests are bound to, in place of the gate's.
-  http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& figures,
+  http_engine(http_host& host, const settings::http_gate& gate, const http_plan& plan, metrics::gate& stats,
               std::string client, const fence::claims_list& tag);
 
   byte_queue from_client;
@@ -90,7 +90,7 @@ class http_engine {
     head,        // of the next request
     gathering,   // the first of a held forward's body: the hold is not for waiting
     collecting,  // an atomic route's body
-    judging,     // a store was asked
+    checking,    // a store was asked
     connecting,  // the link is being opened for a request that may go
     forwarding,  // bodies are moved, the response is awaited or on its way
     swallowing,  // what is left of the body of a request that was answered
@@ -121,7 +121,7 @@ class http_engine {
   [[nodiscard]] bool is_last() const;
   void note_answer(int status) {
     status_ = status;
-    figures_.responses_total.at(static_cast<std::size_t>(status) / 100 - 2).add();
+    stats_.responses_total.at(static_cast<std::size_t>(status) / 100 - 2).add();
   }
   void tell_access();
   void finish_request();
@@ -155,7 +155,7 @@ class http_engine {
   http_host& host_;
   const settings::http_gate& gate_;
   const http_plan& plan_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   const std::string client_;
   const std::array<std::string_view, 2> fence_fields_;
   const fence::claims_list& tag_;      // of the listener; empty: it has none

@@ -2,7 +2,7 @@
 #include "base/limits.hpp"
 #include "gate/http/http_engine.hpp"
 #include "gate/http/http_marks.hpp"
-#include "gate/http/http_words.hpp"
+#include "gate/http/http_messages.hpp"
 
 #include <utility>
 
@@ -26,7 +26,7 @@ bool http_engine::step_collecting() {
     refuse(413, "the body is larger than body_held_max of this gate");
   } else if (how == http_body::progress::malformed) {
     keep_alive_ = false;
-    figures_.protocol_errors(metrics::side::client).add();
+    stats_.protocol_errors(metrics::side::client).add();
     refuse(400, request_body_.what_is_malformed());
   } else if (how == http_body::progress::complete) {
     run();
@@ -40,7 +40,7 @@ void http_engine::run() {
   route_values values;
   for (const auto& one : plan_.routes[*route_].values)
     if (!add_value(one, values)) return;
-  phase_ = phase::judging;
+  phase_ = phase::checking;
   auto on_answer = [this](const atomic_answer& answered) {
     switch (answered.what) {
       case atomic_answer::outcome::done:
@@ -95,7 +95,7 @@ void http_engine::serve_marks() {
   if (auto other = fence::disagreement(tag_, claims_); other && asked.raises)
     return reject({fence::reason::malformed, asked.resource, {}, {}, std::move(*other)});
   if (auto foreign = plan_.foreign_claim(claims_, plan_.own_store)) return reject(std::move(*foreign));
-  phase_ = phase::judging;
+  phase_ = phase::checking;
   auto on_answer = [this, asked](const fence_answer& answered) {
     if (answered.why) {
       reject(asked.why_of(*answered.why));

@@ -1,7 +1,7 @@
 // Forwarding: the request's body to the upstream, its response to the client.
 #include "base/limits.hpp"
 #include "gate/http/http_engine.hpp"
-#include "gate/http/http_words.hpp"
+#include "gate/http/http_messages.hpp"
 
 #include <string>
 
@@ -28,7 +28,7 @@ bool http_engine::step_gathering() {
   const auto how = request_body_.move(from_client, collected_);
   if (how == http_body::progress::malformed) {
     keep_alive_ = false;
-    figures_.protocol_errors(metrics::side::client).add();
+    stats_.protocol_errors(metrics::side::client).add();
     refuse(400, request_body_.what_is_malformed());
   } else if (gate_.body_bytes_max != 0 && request_body_.moved() > gate_.body_bytes_max) {
     refuse(413, "the body is larger than body_max of this gate");
@@ -41,7 +41,7 @@ bool http_engine::step_gathering() {
 }
 
 void http_engine::hold() {
-  phase_ = phase::judging;
+  phase_ = phase::checking;
   holding_ = true;
   host_.hold(route_, claims_, [this](const fence_answer& answer) { on_judged(answer); });
 }
@@ -109,7 +109,7 @@ bool http_engine::step_forwarding() {
 bool http_engine::step_response_head() {
   if (from_backend.empty()) return false;
   const auto wrong = [this](const wire::http_error& e) {
-    figures_.protocol_errors(metrics::side::backend).add();
+    stats_.protocol_errors(metrics::side::backend).add();
     fail_forward(502, "the upstream's answer is not valid HTTP: " + std::string(e.message));
     return true;
   };
@@ -178,7 +178,7 @@ void http_engine::end_response() {
 void http_engine::on_backend_bytes() {
   if (phase_ == phase::forwarding) return pump();
   // Nobody has asked: it must not become the answer to the next request.
-  figures_.protocol_errors(metrics::side::backend).add();
+  stats_.protocol_errors(metrics::side::backend).add();
   drop_link();
 }
 
@@ -208,7 +208,7 @@ void http_engine::on_hold_lost(const std::optional<fence::rejection>& why) {
   } else if (phase_ == phase::forwarding) {
     drop_link();
     cut_ = true;
-    phase_ = phase::judging;
+    phase_ = phase::checking;
   }
   pump();
 }

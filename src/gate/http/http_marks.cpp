@@ -1,7 +1,7 @@
 #include "gate/http/http_marks.hpp"
 
 #include "fence/header_tag.hpp"
-#include "gate/http/http_words.hpp"
+#include "gate/http/http_messages.hpp"
 
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -101,7 +101,7 @@ void http_marks_desk::ask(const request& what, std::function<void(answer)> done)
                     done = std::move(done)](const fence_answer& found) {
     if (found.why) return done(rejected(asked.why_of(*found.why), client, method));
     if (asked.raises)
-      figures_.checks(found.raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
+      stats_.checks(found.raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
     auto body = marks_json(asked, found);
     if (body.empty()) return done(refused(404, "this resource has no mark"));
     done({200, "application/json", std::move(body), marks_text(found.marks)});
@@ -114,7 +114,7 @@ void http_marks_desk::ask(const request& what, std::function<void(answer)> done)
 
 http_marks_desk::answer http_marks_desk::rejected(const rejection& why, std::string_view client,
                                                   std::string_view method) {
-  figures_.checks(outcome_of(why.why)).add();
+  stats_.checks(outcome_of(why.why)).add();
   rejections_.report(gate_.name, why, client, method, std::chrono::steady_clock::now(), false);
   auto out = told(fence::problem_of(why));
   if (!why.resource.empty() && why.mark) out.mark = why.mark->to_string();

@@ -61,10 +61,10 @@ class http_marks_desk {
     std::string mark;  // for the field Fencing-Mark; "": none
   };
 
-  // REQUIRES: the gate, figures and log live longer; the stores answer on the thread that asks.
+  // REQUIRES: the gate, stats and log live longer; the stores answer on the thread that asks.
   http_marks_desk(std::unique_ptr<http_stores> stores, const settings::http_gate& gate, http_plan plan,
-                  metrics::gate& figures, rejection_log& rejections)
-      : stores_(std::move(stores)), gate_(gate), plan_(std::move(plan)), figures_(figures), rejections_(rejections) {}
+                  metrics::gate& stats, rejection_log& rejections)
+      : stores_(std::move(stores)), gate_(gate), plan_(std::move(plan)), stats_(stats), rejections_(rejections) {}
 
   // `done` comes once, at once or later, and never after the desk's end.
   void ask(const request& what, std::function<void(answer)> done);
@@ -75,7 +75,7 @@ class http_marks_desk {
   const std::unique_ptr<http_stores> stores_;
   const settings::http_gate& gate_;
   const http_plan plan_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   rejection_log& rejections_;
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>();
 };

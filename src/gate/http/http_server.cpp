@@ -1,7 +1,7 @@
 #include "gate/http/http_server.hpp"
 
+#include "gate/http/http_messages.hpp"
 #include "gate/http/http_session.hpp"
-#include "gate/http/http_words.hpp"
 
 #include <utility>
 
@@ -36,8 +36,8 @@ class http_sessions final : public protocol_shard {
 class http_protocol final : public protocol {
  public:
   http_protocol(const settings::http_gate& gate, http_plan plan, std::shared_ptr<http_store_set> stores,
-                metrics::gate& figures, rejection_log& rejections)
-      : gate_(gate), plan_(std::move(plan)), figures_(figures), rejections_(rejections), stores_(std::move(stores)) {}
+                metrics::gate& stats, rejection_log& rejections)
+      : gate_(gate), plan_(std::move(plan)), stats_(stats), rejections_(rejections), stores_(std::move(stores)) {}
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     const bool leads = std::exchange(first_, false);
@@ -46,9 +46,9 @@ class http_protocol final : public protocol {
       tls_ = backend::tls_context::to(*gate_.upstream, gate_.secured, "http/1.1");
     }
     auto asked = std::make_shared<http_session_stores>(stores_, context);
-    return std::make_unique<http_sessions>(http_shard{context, gate_, plan_, figures_, rejections_, upstream_, tls_,
-                                                      std::move(asked), poller::of(context)},
-                                           stores_, leads);
+    return std::make_unique<http_sessions>(
+        http_shard{context, gate_, plan_, stats_, rejections_, upstream_, tls_, std::move(asked), poller::of(context)},
+        stores_, leads);
   }
   std::string_view tls_name() const override { return "http/1.1"; }
   std::string turned_away(const std::string& why) const override {
@@ -65,7 +65,7 @@ class http_protocol final : public protocol {
  private:
   const settings::http_gate& gate_;
   const http_plan plan_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   rejection_log& rejections_;
   const std::shared_ptr<http_store_set> stores_;
   std::shared_ptr<backend::upstream_address> upstream_;
@@ -76,10 +76,10 @@ class http_protocol final : public protocol {
 }  // namespace
 
 std::unique_ptr<server> make_http_server(workers& threads, const settings::http_gate& gate, http_plan plan,
-                                         std::shared_ptr<http_store_set> stores, metrics::gate& figures,
+                                         std::shared_ptr<http_store_set> stores, metrics::gate& stats,
                                          rejection_log& rejections) {
-  auto spoken = std::make_unique<http_protocol>(gate, std::move(plan), std::move(stores), figures, rejections);
-  return std::make_unique<server>(threads, place_of(gate), std::move(spoken), figures, rejections);
+  auto spoken = std::make_unique<http_protocol>(gate, std::move(plan), std::move(stores), stats, rejections);
+  return std::make_unique<server>(threads, place_of(gate), std::move(spoken), stats, rejections);
 }
 
 }  // namespace fencegate::gate

@@ -14,11 +14,11 @@
 
 namespace fencegate::gate {
 
-// REQUIRES: threads and rejections live longer than the workers run, gate and figures longer than the server, and as their
+// REQUIRES: threads and rejections live longer than the workers run, gate and stats longer than the server, and as their
 // `whole`; the stores live on the first worker's thread, and are started and stopped by the server. `plan`: of the gate's
 // routes.
 [[nodiscard]] std::unique_ptr<server> make_http_server(workers& threads, const settings::http_gate& gate,
                                                        http_plan plan, std::shared_ptr<http_store_set> stores,
-                                                       metrics::gate& figures, rejection_log& rejections);
+                                                       metrics::gate& stats, rejection_log& rejections);
 
 }  // namespace fencegate::gate

@@ -31,10 +31,10 @@ std::string without_port(const std::string& address) {
 }  // namespace
 
 http_session::http_session(http_shard& shard, client_link client, session_ended ended, bound_tag tag)
-    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(ended), shard.figures),
+    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(ended), shard.stats),
       shard_(shard),
       tag_(std::move(tag)),
-      engine_(*this, shard.gate, shard.plan, shard.figures, without_port(client_address_), *tag_) {}
+      engine_(*this, shard.gate, shard.plan, shard.stats, without_port(client_address_), *tag_) {}
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,7 +219,7 @@ void http_session::run(std::size_t route, const claims_list& wanted, route_value
 }
 
 void http_session::report(const fence::rejection& why, std::string_view method, std::string_view trace, bool monitor) {
-  shard_.figures.checks(outcome_of(why.why)).add();
+  shard_.stats.checks(outcome_of(why.why)).add();
   shard_.rejections.report(shard_.gate.name, why, client_address_, method, now(), monitor, trace);
 }
 

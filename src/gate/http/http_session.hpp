@@ -22,7 +22,7 @@ struct http_shard {
   boost::asio::io_context& context;
   const settings::http_gate& gate;
   const http_plan& plan;
-  metrics::gate& figures;
+  metrics::gate& stats;
   rejection_log& rejections;
   std::shared_ptr<backend::upstream_address> upstream;  // nullptr: there is none
   std::shared_ptr<backend::tls_context> tls;            // of the links to it; nullptr: they are plain text

@@ -174,16 +174,15 @@ class lease final : public hold_lease {
 
 // ── the stores ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-http_store_set::http_store_set(workers& threads, const settings::http_gate& gate, metrics::gate& figures)
-    : whole_(figures.whole.lock()), gate_(gate), figures_(figures) {
+http_store_set::http_store_set(workers& threads, const settings::http_gate& gate, metrics::gate& stats)
+    : whole_(stats.whole.lock()), gate_(gate), stats_(stats) {
   std::vector<boost::asio::io_context*> contexts;
   for (std::size_t i = 0; i < threads.size(); ++i) contexts.push_back(&threads.context(i));
   for (const auto& one : gate.stores) {
     if (one.speaks == settings::mark_store::kind::postgres)
-      stores_.emplace(one.name,
-                      std::make_shared<pg_store>(threads.context(0), gate.name, one, gate.hold_grace, figures));
+      stores_.emplace(one.name, std::make_shared<pg_store>(threads.context(0), gate.name, one, gate.hold_grace, stats));
     else
-      stores_.emplace(one.name, std::make_shared<redis_store>(contexts, gate.name, one, figures));
+      stores_.emplace(one.name, std::make_shared<redis_store>(contexts, gate.name, one, stats));
   }
   for (const auto& route : gate.routes) {
     auto& bytes = as_bytes_.emplace_back(route.parameters.size(), false);
@@ -271,7 +270,7 @@ std::optional<fence::rejection> http_session_stores::known_stale(where route, co
 
 // Other gates raise marks, too: the store is asked, unless all was over before anybody could have taken over.
 void http_session_stores::count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) {
-  if (known_stale(route, claims)) return set_->figures().forwards_overtaken_total.add();
+  if (known_stale(route, claims)) return set_->stats().forwards_overtaken_total.add();
   if (ago < takeover_least) return;
   std::vector<std::string> resources;
   for (const auto& one : claims) resources.push_back(one.resource);
@@ -279,7 +278,7 @@ void http_session_stores::count_overtaken(where route, const claims_list& claims
     bool overtaken = false;
     for (std::size_t i = 0; found && i < found->size(); ++i)
       overtaken = overtaken || fence::compare(claims[i].presented, (*found)[i].mark) == fence::comparison::stale;
-    if (overtaken) set->figures().forwards_overtaken_total.add();
+    if (overtaken) set->stats().forwards_overtaken_total.add();
   };
   visit(set_->of(route), [&](auto& store) { store.look(from(weak_from_this()), std::move(resources), on_found); });
 }

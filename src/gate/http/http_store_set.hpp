@@ -23,7 +23,7 @@ class http_store_set {
   using store = std::variant<std::shared_ptr<backend::pg_store>, std::shared_ptr<backend::redis_store>>;
 
   // REQUIRES: all lives longer. Stores that have one thread live on the first of these.
-  http_store_set(workers& threads, const settings::http_gate& gate, metrics::gate& figures);
+  http_store_set(workers& threads, const settings::http_gate& gate, metrics::gate& stats);
 
   // `unsettled`: see protocol_shard::start().
   // On the first thread.
@@ -32,15 +32,15 @@ class http_store_set {
   void stop(const boost::asio::io_context& thread);
 
   [[nodiscard]] const settings::http_gate& gate() const { return gate_; }
-  [[nodiscard]] metrics::gate& figures() const { return figures_; }
+  [[nodiscard]] metrics::gate& stats() const { return stats_; }
   [[nodiscard]] const store& of(http_host::where route) const;
   // Of each parameter of the route's statement: whether its value goes as the bytes that it has.
   [[nodiscard]] const std::vector<bool>& as_bytes(std::size_t route) const { return as_bytes_[route]; }
 
  private:
-  const std::shared_ptr<const void> whole_;  // of which the settings and figures are parts
+  const std::shared_ptr<const void> whole_;  // of which the settings and stats are parts
   const settings::http_gate& gate_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   std::map<std::string, store, std::less<>> stores_;
   std::vector<std::vector<bool>> as_bytes_;
 };

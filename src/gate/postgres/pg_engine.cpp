@@ -21,15 +21,15 @@ bool asks_for_replication(const wire::pg_opening& opening) {
 
 }  // namespace
 
-pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures)
-    : pg_engine(host, gate, figures, gate.tag) {}
+pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& stats)
+    : pg_engine(host, gate, stats, gate.tag) {}
 
-pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures, const claims_list& tag)
-    : host_(host), gate_(gate), figures_(figures), tag_(tag) {}
+pg_engine::pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& stats, const claims_list& tag)
+    : host_(host), gate_(gate), stats_(stats), tag_(tag) {}
 
 bool pg_engine::blocked() const {
   return phase_ == phase::connecting || phase_ == phase::cancelling || phase_ == phase::arming ||
-         phase_ == phase::raising || phase_ == phase::looking || phase_ == phase::judging ||
+         phase_ == phase::raising || phase_ == phase::looking || phase_ == phase::diagnosing ||
          (phase_ == phase::starting && authenticated_) || awaits_too_much() || waits_for_boundary_;
 }
 

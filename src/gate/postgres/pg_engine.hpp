@@ -72,9 +72,9 @@ class pg_host {
 
 class pg_engine {
  public:
-  pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures);
+  pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& stats);
   // `tag`: what the session is bound to, in place of the gate's. REQUIRES: everything given lives longer.
-  pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& figures, const claims_list& tag);
+  pg_engine(pg_host& host, const settings::postgres_gate& gate, metrics::gate& stats, const claims_list& tag);
 
   // The client comes through TLS already: to ask for it once more is no PostgreSQL.
   void on_secured() { encryption_asked_ = encryption_asked_most; }
@@ -135,8 +135,8 @@ class pg_engine {
     raising,     // the marks are being raised on a connection of the gate's own
     looking,     // monitor: the marks are being read
     relaying,
-    judging,  // the server has ended the session: why?
-    parting,  // the session is over, and the client will be told why
+    diagnosing,  // the server has ended the session: why?
+    parting,     // the session is over, and the client will be told why
     closing,
   };
 
@@ -170,7 +170,7 @@ class pg_engine {
   void watch_only(const claims_list& claims);
   [[nodiscard]] std::optional<fence::rejection> refused_by_memory(const claims_list& claims);
 
-  // ── the client's messages (pg_engine_client.cpp, pg_engine_judging.cpp)
+  // ── the client's messages (pg_engine_client.cpp, pg_engine_admission.cpp)
   bool step_client();
   bool step_statement(const wire::pg_head& head);
   bool step_bind(const wire::pg_head& head);
@@ -262,7 +262,7 @@ class pg_engine {
 
   pg_host& host_;
   const settings::postgres_gate& gate_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   const claims_list& tag_;  // of the listener; empty: it has none
   phase phase_ = phase::opening;
   bool stepping_ = false;  // an answer that comes before its question returns goes on where that stands

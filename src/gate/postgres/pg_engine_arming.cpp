@@ -92,7 +92,7 @@ void pg_engine::raise_ahead() {
     if (done && (phase_ == phase::raising || phase_ == phase::arming)) raised_ahead_ = *done;
     if (phase_ != phase::raising) return;
     if (!done && is_fences_own(done.error())) {
-      figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
+      stats_.check_duration_seconds.observe(host_.now() - arm_sent_);
       on_arming_failed(rejection_of(done.error(), arming_for_));
     } else {
       send_arm();
@@ -119,7 +119,7 @@ bool pg_engine::step_arming() {
   }
   if (type == 'N' || !arm_.take(type, std::string_view(*message).substr(wire::pg_head_bytes))) return true;
   const auto outcome = arm_.judge();
-  figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
+  stats_.check_duration_seconds.observe(host_.now() - arm_sent_);
   if (!outcome.armed) {
     on_arming_failed(outcome.why);
     return true;
@@ -134,12 +134,12 @@ bool pg_engine::step_arming() {
 
 void pg_engine::on_armed(const backend::pg_raised& did) {
   const bool raised = !did.rose.empty();
-  figures_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
+  stats_.checks(raised ? metrics::check_outcome::raised : metrics::check_outcome::admitted).add();
   if (raised) {
-    figures_.raises_total.add();
-    figures_.takeover_seconds.observe(host_.now() - arm_sent_);
+    stats_.raises_total.add();
+    stats_.takeover_seconds.observe(host_.now() - arm_sent_);
   }
-  figures_.sessions_cut_total.add(did.cut);
+  stats_.sessions_cut_total.add(did.cut);
   // Where a mark had been seen before this was begun, it must have gone back, to rise to it again.
   const auto has = [](const std::vector<std::string>& names, const std::string& one) {
     return std::find(names.begin(), names.end(), one) != names.end();
@@ -217,7 +217,7 @@ void pg_engine::begin_raising() {
   phase_ = phase::raising;
   host_.raise(database_, arming_for_, [this](const backend::pg_raise_result& done) {
     if (phase_ != phase::raising) return;
-    figures_.check_duration_seconds.observe(host_.now() - arm_sent_);
+    stats_.check_duration_seconds.observe(host_.now() - arm_sent_);
     if (done)
       on_armed(*done);
     else
@@ -265,7 +265,7 @@ void pg_engine::watch_only(const claims_list& claims) {
       else if (!found)
         host_.report({reason::unavailable, c.resource, c.presented, mark, "the marks cannot be read"}, "startup", true);
       else
-        figures_.checks(metrics::check_outcome::admitted).add();
+        stats_.checks(metrics::check_outcome::admitted).add();
       if (found) host_.saw(database_, {c.resource, c.presented, lowering});
     }
     bind_claims(bound_, claims);

@@ -84,7 +84,7 @@ bool pg_engine::step_client() {
     note_own_arms();
   }
   if (type == 'C') forget_statement(**head);
-  if (type == 'E' || type == 'F') figures_.requests(metrics::request_class::other).add();
+  if (type == 'E' || type == 'F') stats_.requests(metrics::request_class::other).add();
   if (type == 'X') terminated_ = true;
   forward(**head);
   return true;
@@ -134,7 +134,7 @@ bool pg_engine::step_statement(const wire::pg_head& head) {
   const auto claims = claims_in(lead, whole);
   const bool mends = whole && claims && claims->empty() && only_mends(there.sql);
   if (!obey(judge(lead, claims, key, mends), head, command_of(lead))) return !waits_for_boundary_;
-  figures_.requests(metrics::request_class::other).add();
+  stats_.requests(metrics::request_class::other).add();
   if (key && claims) remember_statement(*key, *claims, begins_transaction(lead));
   if (key && mends && *key != wire::pg_unsure_name)
     mending_.insert(*key);

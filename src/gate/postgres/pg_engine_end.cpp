@@ -50,9 +50,9 @@ std::string with_outcome(std::string words, applied certain) {
 void pg_engine::on_terminated(bool with_error) {
   const bool uncommitted = guarded_ ? guarded_->uncommitted() : flight_.uncommitted();
   certain_ = is_quiet() || (with_error && uncommitted) ? applied::no : applied::unknown;
-  if (certain_ == applied::unknown) figures_.unknown_total.add();
+  if (certain_ == applied::unknown) stats_.unknown_total.add();
   ended_at_ = host_.now();
-  phase_ = phase::judging;
+  phase_ = phase::diagnosing;
   ask_why();
 }
 
@@ -78,7 +78,7 @@ void pg_engine::on_backend_end() {
       on_terminated(false);
       break;
     }
-    case phase::judging:
+    case phase::diagnosing:
     case phase::parting: break;
     case phase::starting:
       if (fatal_seen_)
@@ -95,7 +95,7 @@ void pg_engine::ask_why() {
   // A pooler's process ids are its own.
   if (gate_.kept_by == settings::guard::transaction) return on_why(std::vector<backend::ended_registration>{});
   host_.ended(database_, pid_, [this](const auto& answer) {
-    if (phase_ == phase::judging) on_why(answer);
+    if (phase_ == phase::diagnosing) on_why(answer);
   });
 }
 
@@ -119,7 +119,7 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
   if ((raising || !answer) && patient) return host_.set_timer(ask_again);
   if (!answer || bound_.empty()) return end_as_told();
   host_.look(database_, bound_, [this](const std::optional<backend::found_marks>& marks) {
-    if (phase_ != phase::judging) return;
+    if (phase_ != phase::diagnosing) return;
     for (const auto& m : marks.value_or(backend::found_marks{})) host_.saw(database_, m);
     if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
     // Nobody says whether a raise is under way that ended a guarded transaction, or an arm.
@@ -212,7 +212,7 @@ void pg_engine::drain() {
 
 // Whatever else it waits for is about its end already.
 void pg_engine::lose_lease() {
-  if (phase_ == phase::cancelling || phase_ == phase::judging || parting() || closing()) return;
+  if (phase_ == phase::cancelling || phase_ == phase::diagnosing || parting() || closing()) return;
   wire::pg_error why{"FATAL", "57P03", "the lease of this connection was lost", {}, "Connect again."};
   if (phase_ != phase::relaying) return close_with(why);
   why.detail = pg_detail({}, is_quiet() ? applied::no : applied::unknown);
@@ -220,7 +220,7 @@ void pg_engine::lose_lease() {
 }
 
 void pg_engine::on_timer() {
-  if (phase_ == phase::judging) return ask_why();
+  if (phase_ == phase::diagnosing) return ask_why();
   if (phase_ == phase::raising && gate_.kept_by == settings::guard::session) {
     send_arm();
     return on_backend_bytes();
@@ -237,7 +237,7 @@ void pg_engine::close_with(const wire::pg_error& e) {
 }
 
 void pg_engine::protocol_error(metrics::side whose, std::string_view what) {
-  figures_.protocol_errors(whose).add();
+  stats_.protocol_errors(whose).add();
   const std::string who = whose == metrics::side::client ? "client" : "server";
   close_with({"FATAL", "08P01", "protocol violation by the " + who + ": " + std::string(what), {}, {}});
 }

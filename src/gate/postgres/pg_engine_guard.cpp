@@ -74,7 +74,7 @@ bool pg_engine::step_guarded(const wire::pg_head& head) {
   if (did == verdict::wait) return false;
   if (head.type == 'S' || head.type == 'Q' || head.type == 'F') mending_.clear();
   if (std::string_view("QPEF").find(head.type) != std::string_view::npos)
-    figures_.requests(metrics::request_class::other).add();
+    stats_.requests(metrics::request_class::other).add();
   terminated_ = head.type == 'X';
   const bool moved = step_passing();
   if (gathered) from_client.fit();
@@ -98,7 +98,7 @@ bool pg_engine::step_unguarded(const wire::pg_head& head) {
     host_.report(about_session({reason::refused, {}, {}, {}, std::string(why)}), "statement", true);
   }
   if (std::string_view("QPEF").find(head.type) != std::string_view::npos)
-    figures_.requests(metrics::request_class::other).add();
+    stats_.requests(metrics::request_class::other).add();
   terminated_ = head.type == 'X';
   forward(head);
   return true;
@@ -167,7 +167,7 @@ void pg_engine::on_guard_answer(std::string_view body) {
 pg_engine::passage pg_engine::inspect_guarded(char type, std::string_view body) {
   using from = pg_guarded::passage;
   if (guarded_->guard_turn() && type == 'D') on_guard_answer(body);
-  if (guarded_->guard_turn() && type == 'C') figures_.checks(metrics::check_outcome::admitted).add();
+  if (guarded_->guard_turn() && type == 'C') stats_.checks(metrics::check_outcome::admitted).add();
   if (guarded_->guard_turn() && type == 'E')
     if (const auto e = wire::decode_pg_error(body)) {
       const auto why = rejection_of(*e, bound_);

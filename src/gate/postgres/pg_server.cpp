@@ -31,21 +31,20 @@ class pg_sessions final : public protocol_shard {
 
 class pg_protocol final : public protocol {
  public:
-  pg_protocol(const settings::postgres_gate& gate, metrics::gate& figures, rejection_log& rejections,
+  pg_protocol(const settings::postgres_gate& gate, metrics::gate& stats, rejection_log& rejections,
               std::shared_ptr<cancel_routes> cancels)
-      : gate_(gate), figures_(figures), rejections_(rejections), cancels_(std::move(cancels)) {}
+      : gate_(gate), stats_(stats), rejections_(rejections), cancels_(std::move(cancels)) {}
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     const bool leads = control_ == nullptr;
     if (leads) {
-      control_ = std::make_shared<backend::pg_control>(context, gate_, figures_);
+      control_ = std::make_shared<backend::pg_control>(context, gate_, stats_);
       waiting_ = std::make_shared<waiting_room>(std::max<std::size_t>(gate_.connections_max / 4, 1),
-                                                figures_.connections_waiting);
+                                                stats_.connections_waiting);
       tls_ = backend::tls_context::to(gate_.upstream, gate_.secured);
     }
     return std::make_unique<pg_sessions>(
-        pg_shard{context, gate_, figures_, rejections_, control_, poller::of(context), tls_, cancels_, waiting_},
-        leads);
+        pg_shard{context, gate_, stats_, rejections_, control_, poller::of(context), tls_, cancels_, waiting_}, leads);
   }
   std::string_view tls_name() const override { return "postgresql"; }
   std::size_t opening_bytes() const override { return wire::pg_opening_head_bytes; }
@@ -83,7 +82,7 @@ class pg_protocol final : public protocol {
 
  private:
   const settings::postgres_gate& gate_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   rejection_log& rejections_;
   const std::shared_ptr<cancel_routes> cancels_;
   std::shared_ptr<backend::pg_control> control_;
@@ -93,10 +92,10 @@ class pg_protocol final : public protocol {
 
 }  // namespace
 
-std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate, metrics::gate& figures,
+std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate, metrics::gate& stats,
                                        rejection_log& rejections, std::shared_ptr<cancel_routes> cancels) {
-  auto spoken = std::make_unique<pg_protocol>(gate, figures, rejections, std::move(cancels));
-  return std::make_unique<server>(threads, place_of(gate), std::move(spoken), figures, rejections);
+  auto spoken = std::make_unique<pg_protocol>(gate, stats, rejections, std::move(cancels));
+  return std::make_unique<server>(threads, place_of(gate), std::move(spoken), stats, rejections);
 }
 
 }  // namespace fencegate::gate

@@ -13,10 +13,10 @@
 namespace fencegate::gate {
 
 // `cancels`: of all servers of this gate, as a CancelRequest may come to any of them.
-// REQUIRES: threads and rejections live longer than the workers run, gate and figures longer than the server, and as their
+// REQUIRES: threads and rejections live longer than the workers run, gate and stats longer than the server, and as their
 // `whole`.
 [[nodiscard]] std::unique_ptr<server> make_pg_server(workers& threads, const settings::postgres_gate& gate,
-                                                     metrics::gate& figures, rejection_log& rejections,
+                                                     metrics::gate& stats, rejection_log& rejections,
                                                      std::shared_ptr<cancel_routes> cancels);
 
 }  // namespace fencegate::gate

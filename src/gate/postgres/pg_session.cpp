@@ -21,10 +21,10 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 }  // namespace
 
 pg_session::pg_session(pg_shard& shard, client_link client, session_ended ended, bound_tag tag)
-    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(ended), shard.figures),
+    : relay_session(shard.context, shard.sockets, shard.tls, std::move(client), std::move(ended), shard.stats),
       shard_(shard),
       tag_(std::move(tag)),
-      engine_(*this, shard.gate, shard.figures, *tag_),
+      engine_(*this, shard.gate, shard.stats, *tag_),
       timer_(shard.context),
       began_(std::chrono::steady_clock::now()),
       last_heard_(began_) {
@@ -60,7 +60,7 @@ void pg_session::secure(const std::shared_ptr<stream::socket>& fresh, const back
 
 void pg_session::on_connect_failed(const std::string& why) {
   drop_link();
-  shard_.figures.rejected(metrics::connection_rejection::backend).add();
+  shard_.stats.rejected(metrics::connection_rejection::backend).add();
   engine_.on_unreachable(why);
   after_event();
 }
@@ -236,14 +236,14 @@ void pg_session::set_timer(milliseconds delay) {
 }
 
 void pg_session::report(const fence::rejection& why, std::string_view command, bool monitor) {
-  shard_.figures.checks(outcome_of(why.why)).add();
+  shard_.stats.checks(outcome_of(why.why)).add();
   shard_.rejections.report(shard_.gate.name, why, client_address_, command, now(), monitor);
 }
 
 void pg_session::report_cut(const fence::rejection& why, applied certain) {
   shard_.rejections.tell_of_stale(shard_.gate.name, why);
   // Who raises counts the armed sessions that it ended, but does not learn how many held on to the lock of a guard.
-  if (shard_.gate.kept_by == settings::guard::transaction) shard_.figures.sessions_cut_total.add();
+  if (shard_.gate.kept_by == settings::guard::transaction) shard_.stats.sessions_cut_total.add();
   log::event event;
   event.add("gate", shard_.gate.name).add("resource", why.resource).add("token", why.presented).add("mark", why.mark);
   event.add("client", client_address_).add("applied", certain == applied::no ? "no" : "unknown");

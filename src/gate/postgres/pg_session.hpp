@@ -23,7 +23,7 @@ namespace fencegate::gate {
 struct pg_shard {
   boost::asio::io_context& context;
   const settings::postgres_gate& gate;
-  metrics::gate& figures;
+  metrics::gate& stats;
   rejection_log& rejections;
   std::shared_ptr<backend::pg_control> control;
   poller& sockets;

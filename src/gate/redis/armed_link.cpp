@@ -28,8 +28,8 @@ std::size_t short_line(std::string_view view) {
 }  // namespace
 
 armed_link::armed_link(link_user& user, engine_host& host, const settings::redis_gate& gate,
-                       backend::mark_memory& marks, metrics::gate& figures, claims& proves, std::string& answers)
-    : user_(user), host_(host), gate_(gate), marks_(marks), figures_(figures), claims_(proves), answers_(answers) {}
+                       backend::mark_memory& marks, metrics::gate& stats, claims& proves, std::string& answers)
+    : user_(user), host_(host), gate_(gate), marks_(marks), stats_(stats), claims_(proves), answers_(answers) {}
 
 std::string_view armed_link::error_text(std::string_view reply) {
   if (reply.starts_with('-')) reply.remove_prefix(1);
@@ -311,7 +311,7 @@ void armed_link::pop_expectation() {
 
 void armed_link::unexpected(std::string_view what) {
   if (closed_) return;
-  figures_.protocol_errors(metrics::side::backend).add();
+  stats_.protocol_errors(metrics::side::backend).add();
   log::write(log::level::error, "backend connection closed", {{"gate", gate_.name}, {"detail", what}});
   closed_ = true;
 }

@@ -8,7 +8,7 @@
 
 #include "base/byte_queue.hpp"
 #include "base/metrics.hpp"
-#include "gate/redis/armed_link_parts.hpp"
+#include "gate/redis/armed_link_state.hpp"
 #include "gate/redis/redis_engine_host.hpp"
 #include "wire/resp_reply.hpp"
 
@@ -63,7 +63,7 @@ class armed_link {
  public:
   // `answers`: where replies go that are the client's. All of these outlive the link.
   armed_link(link_user& user, engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
-             metrics::gate& figures, claims& proves, std::string& answers);
+             metrics::gate& stats, claims& proves, std::string& answers);
 
   byte_queue in;    // from the server
   std::string out;  // to it
@@ -213,7 +213,7 @@ class armed_link {
   engine_host& host_;
   const settings::redis_gate& gate_;
   backend::mark_memory& marks_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   claims& claims_;
   std::string& answers_;
 

@@ -42,8 +42,8 @@ void armed_link::arm_behind_exec() {
 void armed_link::append_arm_tail(claim_mask mask) {
   arm_mask_ = mask;
   arm_looks_ = claims_.looked_at();
-  arm_epoch_ = host_.picture().epoch;
-  asked_ = marks_.now(host_.picture().lowerings);
+  arm_epoch_ = host_.snapshot().epoch;
+  asked_ = marks_.now(host_.snapshot().lowerings);
   arm_error_.clear();
   multi_ok_ = marks_ok_ = gone_back_ = epoch_moved_ = false;
   looks_again_.clear();
@@ -185,7 +185,7 @@ void armed_link::finish_arm() {
     signed_in = true;  // no stranger is shown the marks
     at_ = state::armed;
     armed_mask_ = arm_mask_;
-    figures_.check_duration_seconds.observe(host_.now() - arm_started_);
+    stats_.check_duration_seconds.observe(host_.now() - arm_started_);
     return;
   }
   if (multi_ok_)
@@ -259,7 +259,7 @@ void armed_link::look() {
     expect({awaits::look_select_back});
   }
   looked_ = true;
-  look_asked_ = marks_.now(host_.picture().lowerings);
+  look_asked_ = marks_.now(host_.snapshot().lowerings);
 }
 
 void armed_link::look_done(std::string_view raw) {

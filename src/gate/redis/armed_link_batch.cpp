@@ -24,7 +24,7 @@ void armed_link::send_batch() {
 // batch.)
 bool armed_link::mergeable() const {
   return batch.commands.size() > 2 && batch.plain_sets == batch.commands.size() && batch.prefixed == 0 &&
-         batch.notes.empty() && host_.picture().commands->has_mset();
+         batch.notes.empty() && host_.snapshot().commands->has_mset();
 }
 
 // MSET does what SETs do, one after the other, with the same events and invalidations, and costs Redis about half. The

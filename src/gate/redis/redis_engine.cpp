@@ -25,13 +25,13 @@ bool any_read_fenced(const settings::redis_gate& gate) {
 }  // namespace
 
 redis_engine::redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
-                           metrics::gate& figures)
+                           metrics::gate& stats)
     : host_(host),
       gate_(gate),
       marks_(marks),
-      figures_(figures),
+      stats_(stats),
       claims_(gate),
-      link_(*this, host, gate, marks, figures, claims_, to_client),
+      link_(*this, host, gate, marks, stats, claims_, to_client),
       from_backend(link_.in),
       to_backend(link_.out) {
   claims_.note_reads_fenced(any_read_fenced(gate));
@@ -75,7 +75,7 @@ void redis_engine::pump() {
       blocked_ = true;
       break;
     }
-    const bool stranger = !link_.signed_in && host_.picture().wants_auth;
+    const bool stranger = !link_.signed_in && host_.snapshot().wants_auth;
     decoder_.arguments_max = stranger ? limits::resp_stranger_arguments_max : limits::resp_arguments_max;
     decoder_.bulk_bytes_max = stranger ? limits::resp_stranger_bulk_bytes_max : limits::resp_bulk_bytes_max;
     const auto decoded = decoder_.decode(from_client.view(), limits::command_buffered_bytes_max, request_);
@@ -113,7 +113,7 @@ redis_engine::progress redis_engine::block() { return progress::blocked; }
 
 // Connections tend to send the same command again and again.
 const command_spec& redis_engine::find_spec(const wire::request& r) {
-  const auto& table = host_.picture().commands;
+  const auto& table = host_.snapshot().commands;
   if (last_spec_ != nullptr && last_table_ == table && last_name_ == r.name()) return *last_spec_;
   const auto& spec = table->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
   last_spec_ = nullptr;
@@ -129,7 +129,7 @@ const command_spec& redis_engine::find_spec(const wire::request& r) {
 const command_spec& redis_engine::wrapped_spec(const wire::request& r, const command_spec& spec) const {
   const auto& a = r.arguments;
   if (spec.role != command_role::fence || a.size() < 5 || !wire::iequals(a[1], "CALL")) return spec;
-  return host_.picture().commands->find(a[4], a.size() > 5 ? a[5] : std::string_view{});
+  return host_.snapshot().commands->find(a[4], a.size() > 5 ? a[5] : std::string_view{});
 }
 
 redis_engine::progress redis_engine::step(const wire::request& r) {
@@ -327,7 +327,7 @@ std::string_view redis_engine::name_of(const wire::request& r, const command_spe
 void redis_engine::count(const command_spec& spec) {
   using enum command_role;
   const bool reads = spec.role == read || spec.role == blocking_read;
-  figures_
+  stats_
       .requests(backend::writes(spec.role) ? metrics::request_class::write
                 : reads                    ? metrics::request_class::read
                                            : metrics::request_class::other)

@@ -13,7 +13,7 @@
 #include "gate/redis/claims.hpp"
 #include "gate/redis/pubsub.hpp"
 #include "gate/redis/redis_engine_host.hpp"
-#include "gate/redis/redis_engine_parts.hpp"
+#include "gate/redis/redis_engine_state.hpp"
 #include "gate/redis/redis_route.hpp"
 #include "wire/resp_reply.hpp"
 #include "wire/resp_request.hpp"
@@ -30,10 +30,9 @@
 
 namespace fencegate::gate {
 
-class redis_engine final : private redis_engine_parts, private link_user {
+class redis_engine final : private redis_engine_state, private link_user {
  public:
-  redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
-               metrics::gate& figures);
+  redis_engine(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks, metrics::gate& stats);
 
   byte_queue from_client;
   std::string to_client;
@@ -188,7 +187,7 @@ class redis_engine final : private redis_engine_parts, private link_user {
   [[nodiscard]] bool share(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   void ask_identity();
   void identity_done(std::string_view info);
-  [[nodiscard]] const likeness& my_likeness();
+  [[nodiscard]] const session_profile& my_profile();
 
   // ── commands that change the connection (redis_engine_connection.cpp)
   progress step_connection(const wire::request& r, const backend::command_spec& spec);
@@ -268,7 +267,7 @@ class redis_engine final : private redis_engine_parts, private link_user {
   engine_host& host_;
   const settings::redis_gate& gate_;
   backend::mark_memory& marks_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   claims claims_;
   armed_link link_;
 
@@ -302,7 +301,7 @@ class redis_engine final : private redis_engine_parts, private link_user {
   int own_turns_ = 0;         // so many writes go on this link before the next may be shared
   int own_turns_next_ = 1;    // that many when the next one fails
   int sign_ins_ = 0;          // connection_.sign_in has changed so often
-  known_likeness like_;
+  known_profile like_;
 
   bool muted_ = false;  // the command at hand: its answer is not for the client (CLIENT REPLY)
 

@@ -252,7 +252,7 @@ redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, con
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void redis_engine::protocol_error(std::string_view message) {
-  figures_.protocol_errors(metrics::side::client).add();
+  stats_.protocol_errors(metrics::side::client).add();
   muted_ = false;
   reply_local("-ERR Protocol error: " + std::string(message) + "\r\n");
   end_input();

@@ -199,12 +199,12 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     return progress::taken;
   }
   // Without the server's table nobody knows what a command does.
-  if (host_.picture().commands == backend::command_table::empty()) {
-    reject({reason::unavailable, std::string(a[2]), *presented, {}, host_.picture().problem}, "fence|call");
+  if (host_.snapshot().commands == backend::command_table::empty()) {
+    reject({reason::unavailable, std::string(a[2]), *presented, {}, host_.snapshot().problem}, "fence|call");
     return progress::taken;
   }
   const std::vector<std::string_view> command(a.begin() + 4, a.end());
-  const auto& spec = host_.picture().commands->find(command[0], command.size() > 1 ? command[1] : std::string_view{});
+  const auto& spec = host_.snapshot().commands->find(command[0], command.size() > 1 ? command[1] : std::string_view{});
   const bool reads_on = spec.name == "xread" && !blocking_timeout(command);
   if (spec.noscript || (spec.role != command_role::write && spec.role != command_role::read && !reads_on)) {
     reject({reason::refused, std::string(a[2]), *presented, {}, "FENCE CALL takes commands that may run in a script"},
@@ -250,10 +250,10 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   facts.required = !monitored;
   facts.unraised = under.status == claim_status::unraised && !raise_tried_ && !once;
   facts.refused = why.has_value();
-  facts.ready = host_.picture().ready;
+  facts.ready = host_.snapshot().ready;
   const auto to = route_of(facts).to;
   if (to == route::reject) {
-    if (!why) why = call_->unavailable(~claim_mask{0}, host_.picture().problem);
+    if (!why) why = call_->unavailable(~claim_mask{0}, host_.snapshot().problem);
     call_.reset();
     reject(*why, "fence|call");
     return progress::taken;
@@ -263,7 +263,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     phase_ = phase::waiting;
     host_.raise(under.cell, *presented, under.rules.max_step, [this](const backend::raise_outcome& outcome) {
       phase_ = phase::ready;
-      if (outcome.raised) figures_.checks(metrics::check_outcome::raised).add();
+      if (outcome.raised) stats_.checks(metrics::check_outcome::raised).add();
       if (call_ != nullptr) call_->on_raised(*call_->items().front().cell, outcome);
       resume();
     });
@@ -275,7 +275,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     if (why)
       host_.report(*why, "fence|call", true);
     else
-      figures_.checks(metrics::check_outcome::admitted).add();
+      stats_.checks(metrics::check_outcome::admitted).add();
     private_ = private_ || spec.stays_with_connection;
     wire::append_command(to_backend, command);
     link_.expect({awaits::relay, muted_});

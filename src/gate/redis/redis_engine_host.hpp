@@ -1,4 +1,4 @@
-// The world around a session machine: marks, the server's picture, a timer, the log. redis_session is it; tests have
+// The world around a session machine: marks, the server's snapshot, a timer, the log. redis_session is it; tests have
 // their own.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include "backend/redis_state.hpp"
 #include "fence/rejection.hpp"
 #include "fence/tag.hpp"
-#include "gate/redis/armed_link_parts.hpp"
+#include "gate/redis/armed_link_state.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -20,7 +20,7 @@
 namespace fencegate::gate {
 
 // What makes a new link to Redis like that of a connection: the same user, protocol, database and tag, and the same server.
-struct likeness {
+struct session_profile {
   std::string bytes;         // of the commands; the last is INFO server
   std::size_t commands = 0;  // each is answered once
   std::string server;        // what that must say: its run_id
@@ -36,7 +36,7 @@ struct likeness {
 class engine_host {
  public:
   virtual ~engine_host() = default;
-  [[nodiscard]] virtual const backend::redis_state::picture& picture() const = 0;
+  [[nodiscard]] virtual const backend::redis_state::snapshot& snapshot() const = 0;
   virtual void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
                      backend::raise_callback done) = 0;
   virtual void read_mark(std::shared_ptr<backend::mark_cell> cell,
@@ -51,7 +51,8 @@ class engine_host {
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
   // One whole write, to be sent behind the same proof on a link that others use, too. True: on_shared() tells what became
   // of it, and is not called before this returns.
-  [[nodiscard]] virtual bool share(const likeness& /*mine*/, std::string_view /*command*/, const batched& /*as*/) {
+  [[nodiscard]] virtual bool share(const session_profile& /*mine*/, std::string_view /*command*/,
+                                   const batched& /*as*/) {
     return false;
   }
   // So many answers wait for the client, which does not read, that nothing more is done for it at all.

@@ -96,10 +96,10 @@ bool redis_engine::decide_large() {
   }
   muted_ = l.muted;
   const bool has_second = arguments.size() > 1 && arguments[1].whole();
-  l.spec = &host_.picture().commands->find(arguments[0].head, has_second ? std::string_view(arguments[1].head) : "");
+  l.spec = &host_.snapshot().commands->find(arguments[0].head, has_second ? std::string_view(arguments[1].head) : "");
   l.name = l.spec->name.empty() ? arguments[0].head.substr(0, 64) : l.spec->name;
   private_ = private_ || l.spec->stays_with_connection;
-  l.table = host_.picture().commands;
+  l.table = host_.snapshot().commands;
   if (turned_away_) return swallow_large(turned_away_text(), false);
   // Its subcommand decides what it is.
   if (l.spec->role == refused) return refuse_large({reason::refused, {}, {}, {}, refusal_text(*l.spec)});

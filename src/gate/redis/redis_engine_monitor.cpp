@@ -49,7 +49,7 @@ void redis_engine::book(const std::vector<noted>& notes, claim_mask used) {
     auto why = one.would_be;
     if (!why) why = claims_.refusal(one.claims & ~as_read);
     if (!why) why = claims_.refusal_to_read(one.claims & as_read);
-    if (!why) figures_.checks(metrics::check_outcome::admitted).add(one.times);
+    if (!why) stats_.checks(metrics::check_outcome::admitted).add(one.times);
     for (std::size_t i = 0; why && i < one.times; ++i) host_.report(*why, one.name, true);
     if (!why && !one.reads) written |= one.claims;
   }

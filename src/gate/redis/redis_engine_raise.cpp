@@ -36,7 +36,7 @@ void redis_engine::raise_claims(std::function<void()> then) {
       });
     }
     auto on_outcome = [this, cell, then = std::move(then)](const backend::raise_outcome& outcome) mutable {
-      if (outcome.raised) figures_.checks(metrics::check_outcome::raised).add();
+      if (outcome.raised) stats_.checks(metrics::check_outcome::raised).add();
       claims_.on_raised(*cell, outcome);
       raise_claims(std::move(then));
     };

@@ -41,7 +41,7 @@ bool redis_engine::share(const wire::request& r, const command_spec& spec, const
     --own_turns_;
     return false;
   }
-  if (server_.empty() || !host_.share(my_likeness(), r.raw, facts_for_batch(r.raw, r, spec, verdict))) return false;
+  if (server_.empty() || !host_.share(my_profile(), r.raw, facts_for_batch(r.raw, r, spec, verdict))) return false;
   count(spec);
   counted_ = true;
   phase_ = phase::shared;
@@ -74,7 +74,7 @@ std::string server_in(std::string_view info) {
 }
 
 // What makes another link like this one. REQUIRES: all claims are held.
-const likeness& redis_engine::my_likeness() {
+const session_profile& redis_engine::my_profile() {
   if (like_.claims == claims_.generation() && like_.protocol == connection_.protocol &&
       like_.database == link_.database && like_.sign_ins == sign_ins_)
     return like_.value;
@@ -114,7 +114,7 @@ void redis_engine::on_shared(std::optional<std::string_view> answer) {
   }
   if (answer) {
     to_client += *answer;
-    figures_.shared_writes_total.add();
+    stats_.shared_writes_total.add();
     shared_last_ = true;
     counted_ = false;
     command_done();

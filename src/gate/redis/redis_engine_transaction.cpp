@@ -19,9 +19,9 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   claims_.learn_from_memory();
   if (raise_pending(~claim_mask{0})) return block();
   std::string why_not =
-      connection_.caching ? "CLIENT CACHING stands in front of MULTI; put it behind" : host_.picture().problem;
+      connection_.caching ? "CLIENT CACHING stands in front of MULTI; put it behind" : host_.snapshot().problem;
   bool link_refused = false;
-  if (host_.picture().ready && claims_.enforced() != 0 && !connection_.caching) {
+  if (host_.snapshot().ready && claims_.enforced() != 0 && !connection_.caching) {
     const claim_mask held = claims_.armable();
     why_not = link_.take_arm_error();
     if (tries_ == 0) why_not.clear();  // of an earlier arm: try again
@@ -126,8 +126,8 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
       return progress::taken;
     default:
       // Until the server's table is known, a command may be one that is never queued, under another name.
-      if (spec.name.empty() && host_.picture().commands == backend::command_table::empty()) {
-        spoil_transaction(fence::redis_error({reason::unavailable, {}, {}, {}, host_.picture().problem}));
+      if (spec.name.empty() && host_.snapshot().commands == backend::command_table::empty()) {
+        spoil_transaction(fence::redis_error({reason::unavailable, {}, {}, {}, host_.snapshot().problem}));
         return progress::taken;
       }
       if (tx_.left) break;
@@ -251,9 +251,9 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
 void redis_engine::finish_transaction() {
   const transaction done = std::exchange(tx_, transaction{});
   if (done.executed) {
-    if (done.admitted != 0) figures_.checks(metrics::check_outcome::admitted).add(done.admitted);
+    if (done.admitted != 0) stats_.checks(metrics::check_outcome::admitted).add(done.admitted);
     book(done.notes, done.written);
-    figures_.raises_total.add(link_.mark_used(done.written));
+    stats_.raises_total.add(link_.mark_used(done.written));
   }
   phase_ = phase::ready;
   if (!done.tailed) return link_.take_back();

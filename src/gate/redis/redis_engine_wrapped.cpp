@@ -127,8 +127,8 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
     single_.tokens.push_back(one->digits);
     single_.presented.push_back(one->presented);
   }
-  single_.epoch = host_.picture().epoch;
-  single_.asked = marks_.now(host_.picture().lowerings);
+  single_.epoch = host_.snapshot().epoch;
+  single_.asked = marks_.now(host_.snapshot().lowerings);
   single_.muted = muted_;
   if (!replay_.empty()) single_.how = replay_.front().how;
   phase_ = phase::single;
@@ -238,12 +238,12 @@ void redis_engine::single_done() {
     if (done.error.empty()) {
       for (std::size_t i = 0; i < done.cells.size(); ++i)
         marks_.saw_since(done.asked, done.cells[i], done.presented[i]);
-      if (done.notes.empty()) figures_.checks(metrics::check_outcome::admitted).add();
+      if (done.notes.empty()) stats_.checks(metrics::check_outcome::admitted).add();
       return book(done.notes);
     }
     const rejection why{reason::unavailable, {}, {}, {}, done.error};
     if (armed_link::is_native_error(done.error))
-      figures_.checks(metrics::check_outcome::unavailable).add();
+      stats_.checks(metrics::check_outcome::unavailable).add();
     else
       host_.report(why, done.name, false);
     if (!done.muted) to_client += link_error(done.error, why);

@@ -129,8 +129,8 @@ route_facts redis_engine::facts_of(const std::vector<std::string_view>& argument
   f.refused = f.required && refusal_by_claim(spec, verdict.required).has_value();
   const bool stands = link_.armed() || (phase_ == phase::transaction && tx_.adopted);
   if (stands) f.proven = link_.proves(verdict.required) ? route_facts::proof::whole : route_facts::proof::other;
-  f.table_known = host_.picture().commands != backend::command_table::empty();
-  f.ready = host_.picture().ready;
+  f.table_known = host_.snapshot().commands != backend::command_table::empty();
+  f.ready = host_.snapshot().ready;
   f.watching = connection_.watching;
   f.caching = connection_.caching;
   f.unsettled = tries_ > limits::batch_attempts_max;
@@ -145,8 +145,8 @@ rejection redis_engine::rejection_of(refusal why, const command_spec& spec, cons
                                      stand where) const {
   switch (why) {
     case refusal::by_rules: return *verdict.rejected;
-    case refusal::no_table: return {reason::unavailable, {}, {}, {}, host_.picture().problem};
-    case refusal::not_ready: return claims_.unavailable(verdict.required, host_.picture().problem);
+    case refusal::no_table: return {reason::unavailable, {}, {}, {}, host_.snapshot().problem};
+    case refusal::not_ready: return claims_.unavailable(verdict.required, host_.snapshot().problem);
     case refusal::by_claim: return *refusal_by_claim(spec, verdict.required);
     case refusal::waits: return refused_for(read_that_waits);
     case refusal::too_large: return refused_for(read_too_large);
@@ -206,7 +206,7 @@ redis_engine::progress redis_engine::answer_arm_error(const wire::request& r, co
   const std::string text = link_.take_arm_error();
   const auto why = claims_.unavailable(required, text);
   if (armed_link::is_native_error(text))
-    figures_.checks(metrics::check_outcome::unavailable).add();
+    stats_.checks(metrics::check_outcome::unavailable).add();
   else
     host_.report(why, name_of(r, spec), false);
   reply_local(link_error(text, why));
@@ -248,7 +248,7 @@ bool redis_engine::still_polling() const {
 }
 
 const command_spec* redis_engine::spec_of(const wire::request& r) const {
-  return &host_.picture().commands->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
+  return &host_.snapshot().commands->find(r.name(), r.arguments.size() > 1 ? r.arguments[1] : std::string_view{});
 }
 
 // A command of a batch that Redis did not run, with what became known about it.

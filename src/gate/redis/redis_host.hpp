@@ -1,4 +1,4 @@
-// What an engine asks of its shard: marks, raises, the server's picture. For whoever runs one: a session, a shared link.
+// What an engine asks of its shard: marks, raises, the server's snapshot. For whoever runs one: a session, a shared link.
 #pragma once
 
 #include "gate/redis/redis_engine_host.hpp"
@@ -22,7 +22,7 @@ class redis_host : public engine_host {
  protected:
   explicit redis_host(redis_shard& shard) : shard_(shard) {}
 
-  [[nodiscard]] const backend::redis_state::picture& picture() const override { return shard_.picture; }
+  [[nodiscard]] const backend::redis_state::snapshot& snapshot() const override { return shard_.snapshot; }
   void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
              backend::raise_callback done) override {
     shard_.control->raise(std::move(cell), wanted, max_step, owner().later(std::move(done)));

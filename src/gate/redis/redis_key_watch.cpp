@@ -27,10 +27,10 @@ void redis_key_watch::leave(key_waiter& who) {
 
 void redis_key_watch::open() {
   const auto at = std::chrono::steady_clock::now();
-  if (opening_ || closed_ || at < not_before_ || shard_.picture.endpoints.empty()) return;
+  if (opening_ || closed_ || at < not_before_ || shard_.snapshot.endpoints.empty()) return;
   opening_ = true;
   opened_ = at;
-  dial(shard_.picture.endpoints, [this](const result<void>& connected) {
+  dial(shard_.snapshot.endpoints, [this](const result<void>& connected) {
     if (!connected) return fail(connected.error().message);
     greet();
     after_event();
@@ -39,9 +39,10 @@ void redis_key_watch::open() {
 
 void redis_key_watch::greet() {
   const auto& own = shard_.state->gate.control;
+  const auto password = own.password.text();
   std::vector<std::string_view> hello{"HELLO", "3"};
-  if (!own.password.empty())
-    hello.insert(hello.end(), {"AUTH", own.user.empty() ? std::string_view("default") : own.user, own.password});
+  if (!password.empty())
+    hello.insert(hello.end(), {"AUTH", own.user.empty() ? std::string_view("default") : own.user, password});
   wire::append_command(out_, hello);
   wire::append_command_of(out_, std::string_view("CLIENT"), std::string_view("TRACKING"), std::string_view("ON"));
   awaited_ = {answer_to::greeting, answer_to::tracking};

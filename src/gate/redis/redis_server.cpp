@@ -28,8 +28,8 @@ class redis_sessions final : public protocol_shard {
 
 class redis_protocol final : public protocol {
  public:
-  redis_protocol(const settings::redis_gate& gate, metrics::gate& figures, rejection_log& rejections)
-      : gate_(gate), rejections_(rejections), state_(std::make_shared<backend::redis_state>(gate, figures)) {}
+  redis_protocol(const settings::redis_gate& gate, metrics::gate& stats, rejection_log& rejections)
+      : gate_(gate), rejections_(rejections), state_(std::make_shared<backend::redis_state>(gate, stats)) {}
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     return std::make_unique<redis_sessions>(context, state_, rejections_);
@@ -51,10 +51,10 @@ class redis_protocol final : public protocol {
 
 }  // namespace
 
-std::unique_ptr<server> make_redis_server(workers& threads, const settings::redis_gate& gate, metrics::gate& figures,
+std::unique_ptr<server> make_redis_server(workers& threads, const settings::redis_gate& gate, metrics::gate& stats,
                                           rejection_log& rejections) {
-  return std::make_unique<server>(threads, place_of(gate), std::make_unique<redis_protocol>(gate, figures, rejections),
-                                  figures, rejections);
+  return std::make_unique<server>(threads, place_of(gate), std::make_unique<redis_protocol>(gate, stats, rejections),
+                                  stats, rejections);
 }
 
 }  // namespace fencegate::gate

@@ -11,9 +11,9 @@
 
 namespace fencegate::gate {
 
-// REQUIRES: threads and rejections live longer than the workers run, gate and figures longer than the server, and as their
+// REQUIRES: threads and rejections live longer than the workers run, gate and stats longer than the server, and as their
 // `whole`.
 [[nodiscard]] std::unique_ptr<server> make_redis_server(workers& threads, const settings::redis_gate& gate,
-                                                        metrics::gate& figures, rejection_log& rejections);
+                                                        metrics::gate& stats, rejection_log& rejections);
 
 }  // namespace fencegate::gate

@@ -26,16 +26,16 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 
 redis_session::redis_session(redis_shard& shard, client_link client, session_ended ended, bound_tag tag)
     : relay_session(shard.context, shard.sockets, shard.state->tls, std::move(client), std::move(ended),
-                    shard.state->figures),
+                    shard.state->stats),
       redis_host(shard),
       tag_(std::move(tag)),
-      engine_(*this, shard.state->gate, shard.state->marks, shard.state->figures),
+      engine_(*this, shard.state->gate, shard.state->marks, shard.state->stats),
       began_(std::chrono::steady_clock::now()),
       last_heard_(began_) {}
 
 void redis_session::on_started() {
   shard_.refresh();
-  if (shard_.picture.endpoints.empty()) return on_connect_failed(shard_.picture.problem);
+  if (shard_.snapshot.endpoints.empty()) return on_connect_failed(shard_.snapshot.problem);
   auto on_connected = [this](const result<void>& linked) {
     shard_.refresh();
     if (!linked) return on_connect_failed("cannot connect to Redis: " + linked.error().message);
@@ -44,14 +44,14 @@ void redis_session::on_started() {
     engine_.bind_to_listener(*tag_);
     after_event();
   };
-  dial(shard_.picture.endpoints, std::move(on_connected));
+  dial(shard_.snapshot.endpoints, std::move(on_connected));
 }
 
 // The client's first commands are answered, so that it learns why; then it may try anew.
 void redis_session::on_connect_failed(const std::string& why) {
   connect_problem_ = why.empty() ? "the backend cannot be reached" : why;
   hang_up();
-  shard_.state->figures.rejected(metrics::connection_rejection::backend).add();
+  shard_.state->stats.rejected(metrics::connection_rejection::backend).add();
   after_event();
 }
 
@@ -124,7 +124,7 @@ void redis_session::on_end(peer& of, const boost::system::error_code& why) {
 // What the backend said before it closed still belongs to the client.
 void redis_session::end_with_server() {
   if (engine_.write_in_flight()) {
-    shard_.state->figures.unknown_total.add();
+    shard_.state->stats.unknown_total.add();
     log::write(log::level::warn, "backend closed during a write; its outcome is unknown",
                {{"gate", shard_.state->gate.name}, {"client", client_address_}});
   }
@@ -217,7 +217,7 @@ void redis_session::on_shared_lost() {
 
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
 
-bool redis_session::share(const likeness& mine, std::string_view command, const batched& as) {
+bool redis_session::share(const session_profile& mine, std::string_view command, const batched& as) {
   if (last_heard_ - link_used_ > limits::own_link_unused_max) return false;
   if (shared_ == nullptr || !shared_->is_like(mine)) {
     if (shared_ != nullptr) shared_->leave();
@@ -249,7 +249,7 @@ void redis_session::stop_waiting() {
 }
 
 void redis_session::report(const fence::rejection& why, std::string_view command, bool monitor) {
-  shard_.state->figures.checks(outcome_of(why.why)).add();
+  shard_.state->stats.checks(outcome_of(why.why)).add();
   shard_.rejections.report(shard_.state->gate.name, why, client_address_, command, now(), monitor);
 }
 

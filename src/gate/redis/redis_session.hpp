@@ -34,7 +34,7 @@ class redis_session final : public relay_session,
   friend class redis_host<redis_session>;
 
   // engine_host
-  [[nodiscard]] bool share(const likeness& mine, std::string_view command, const batched& as) override;
+  [[nodiscard]] bool share(const session_profile& mine, std::string_view command, const batched& as) override;
   [[nodiscard]] bool turns_away() const override;
   [[nodiscard]] bool holds_back() const override;
   [[nodiscard]] bool wait_for_keys(int database, const std::vector<std::string>& keys) override;

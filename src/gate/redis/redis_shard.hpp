@@ -26,7 +26,7 @@ struct redis_shard {
         rejections(log),
         control(std::make_shared<backend::redis_control>(io, state)),
         sockets(poller::of(io)),
-        picture(state->look()) {}
+        snapshot(state->look()) {}
 
   boost::asio::io_context& context;
   std::shared_ptr<backend::redis_state> state;
@@ -38,17 +38,17 @@ struct redis_shard {
 
   std::shared_ptr<redis_key_watch> key_watch;  // once somebody has waited
 
-  backend::redis_state::picture picture;
-  std::uint64_t picture_version = 0;
+  backend::redis_state::snapshot snapshot;
+  std::uint64_t snapshot_version = 0;
   // A command under way may still use the table with which it began.
   std::deque<std::shared_ptr<const backend::command_table>> retired_tables;
   void refresh() {
     const std::uint64_t now = state->version.load(std::memory_order_acquire);
-    if (now == picture_version) return;
-    picture_version = now;
-    auto before = picture.commands;
-    picture = state->look();
-    if (before == picture.commands) return;
+    if (now == snapshot_version) return;
+    snapshot_version = now;
+    auto before = snapshot.commands;
+    snapshot = state->look();
+    if (before == snapshot.commands) return;
     retired_tables.push_back(std::move(before));
     if (retired_tables.size() > 4) retired_tables.pop_front();
   }

@@ -10,10 +10,10 @@
 
 namespace fencegate::gate {
 
-redis_shared_link::redis_shared_link(redis_shard& shard, likeness like)
+redis_shared_link::redis_shared_link(redis_shard& shard, session_profile like)
     : link_owner(shard.context, shard.sockets, shard.state->tls), redis_host(shard), like_(std::move(like)) {}
 
-std::shared_ptr<redis_shared_link> redis_shared_link::of(redis_shard& shard, const likeness& like) {
+std::shared_ptr<redis_shared_link> redis_shared_link::of(redis_shard& shard, const session_profile& like) {
   auto& place = shard.shared_links[like.server + like.bytes];
   auto found = place.lock();
   if (found == nullptr) place = found = std::make_shared<redis_shared_link>(shard, like);
@@ -40,10 +40,10 @@ void redis_shared_link::open() {
     if (!connected) return fail(connected.error().message);
     auto& state = *shard_.state;
     shard_.refresh();
-    writes_ = std::make_unique<shared_writes>(*this, state.gate, state.marks, state.figures, like_);
+    writes_ = std::make_unique<shared_writes>(*this, state.gate, state.marks, state.stats, like_);
     in_event([] {});  // says what makes it like its clients'
   };
-  dial(shard_.picture.endpoints, std::move(on_connected));
+  dial(shard_.snapshot.endpoints, std::move(on_connected));
 }
 
 // Not from within the engine.
@@ -76,7 +76,7 @@ void redis_shared_link::on_tick(time_point at) {
 
 bool redis_shared_link::send(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,
                              time_point read_at) {
-  if (members_ < shard_.state->gate.share_writes_from || shard_.picture.endpoints.empty()) return false;
+  if (members_ < shard_.state->gate.share_writes_from || shard_.snapshot.endpoints.empty()) return false;
   if (writes_ == nullptr) {
     if (!opening_ && read_at >= not_before_) open();
     return false;
@@ -132,7 +132,7 @@ void redis_shared_link::send_batch() {
   if (backend_.unsent(writes_->to_backend()) == 0) return;
   send_to_backend(writes_->to_backend());
   if (oldest_unsent_ == time_point{} || writes_->waiting_bytes() != 0) return;
-  shard_.state->figures.overhead_seconds.observe(now() - oldest_unsent_);
+  shard_.state->stats.overhead_seconds.observe(now() - oldest_unsent_);
   oldest_unsent_ = {};
 }
 

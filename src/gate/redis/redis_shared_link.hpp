@@ -19,11 +19,11 @@ namespace fencegate::gate {
 
 class redis_shared_link final : public link_owner, public redis_host<redis_shared_link> {
  public:
-  redis_shared_link(redis_shard& shard, likeness like);
+  redis_shared_link(redis_shard& shard, session_profile like);
   // The shard's link for such writers.
-  [[nodiscard]] static std::shared_ptr<redis_shared_link> of(redis_shard& shard, const likeness& like);
+  [[nodiscard]] static std::shared_ptr<redis_shared_link> of(redis_shard& shard, const session_profile& like);
 
-  [[nodiscard]] bool is_like(const likeness& other) const {
+  [[nodiscard]] bool is_like(const session_profile& other) const {
     return like_.server == other.server && like_.bytes == other.bytes;
   }
   // A session that could use it has come, or has gone. The last one takes the link with it.
@@ -76,7 +76,7 @@ class redis_shared_link final : public link_owner, public redis_host<redis_share
   void send_batch();
   void note_progress();
 
-  const likeness like_;
+  const session_profile like_;
   std::unique_ptr<shared_writes> writes_;  // while there is a link
   bool opening_ = false;
   bool busy_ = false;   // the engine is at work, or its answers are handed out

@@ -26,11 +26,11 @@ std::size_t whole_reply(std::string_view view) {
 
 // Its writers have raised the marks: their claims are held. What the marks are, the arm tells.
 shared_writes::shared_writes(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
-                             metrics::gate& figures, const likeness& like)
+                             metrics::gate& stats, const session_profile& like)
     : host_(host),
-      figures_(figures),
+      stats_(stats),
       claims_(gate),
-      link_(*this, host, gate, marks, figures, claims_, answers_),
+      link_(*this, host, gate, marks, stats, claims_, answers_),
       greetings_left_(like.commands),
       server_(like.server) {
   claims_.bind(like.tag, marks);
@@ -88,7 +88,7 @@ void shared_writes::on_batch() {
   if (sent_.size() != batch.commands.size() - applied || !answers_.empty())
     return link_.unexpected("EXEC answered something else");
   if (batch.merged && batch.refused()) link_.merge_no_more();
-  if (applied != 0) figures_.checks(metrics::check_outcome::admitted).add(applied);
+  if (applied != 0) stats_.checks(metrics::check_outcome::admitted).add(applied);
   for (std::size_t i = applied; i < batch.commands.size(); ++i) {
     const auto& one = batch.commands[i];
     const bool goes_back = one.error.empty() || one.goes_alone();
@@ -113,7 +113,7 @@ bool shared_writes::is_held() {
 }
 
 bool shared_writes::arm() {
-  if (!host_.picture().ready || !is_held()) return false;
+  if (!host_.snapshot().ready || !is_held()) return false;
   link_.arm(false);
   return true;
 }

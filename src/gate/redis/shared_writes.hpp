@@ -36,8 +36,8 @@ class shared_writer {
 class shared_writes final : private link_user {
  public:
   // Says at once what makes the link like its writers'.
-  shared_writes(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks,
-                metrics::gate& figures, const likeness& like);
+  shared_writes(engine_host& host, const settings::redis_gate& gate, backend::mark_memory& marks, metrics::gate& stats,
+                const session_profile& like);
 
   // What the server says, and that it says nothing more.
   void on_backend_bytes(std::string_view bytes);
@@ -85,7 +85,7 @@ class shared_writes final : private link_user {
   void tell(std::optional<std::string> answer);
 
   engine_host& host_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   claims claims_;
   std::string answers_;  // to what was sent, in its order
   armed_link link_;

@@ -13,14 +13,14 @@ namespace fencegate::gate {
 namespace asio = boost::asio;
 
 relay_session::relay_session(asio::io_context& context, poller& sockets, std::shared_ptr<backend::tls_context> tls,
-                             client_link client, session_ended ended, metrics::gate& figures)
+                             client_link client, session_ended ended, metrics::gate& stats)
     : link_owner(context, sockets, std::move(tls)),
       client_(sockets, *this),
       client_address_(std::move(client.address)),
       sockets_(sockets),
       accepted_(std::move(client)),
       ended_(std::move(ended)),
-      overhead_(figures.overhead_seconds) {}
+      overhead_(stats.overhead_seconds) {}
 
 void relay_session::start() {
   if (!take_over(client_, accepted_.socket, std::move(accepted_.secured))) return close();

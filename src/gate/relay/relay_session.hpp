@@ -24,7 +24,7 @@ class relay_session : public session, public link_owner {
  protected:
   // `tls`: of the link to the server; nullptr: it is plain text.
   relay_session(boost::asio::io_context& context, poller& sockets, std::shared_ptr<backend::tls_context> tls,
-                client_link client, session_ended ended, metrics::gate& figures);
+                client_link client, session_ended ended, metrics::gate& stats);
 
   // The client's socket can be used.
   virtual void on_started() {}

@@ -56,12 +56,12 @@ bool is_among_the_last(int descriptor) {
 
 }  // namespace
 
-server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& figures,
+server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& stats,
                rejection_log& rejections)
     : workers_(threads),
       place_(std::move(where)),
       protocol_(std::move(spoken)),
-      figures_(figures),
+      stats_(stats),
       rejections_(rejections),
       acceptor_(threads.context(0)),
       accept_pause_(threads.context(0)),
@@ -69,8 +69,7 @@ server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, 
       tag_(std::make_shared<fence::claims_list>(place_.tag)),
       waiting_timer_(threads.context(0)) {
   if (place_.shown.wanted())
-    tls_.emplace(place_.shown, "gate", place_.name, std::string(protocol_->tls_name()),
-                 figures_.tls_files_refused_total);
+    tls_.emplace(place_.shown, "gate", place_.name, std::string(protocol_->tls_name()), stats_.tls_files_refused_total);
   if (place_.leased.wanted()) door_.emplace(place_.leased, place_.monitors, calls_of_door());
   for (std::size_t i = 0; i < threads.size(); ++i)
     shards_.push_back(std::make_unique<shard>(threads.context(i), protocol_->make_shard(threads.context(i))));
@@ -188,14 +187,14 @@ std::optional<server::arrival> server::admit(stream::socket socket, const stream
     turn_away(socket.native_handle(), counted, why);
     return std::nullopt;
   };
-  if (figures_.connections.value() >= static_cast<std::int64_t>(place_.connections_max))
+  if (stats_.connections.value() >= static_cast<std::int64_t>(place_.connections_max))
     return refuse(metrics::connection_rejection::limit, "connections_max of gate " + place_.name);
   if (is_among_the_last(socket.native_handle())) {
-    figures_.files_short.note();
+    stats_.files_short.note();
     return refuse(metrics::connection_rejection::files, std::string(no_files));
   }
-  figures_.connections.add(1);
-  figures_.connections_total.add();
+  stats_.connections.add(1);
+  stats_.connections_total.add();
   return arrival{std::move(socket), text_of(from), next_++ % shards_.size(), secure};
 }
 
@@ -227,7 +226,7 @@ void server::open(arrival one, session_maker make) {
 void server::begin(shard& at, client_link client, const session_maker& make, const kept_use& used) {
   auto ended = [this, &at](const std::shared_ptr<session>& gone) {
     at.sessions.erase(gone);
-    figures_.connections.add(-1);
+    stats_.connections.add(-1);
   };
   const auto opened = make(at, std::move(client), ended);
   opened->keep(used);
@@ -244,7 +243,7 @@ void server::serve(arrival one, bound_tag tag) {
 }
 
 void server::turn_away(int socket, metrics::connection_rejection counted, const std::string& why) {
-  figures_.rejected(counted).add();
+  stats_.rejected(counted).add();
   const std::string words = tls_ ? "" : protocol_->turned_away(why);
   static_cast<void>(::send(socket, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
   ::shutdown(socket, SHUT_WR);
@@ -252,7 +251,7 @@ void server::turn_away(int socket, metrics::connection_rejection counted, const 
 
 // False: there is nobody, or not even the spare descriptor could be had.
 bool server::turn_one_away() {
-  figures_.files_short.note();
+  stats_.files_short.note();
   spare_.give_up();
   const int socket = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (socket >= 0) {

@@ -85,8 +85,8 @@ class server : public lease::writer_gate {
     std::chrono::milliseconds head{};  // timeouts.head
   };
 
-  // REQUIRES: `threads` and `rejections` live longer than the workers run, `figures` longer than this.
-  server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& figures,
+  // REQUIRES: `threads` and `rejections` live longer than the workers run, `stats` longer than this.
+  server(workers& threads, place where, std::unique_ptr<protocol> spoken, metrics::gate& stats,
          rejection_log& rejections);
   // REQUIRES: the workers have stopped, or it is retired.
   ~server() override;
@@ -121,7 +121,7 @@ class server : public lease::writer_gate {
   // It does not end before what this keeps; nullptr: its last connection has gone. Any thread.
   [[nodiscard]] std::shared_ptr<const void> in_use() const { return use_.lock(); }
   // Connections of clients now. Any thread.
-  [[nodiscard]] std::int64_t connections() const { return figures_.connections.value(); }
+  [[nodiscard]] std::int64_t connections() const { return stats_.connections.value(); }
 
   // lease::writer_gate
   void listen_anew(std::function<void(const result<void>&)> done) override;
@@ -177,7 +177,7 @@ class server : public lease::writer_gate {
   const place place_;
   std::unique_ptr<protocol> protocol_;
   std::optional<backend::tls_server_context> tls_;
-  metrics::gate& figures_;
+  metrics::gate& stats_;
   rejection_log& rejections_;
   std::vector<std::unique_ptr<shard>> shards_;
   std::optional<listening_socket> listener_;  // for its file; the socket is the acceptor's

@@ -34,14 +34,14 @@ server::door::owner server::calls_of_door() {
   calls.admit = [this](arrival one, bound_tag tag) { serve(std::move(one), std::move(tag)); };
   calls.refuse = [this](arrival one, const std::string& why) { refuse(std::move(one), why); };
   calls.let_pass = [this](arrival one, const std::string& why) { let_pass(std::move(one), why); };
-  calls.drop = [this](arrival) { figures_.connections.add(-1); };
+  calls.drop = [this](arrival) { stats_.connections.add(-1); };
   calls.clock = lease::clock_reading::now;
   calls.is_gone = [](arrival& one) { return is_closed_by_peer(one.socket.native_handle()); };
   return calls;
 }
 
 void server::refuse(arrival one, const std::string& why) {
-  figures_.rejected(metrics::connection_rejection::lease).add();
+  stats_.rejected(metrics::connection_rejection::lease).add();
   open(std::move(one), [this, why](shard&, client_link client, const session_ended& ended) -> std::shared_ptr<session> {
     auto words = [this, why](std::string& from_client, std::string& to_client) {
       return protocol_->refuse(from_client, to_client, why);
@@ -51,7 +51,7 @@ void server::refuse(arrival one, const std::string& why) {
 }
 
 void server::let_pass(arrival one, const std::string& why) {
-  figures_.checks(metrics::check_outcome::unavailable).add();
+  stats_.checks(metrics::check_outcome::unavailable).add();
   rejections_.report(place_.name, {fence::reason::unavailable, {}, {}, {}, why}, one.from, "connect",
                      steady_clock::now(), true);
   serve(std::move(one), tag_);

@@ -21,7 +21,7 @@ void server::secure(shard& at, client_link client, session_maker make, const kep
                                                                                result<client_link> secured) {
     at.sessions.erase(over);
     if (secured) return begin(at, std::move(*secured), make, used);
-    figures_.connections.add(-1);
+    stats_.connections.add(-1);
     if (!secured.error().message.empty()) note_no_tls(at, from, secured.error().message);
   };
   const auto limit = place_.head.count() == 0 ? handshake_most : std::min(place_.head, handshake_most);
@@ -32,7 +32,7 @@ void server::secure(shard& at, client_link client, session_maker make, const kep
 }
 
 void server::note_no_tls(shard& at, const std::string& client, const std::string& why) {
-  figures_.rejected(metrics::connection_rejection::tls).add();
+  stats_.rejected(metrics::connection_rejection::tls).add();
   const auto others = at.no_tls_logged.due(std::chrono::steady_clock::now());
   if (!others) return;
   log::event event;

@@ -230,12 +230,12 @@ int connect(asio::io_context& io, const fields& arguments) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv, argv + argc);
-  metrics::gate figures("probe");
+  metrics::gate stats("probe");
   settings::mark_store store;
   asio::io_context io(1);
   if (argc == 3 && arguments[1] == "redis") {
     store.where = {"127.0.0.1", static_cast<std::uint16_t>(std::atoi(argv[2])), {}};
-    return serve(io, std::make_shared<backend::redis_store>(std::vector{&io}, "probe", store, figures));
+    return serve(io, std::make_shared<backend::redis_store>(std::vector{&io}, "probe", store, stats));
   }
   if (argc >= 6 && arguments[1] == "connect") return connect(io, arguments);
   if (argc != 7) return 2;
@@ -246,5 +246,5 @@ int main(int argc, char** argv) {
   store.where = {"127.0.0.1", static_cast<std::uint16_t>(std::atoi(argv[4])), {}};
   store.pool = static_cast<std::size_t>(std::atoi(argv[5]));
   const std::chrono::milliseconds grace(std::atoi(argv[6]));
-  return serve(io, std::make_shared<backend::pg_store>(io, "probe", store, grace, figures));
+  return serve(io, std::make_shared<backend::pg_store>(io, "probe", store, grace, stats));
 }

@@ -116,7 +116,7 @@ TEST_F(Lowered, ItIsFollowedAndNothingIsPutBack) {
   EXPECT_EQ(seen(process), fence::token(41));
   pass(seconds(10), {&gate});
   EXPECT_EQ(server.mark("orders"), "41");
-  EXPECT_EQ(process.figures.regressions_total.value(), 0u);
+  EXPECT_EQ(process.stats.regressions_total.value(), 0u);
   EXPECT_EQ(gate.raise("orders", 42).what, kind::held);
   EXPECT_EQ(gate.raise("orders", 41).what, kind::stale);
 }

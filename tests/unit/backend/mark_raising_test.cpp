@@ -36,7 +36,7 @@ TEST_F(MarkRaising, RaisesALowerMarkAndOneThatIsNotThere) {
   EXPECT_TRUE(lower.raised);
   EXPECT_EQ(server.mark("orders"), "33");
   EXPECT_EQ(server.mark("stock"), "7");
-  EXPECT_EQ(process.figures.raises_total.value(), 2u);
+  EXPECT_EQ(process.stats.raises_total.value(), 2u);
 }
 
 TEST_F(MarkRaising, AnEqualMarkIsHeldAndNotRaised) {
@@ -44,7 +44,7 @@ TEST_F(MarkRaising, AnEqualMarkIsHeldAndNotRaised) {
   const auto outcome = gate.raise("orders", 34);
   EXPECT_EQ(outcome.what, kind::held);
   EXPECT_FALSE(outcome.raised);
-  EXPECT_EQ(process.figures.raises_total.value(), 0u);
+  EXPECT_EQ(process.stats.raises_total.value(), 0u);
 }
 
 TEST_F(MarkRaising, AHigherMarkIsStaleAndRemembered) {
@@ -144,14 +144,14 @@ TEST_F(MarkRaising, AMarkThatIsThereRisesThoughRedisIsFull) {
 TEST_F(MarkRaising, AMarkThatWentBackIsPutBackBeforeAnythingElse) {
   gate.raise("orders", 34);
   for (const std::string found : {"", "33"}) {
-    const auto noticed = process.figures.regressions_total.value();
+    const auto noticed = process.stats.regressions_total.value();
     if (found.empty())
       server.keys.erase(mark_key("orders"));
     else
       server.keys[mark_key("orders")] = found;
     EXPECT_EQ(gate.raise("orders", 34).what, kind::held);
     EXPECT_EQ(server.mark("orders"), "34");
-    EXPECT_EQ(process.figures.regressions_total.value(), noticed + 1);
+    EXPECT_EQ(process.stats.regressions_total.value(), noticed + 1);
   }
 }
 

@@ -42,7 +42,7 @@ TEST_F(MarksHealing, ARestartThatLostMarksOpensBehindAllOfThem) {
   EXPECT_THAT(server.epoch(), StartsWith("empty-"));
   EXPECT_NE(server.epoch(), before);
   EXPECT_EQ(server.keys.count("fencegate:healing") + server.keys.count("fencegate:healing:busy"), 0u);
-  EXPECT_EQ(process.figures.regressions_total.value(), 2u) << "the epoch, and the mark";
+  EXPECT_EQ(process.stats.regressions_total.value(), 2u) << "the epoch, and the mark";
 }
 
 TEST_F(MarksHealing, ALossIsNoticedWhileTheConnectionStays) {

@@ -31,7 +31,7 @@ TEST_F(MarksKeeper, AnEmptyServerGetsAnEpoch) {
   gate.answer();
   EXPECT_THAT(server.epoch(), StartsWith("empty-"));
   EXPECT_EQ(gate.known(), server.epoch());
-  EXPECT_EQ(process.figures.regressions_total.value(), 0u);
+  EXPECT_EQ(process.stats.regressions_total.value(), 0u);
 }
 
 TEST_F(MarksKeeper, TheEpochBesideDataSaysSo) {
@@ -60,7 +60,7 @@ TEST_F(MarksKeeper, OfTwoThreadsThatStartOneWritesTheEpoch) {
   first.answer();
   second.answer();
   EXPECT_TRUE(second.keeper.proves());
-  EXPECT_EQ(process.figures.regressions_total.value(), 0u);
+  EXPECT_EQ(process.stats.regressions_total.value(), 0u);
 }
 
 TEST_F(MarksKeeper, OfTwoProcessesThatStartOneWritesTheEpoch) {

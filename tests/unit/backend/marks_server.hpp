@@ -115,8 +115,8 @@ class marks_server {
 // What the connections of one process share.
 struct keeper_process {
   settings::redis_gate settings;
-  metrics::gate figures{"marks"};
-  backend::redis_state state{settings, figures};
+  metrics::gate stats{"marks"};
+  backend::redis_state state{settings, stats};
   keeper_process() {
     static const auto commands = commands_of_redis_7();
     state.change([](auto& p) { p.commands = commands; });

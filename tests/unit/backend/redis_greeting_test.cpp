@@ -62,7 +62,7 @@ class RedisGreeting : public ::testing::Test, public control_link {
   // As another gate.
   void sign_in_as(settings::credentials own) {
     gate.control = std::move(own);
-    state.emplace(gate, figures);
+    state.emplace(gate, stats);
   }
 
   struct asked_for {
@@ -70,8 +70,8 @@ class RedisGreeting : public ::testing::Test, public control_link {
     reply_callback done;
   };
   settings::redis_gate gate;
-  metrics::gate figures{"greeting"};
-  std::optional<redis_state> state{std::in_place, gate, figures};
+  metrics::gate stats{"greeting"};
+  std::optional<redis_state> state{std::in_place, gate, stats};
   std::vector<asked_for> sent;
   std::vector<std::string> asked, drops;
 };

@@ -1,7 +1,7 @@
 // What the stores of HTTP gates know without asking, and what rows of a raise prove.
 #include "backend/store.hpp"
 
-#include "backend/pg_store_parts.hpp"
+#include "backend/pg_store_common.hpp"
 
 #include <gtest/gtest.h>
 

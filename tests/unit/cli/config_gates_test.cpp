@@ -17,7 +17,7 @@ TEST_F(ConfigTest, GateDefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(gate.listen, (settings::address{"127.0.0.1", 6380, ""}));
   EXPECT_EQ(gate.upstream, (settings::address{"127.0.0.1", 6379, ""}));
   EXPECT_EQ(gate.control.user, "");
-  EXPECT_EQ(gate.control.password, "");
+  EXPECT_EQ(gate.control.password.text(), "");
   EXPECT_EQ(gate.policy, defaults.policy);
   EXPECT_THAT(gate.resources, IsEmpty());
   EXPECT_EQ(gate.unmatched, fence::unmatched::tag);
@@ -158,7 +158,7 @@ TEST_F(ConfigTest, ReadsEveryFormOfUpstream) {
   const auto gate = gate_of(gate_at("redis://us%65r:p%40ss@redis.internal:7000/"));
   EXPECT_EQ(gate.upstream, (settings::address{"redis.internal", 7000, ""}));
   EXPECT_EQ(gate.control.user, "user");
-  EXPECT_EQ(gate.control.password, "p@ss");
+  EXPECT_EQ(gate.control.password.text(), "p@ss");
   EXPECT_EQ(gate_of(gate_at("redis://:p@[::1]")).upstream, (settings::address{"::1", 6379, ""}));
   EXPECT_EQ(gate_of(gate_at("redis://:p@h")).control.user, "");
   EXPECT_EQ(gate_of(gate_at("unix:///run/redis.sock")).upstream, (settings::address{"", 0, "/run/redis.sock"}));
@@ -168,7 +168,7 @@ TEST_F(ConfigTest, APasswordFromAVariableCannotReachTheHost) {
   variables = {{"PW", "x@evil:1/"}};
   const auto gate = gate_of(gate_at("\"redis://u:${PW}@good:2\""));
   EXPECT_EQ(gate.upstream, (settings::address{"good", 2, ""}));
-  EXPECT_EQ(gate.control.password, "x@evil:1/");
+  EXPECT_EQ(gate.control.password.text(), "x@evil:1/");
 }
 
 TEST_F(ConfigTest, RejectsUpstreamsItCannotServe) {
@@ -196,7 +196,7 @@ TEST_F(ConfigTest, RedisReadsTlsToItsServer) {
   EXPECT_FALSE(plain.secured.wanted());
   const auto usual = gate_of(gate_at("\"rediss://u:p@h?cafile=/ca&cert=/gate.crt&key=/gate.key\""));
   EXPECT_EQ(usual.upstream, (settings::address{"h", 6379, ""}));
-  EXPECT_EQ(usual.control.password, "p");
+  EXPECT_EQ(usual.control.password.text(), "p");
   EXPECT_EQ(usual.secured.checks, check::name);
   EXPECT_EQ(usual.secured.authorities, "/ca");
   EXPECT_EQ(usual.secured.certificate, "/gate.crt");
@@ -267,8 +267,8 @@ TEST_F(ConfigTest, TakesThePasswordFromAFile) {
   };
   const auto gate = gate_of(with_file("/pw"));
   EXPECT_EQ(gate.control.user, "app");
-  EXPECT_EQ(gate.control.password, "s3cret");
-  EXPECT_EQ(gate_of(with_file("/spaces")).control.password, " a\n");
+  EXPECT_EQ(gate.control.password.text(), "s3cret");
+  EXPECT_EQ(gate_of(with_file("/spaces")).control.password.text(), " a\n");
   EXPECT_THAT(errors_of(with_file("/empty")), ElementsAre("6:20: password_file: the file is empty"));
   EXPECT_THAT(errors_of(with_file("/nope")),
               ElementsAre("6:20: password_file: cannot read the file: No such file or directory"));

@@ -57,7 +57,7 @@ TEST_F(HttpConfigTest, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(store.speaks, settings::mark_store::kind::postgres);
   EXPECT_EQ(store.where, (settings::address{"db", 5432, ""}));
   EXPECT_EQ(store.login.user, "gate");
-  EXPECT_EQ(store.login.password, "pw");
+  EXPECT_EQ(store.login.password.text(), "pw");
   EXPECT_EQ(store.database, "app");
   EXPECT_EQ(store.pool, 10u);
 }
@@ -130,7 +130,7 @@ TEST_F(HttpConfigTest, ReadsRoutesOfEveryKind) {
   EXPECT_EQ(tree.guarantee, http_guarantee::checked);
   ASSERT_EQ(gate.stores.size(), 2u);
   EXPECT_EQ(gate.stores[1].where, (settings::address{"r", 7000, ""}));
-  EXPECT_EQ(gate.stores[1].login.password, "pw");
+  EXPECT_EQ(gate.stores[1].login.password.text(), "pw");
 }
 
 TEST_F(HttpConfigTest, AStoreMayHaveItsPasswordInAFile) {
@@ -145,8 +145,8 @@ TEST_F(HttpConfigTest, AStoreMayHaveItsPasswordInAFile) {
       rest);
   ASSERT_EQ(gate.stores.size(), 2u);
   EXPECT_EQ(gate.stores[0].login.user, "gate");
-  EXPECT_EQ(gate.stores[0].login.password, "from the file");
-  EXPECT_EQ(gate.stores[1].login.password, "p@ss");
+  EXPECT_EQ(gate.stores[0].login.password.text(), "from the file");
+  EXPECT_EQ(gate.stores[1].login.password.text(), "p@ss");
   EXPECT_THAT(errors_of("stores:\n  ledger: { url: 'postgres://gate:pw@db/app', password_file: /pg }\n"
                         "  cache: { url: 'redis://gate@r', password_file: /none }\n" +
                         rest),

@@ -16,7 +16,7 @@ TEST_F(ConfigTest, PostgresDefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(gate.listen, (settings::address{"127.0.0.1", 6432, ""}));
   EXPECT_EQ(gate.upstream, (settings::address{"127.0.0.1", 5432, ""}));
   EXPECT_EQ(gate.control.user, "");
-  EXPECT_EQ(gate.control.password, "");
+  EXPECT_EQ(gate.control.password.text(), "");
   EXPECT_EQ(gate.control_database, "postgres");
   EXPECT_EQ(gate.policy, defaults.policy);
   EXPECT_EQ(gate.kept_by, settings::guard::session);
@@ -84,7 +84,7 @@ TEST_F(ConfigTest, PostgresReadsEveryFormOfUpstream) {
   const auto gate = postgres_of(postgres_at("postgres://us%65r:p%40ss@db.internal:7000/a%2Fb+c?sslmode=disable"));
   EXPECT_EQ(gate.upstream, (settings::address{"db.internal", 7000, ""}));
   EXPECT_EQ(gate.control.user, "user");
-  EXPECT_EQ(gate.control.password, "p@ss");
+  EXPECT_EQ(gate.control.password.text(), "p@ss");
   EXPECT_EQ(gate.control_database, "a/b+c");
   EXPECT_EQ(postgres_of(postgres_at("postgresql://[::1]/")).upstream, (settings::address{"::1", 5432, ""}));
   EXPECT_EQ(postgres_of(postgres_at("postgres://app@h")).control_database, "app");
@@ -180,8 +180,8 @@ TEST_F(ConfigTest, PostgresTakesThePasswordFromAFile) {
   const auto with_file = [](const std::string& upstream, const std::string& path) {
     return postgres_at(upstream) + "    password_file: " + path + "\n";
   };
-  EXPECT_EQ(postgres_of(with_file("postgres://app@h", "/pw")).control.password, "s3cret");
-  EXPECT_EQ(postgres_of(postgres_at("postgres://app@h")).control.password, "");
+  EXPECT_EQ(postgres_of(with_file("postgres://app@h", "/pw")).control.password.text(), "s3cret");
+  EXPECT_EQ(postgres_of(postgres_at("postgres://app@h")).control.password.text(), "");
   EXPECT_THAT(errors_of(with_file("postgres://app:x@h", "/pw")),
               ElementsAre("6:20: upstream has a password already: give one of them"));
   EXPECT_THAT(errors_of(with_file("postgres://h", "/pw")),

@@ -161,6 +161,14 @@ TEST_F(ConfigTest, ChecksTheShapeOfStores) {
                   HasSubstr("7:8: unknown key \"urll\" in store (did you mean \"url\"?)")));
 }
 
+TEST_F(ConfigTest, ChecksStoresThatNoGateUses) {
+  EXPECT_THAT(errors_of("stores:\n  a: { url: \"redis://h:6379/0\" }\n  b: { url: \"redis://h?x=1\" }\n"
+                        "  c: { url: \"postgres://h/app?sslmode=prefer\" }\n  d: { url: \"postgres://h/a/b\" }\n" +
+                        gate_with("")),
+              ElementsAre(HasSubstr("2:13: url: "), HasSubstr("3:13: url: "), HasSubstr("4:13: url: sslmode=prefer"),
+                          HasSubstr("5:13: url: ")));
+}
+
 TEST_F(ConfigTest, ReportsAFileThatCannotBeRead) {
   const auto missing = load_config("/nowhere/fencegate.yaml", process_environment());
   ASSERT_FALSE(missing);

@@ -27,7 +27,7 @@ class ConfigurationFile : public testing::Test {
     return from;
   }
   [[nodiscard]] std::string password(const config_result& read) const {
-    return read->redis_gates.at(0).control.password;
+    return read->redis_gates.at(0).control.password.text();
   }
 
   // Neither is there on any machine, so that it counts as one that can be read again.

@@ -64,6 +64,22 @@ TEST_F(Reload, WhereThereAreLeasesTheServersThatAreSealedStay) {
               ElementsAre("stores: ledger has changed, and with leases in the configuration that needs a restart"));
 }
 
+TEST_F(Reload, APasswordInAFileNeedsNoneWhereThereAreLeases) {
+  const auto text = gate_text(", lease: orders, on_loss: rebind, password_file: /pw") +
+                    "stores:\n  ledger: { url: postgres://fencegate@127.0.0.1/app, password_file: /pw }\n"
+                    "leases:\n  issuers: { main: { store: ledger } }\n";
+  files = {{"/pw", "one"}};
+  const auto now = settings_of(text);
+  files["/pw"] = "two";
+  EXPECT_THAT(needs_restart(now, settings_of(text)), IsEmpty());
+  // One that moves into a file is another, though it be the same text: what has begun with the other is not renewed.
+  auto before = text;
+  before.replace(before.find("fencegate@"), 9, "fencegate:one");
+  before.replace(before.find("app, password_file: /pw"), 23, "app");
+  EXPECT_THAT(needs_restart(settings_of(before), settings_of(text)),
+              ElementsAre("stores: ledger has changed, and with leases in the configuration that needs a restart"));
+}
+
 TEST_F(Reload, AGateThatHoldsALeaseStays) {
   const auto held = [](const std::string& keys) {
     return gate_text(", lease: orders, on_loss: rebind" + keys) + std::string(stores_text);
@@ -83,9 +99,9 @@ class Reloading : public Reload {
 
   boost::asio::io_context io_{1};
   gate::workers workers_{1};
-  metrics::process figures_;
+  metrics::process stats_;
   gate::rejection_log rejections_;
-  running_gates gates_{io_, workers_, figures_, rejections_, [](metrics::gate&) {}};
+  running_gates gates_{io_, workers_, stats_, rejections_, [](metrics::gate&) {}};
   settings::process taken_;
   unsigned status_ = 0;
   std::string text_;
@@ -99,8 +115,8 @@ class Reloading : public Reload {
                              read.drain_timeout = std::chrono::milliseconds{std::stoi(*from.file(path))};
                              return read;
                            }};
-  reloader one_{io_,    file_,    settings::process{},
-                gates_, figures_, [this](const settings::process& next) { taken_ = next; }};
+  reloader one_{io_,    file_,  settings::process{},
+                gates_, stats_, [this](const settings::process& next) { taken_ = next; }};
 };
 
 TEST_F(Reloading, TheTimeOfADrainIsTakenOver) {
@@ -118,7 +134,7 @@ TEST_F(Reloading, ADrainThatHasBegunKeepsItsTime) {
   begin(std::chrono::milliseconds{7});
   io_.poll();  // its gates are exchanged
   workers_.context(0).poll();
-  figures_.draining.set(1);
+  stats_.draining.set(1);
   gates_.drain();
   io_.restart();
   io_.poll();
@@ -128,7 +144,7 @@ TEST_F(Reloading, ADrainThatHasBegunKeepsItsTime) {
 
 TEST_F(Reloading, ADrainEndsOneThatHasNotSettled) {
   begin(std::chrono::milliseconds{7});
-  figures_.draining.set(1);
+  stats_.draining.set(1);
   gates_.drain();
   EXPECT_EQ(status_, 422U);
   io_.poll();

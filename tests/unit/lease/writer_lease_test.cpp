@@ -155,7 +155,7 @@ class WriterLease : public testing::Test {
 
   void begin(writer_rules rules = {}) {
     writer_wish wish{"app", std::move(rules), {"orders"}, {&*gate}, term_file(folder, "app")};
-    lease = std::make_shared<writer_lease>(io, disk, std::move(wish), sources(), figures, state);
+    lease = std::make_shared<writer_lease>(io, disk, std::move(wish), sources(), stats, state);
     lease->start();
   }
   lease_sources sources() {
@@ -196,7 +196,7 @@ class WriterLease : public testing::Test {
   std::shared_ptr<scripted_issuer> source;
   std::vector<std::shared_ptr<seal_place>> places;
   std::optional<scripted_gate> gate;
-  metrics::leases figures;
+  metrics::leases stats;
   metrics::writer state{"app"};
   std::string folder;
   timing times = quick;
@@ -219,7 +219,7 @@ TEST_F(WriterLease, ALossIsBehindTheRevocation) {
   until(phase::lost);
   EXPECT_TRUE(gate->revoked_when_shut);
   EXPECT_FALSE(bound->may_bind(clock_reading::now()));
-  EXPECT_EQ(figures.lost(metrics::lease_end::superseded).value(), 1u);
+  EXPECT_EQ(stats.lost(metrics::lease_end::superseded).value(), 1u);
   EXPECT_THAT(gate->words, testing::StartsWith("lost: "));
   seen.clear();
   hold();
@@ -288,7 +288,7 @@ TEST_F(WriterLease, ATermWhoseSealIsRefusedIsNotResumed) {
   begin();
   hold();
   lease.reset();  // killed
-  const auto held_before = figures.in(metrics::lease_state::held).value();
+  const auto held_before = stats.in(metrics::lease_state::held).value();
   const auto added = std::make_shared<scripted_place>(io, seen);
   added->mark = fence::token(5);
   places = {added};
@@ -297,21 +297,21 @@ TEST_F(WriterLease, ATermWhoseSealIsRefusedIsNotResumed) {
   until([this] { return !seen.empty() && !std::filesystem::exists(folder + "/app.term"); });
   EXPECT_EQ(lease->view().phase, phase::unknown);
   EXPECT_THAT(seen, ElementsAre("released"));
-  EXPECT_EQ(figures.in(metrics::lease_state::held).value(), held_before);
+  EXPECT_EQ(stats.in(metrics::lease_state::held).value(), held_before);
 }
 
 TEST_F(WriterLease, AProcessThatEndsWhileItResumesReleasesThatTerm) {
   const std::vector<std::function<bool()>> when{
-      [] { return true; },                                                    // the record is being read
-      [this] { return source->renewals > 0; },                                // the issuer is asked
-      [this] { return figures.in(metrics::lease_state::held).value() > 0; },  // it is being sealed
+      [] { return true; },                                                  // the record is being read
+      [this] { return source->renewals > 0; },                              // the issuer is asked
+      [this] { return stats.in(metrics::lease_state::held).value() > 0; },  // it is being sealed
   };
   for (std::size_t i = 0; i < when.size(); ++i) {
     SCOPED_TRACE(i);
     begin();
     hold();
     lease.reset();  // killed
-    figures.in(metrics::lease_state::held).set(0);
+    stats.in(metrics::lease_state::held).set(0);
     const auto place = std::make_shared<scripted_place>(io, seen);
     place->unreachable = true;
     places = {place};
@@ -407,7 +407,7 @@ TEST_F(WriterLease, IsLostAtOnceAndOnceByAMarkAboveItsToken) {
   lease->superseded({"orders", fence::token(1)});
   EXPECT_EQ(lease->view().phase, phase::lost);
   EXPECT_FALSE(bound->may_bind(clock_reading::now()));
-  EXPECT_EQ(figures.lost(metrics::lease_end::superseded).value(), 1u);
+  EXPECT_EQ(stats.lost(metrics::lease_end::superseded).value(), 1u);
   until([this] { return seen.back() == "released"; });
   hold();
   EXPECT_THAT(seen, ElementsAre("listens anew", "granted", "open to orders=1", "released", "listens anew", "granted",
@@ -430,12 +430,12 @@ TEST_F(WriterLease, SaysWhoHoldsIt) {
   until([this] { return lease->view().held_by == "b"; });
   EXPECT_EQ(gate->words, "standby: held by b");
   EXPECT_EQ(state.in_state[static_cast<std::size_t>(phase::standby)].value(), 1);
-  EXPECT_EQ(figures.in(metrics::lease_state::waiting).value(), 1);
+  EXPECT_EQ(stats.in(metrics::lease_state::waiting).value(), 1);
   source->held_by_another = false;
   until(phase::holding);
   EXPECT_EQ(lease->view().held_by, "a");
-  EXPECT_EQ(figures.in(metrics::lease_state::waiting).value(), 0);
-  EXPECT_EQ(figures.in(metrics::lease_state::held).value(), 1);
+  EXPECT_EQ(stats.in(metrics::lease_state::waiting).value(), 0);
+  EXPECT_EQ(stats.in(metrics::lease_state::held).value(), 1);
 }
 
 TEST_F(WriterLease, ReleasesAtTheEndAndWhenTheWriterIsSilent) {
@@ -444,7 +444,7 @@ TEST_F(WriterLease, ReleasesAtTheEndAndWhenTheWriterIsSilent) {
   lease->heard();
   until(phase::lost);
   until([this] { return seen.back() == "released"; });
-  EXPECT_EQ(figures.in(metrics::lease_state::held).value(), 0);
+  EXPECT_EQ(stats.in(metrics::lease_state::held).value(), 0);
   hold();
   lease->drain();
   bool done = false;

@@ -20,7 +20,7 @@ class http_access_log : public http_rig {
     upstream(response);
   }
   [[nodiscard]] std::uint64_t answers(int digit) const {
-    return figures().responses_total[static_cast<std::size_t>(digit) - 2].value();
+    return stats().responses_total[static_cast<std::size_t>(digit) - 2].value();
   }
 };
 
@@ -83,7 +83,7 @@ TEST_F(http_access_log, an_unknown_outcome_is_counted) {
   engine().on_connected();
   engine().on_backend_end();
   EXPECT_THAT(host.accesses, ElementsAre("PUT /checked/7 502 order:7"));
-  EXPECT_EQ(figures().unknown_total.value(), 1u);
+  EXPECT_EQ(stats().unknown_total.value(), 1u);
 }
 
 }  // namespace

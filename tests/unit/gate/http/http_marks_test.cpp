@@ -67,7 +67,7 @@ class HttpMarksDesk : public testing::Test {
     gate.stores.emplace_back().name = "ledger";
     for (const auto* resource : {"order:{id}", "orders", "payments"}) add_route(resource, "ledger");
     add_route("elsewhere:{id}", "other");
-    desk = std::make_unique<http_marks_desk>(std::move(stores), gate, plan_routes(gate).value(), figures, rejections);
+    desk = std::make_unique<http_marks_desk>(std::move(stores), gate, plan_routes(gate).value(), stats, rejections);
   }
 
   void add_route(const std::string& resource, const std::string& store) {
@@ -88,10 +88,10 @@ class HttpMarksDesk : public testing::Test {
     return answers.empty() ? http_marks_desk::answer{0, {}, {}, {}} : answers[0];
   }
 
-  std::uint64_t counted(metrics::check_outcome what) { return figures.checks(what).value(); }
+  std::uint64_t counted(metrics::check_outcome what) { return stats.checks(what).value(); }
 
   settings::http_gate gate;
-  metrics::gate figures{"api"};
+  metrics::gate stats{"api"};
   rejection_log rejections;
   std::vector<fake_stores::question> asked;
   std::vector<http_marks_desk::answer> answers;

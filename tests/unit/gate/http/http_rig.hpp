@@ -115,7 +115,7 @@ class http_rig : public ::testing::Test {
       auto planned = plan_routes(gate_);
       EXPECT_TRUE(planned) << planned.error().message;
       plan_ = std::move(*planned);
-      engine_ = std::make_unique<http_engine>(host, gate_, plan_, figures_, "192.0.2.7");
+      engine_ = std::make_unique<http_engine>(host, gate_, plan_, stats_, "192.0.2.7");
     }
     return *engine_;
   }
@@ -148,11 +148,11 @@ class http_rig : public ::testing::Test {
   fake_http_host host;
   settings::http_gate gate_;
 
-  [[nodiscard]] const metrics::gate& figures() const { return figures_; }
+  [[nodiscard]] const metrics::gate& stats() const { return stats_; }
 
  private:
   http_plan plan_;
-  metrics::gate figures_{"api"};
+  metrics::gate stats_{"api"};
   std::unique_ptr<http_engine> engine_;
 };
 

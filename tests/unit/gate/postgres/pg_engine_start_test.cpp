@@ -160,7 +160,7 @@ TEST(PgEngineStart, DirectTlsIsRefusedInWordsAndCounted) {
   EXPECT_TRUE(rig.engine.to_backend.empty());
   EXPECT_THAT(rig.engine.to_client, testing::HasSubstr("TLS where PostgreSQL's protocol was expected"));
   EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 08P01"));
-  EXPECT_EQ(rig.figures.protocol_errors(metrics::side::client).value(), 1u);
+  EXPECT_EQ(rig.stats.protocol_errors(metrics::side::client).value(), 1u);
 }
 
 TEST(PgEngineStart, WhatIsRefusedNeverReachesTheServer) {
@@ -204,8 +204,8 @@ TEST(PgEngineStart, AMarkThatIsKnownToBeLowerIsRaisedAheadOfTheArm) {
     EXPECT_THAT(rig.sent(), ElementsAre("Q ARM orders 34"));
     rig.server(row({"orders", "34", fails ? "t" : "f", "0", "0"}) + ready('I'));
     EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
-    EXPECT_EQ(rig.figures.raises_total.value(), 1U);
-    EXPECT_EQ(rig.figures.sessions_cut_total.value(), fails ? 0U : 2U);
+    EXPECT_EQ(rig.stats.raises_total.value(), 1U);
+    EXPECT_EQ(rig.stats.sessions_cut_total.value(), fails ? 0U : 2U);
   }
 }
 
@@ -233,8 +233,8 @@ TEST(PgEngineStart, ARaiseAheadThatTakesItsTimeDoesNotHoldUpTheArm) {
     if (ends) rig.host.answer_next();
     EXPECT_THAT(rig.sent(), IsEmpty());
     rig.server(row({"orders", "34", ends ? "f" : "t", "0", "0"}) + ready('I'));
-    EXPECT_EQ(rig.figures.raises_total.value(), 1U);
-    EXPECT_EQ(rig.figures.sessions_cut_total.value(), ends ? 2U : 0U);
+    EXPECT_EQ(rig.stats.raises_total.value(), 1U);
+    EXPECT_EQ(rig.stats.sessions_cut_total.value(), ends ? 2U : 0U);
     rig.host.on_raise = [](const auto&) { return wire::pg_error{"ERROR", "ZF006", "too late", {}, {}}; };
     if (!ends) rig.host.answer_next();
     rig.client(query("INSERT"));

@@ -34,13 +34,13 @@ inline settings::postgres_gate tags_in_sql() {
 class pg_rig {
  public:
   explicit pg_rig(settings::postgres_gate settings = tags_in_sql())
-      : gate(std::move(settings)), engine(host, gate, figures) {
+      : gate(std::move(settings)), engine(host, gate, stats) {
     host.engine = &engine;
   }
 
   fake_pg_host host;
   settings::postgres_gate gate;
-  metrics::gate figures{"rig"};
+  metrics::gate stats{"rig"};
   gate::pg_engine engine;
 
   void client(std::string_view bytes) {

@@ -83,12 +83,12 @@ inline constexpr const char* mget = "MGET fencegate:mark:{orders} fencegate:epoc
 class engine_rig {
  public:
   explicit engine_rig(settings::redis_gate settings = {})
-      : gate(std::move(settings)), engine(host, gate, mark_memory, figures) {}
+      : gate(std::move(settings)), engine(host, gate, mark_memory, stats) {}
 
   fake_host host;
   settings::redis_gate gate;
   backend::mark_memory mark_memory;
-  metrics::gate figures{"rig"};
+  metrics::gate stats{"rig"};
   gate::redis_engine engine;
 
   // ── the client's side

@@ -27,7 +27,7 @@ class fake_host : public gate::engine_host {
   }
 
   // ── what a test sets
-  backend::redis_state::picture now_picture;
+  backend::redis_state::snapshot now_picture;
   std::map<std::string, fence::token> marks;            // by resource: what the gate's own link to Redis sees
   std::string control_down;                             // not "": neither raises nor reads work, and why
   bool hold_answers = false;                            // then answer_next() lets one out after the other
@@ -54,7 +54,7 @@ class fake_host : public gate::engine_host {
   }
 
   // ── engine_host
-  [[nodiscard]] const backend::redis_state::picture& picture() const override { return now_picture; }
+  [[nodiscard]] const backend::redis_state::snapshot& snapshot() const override { return now_picture; }
 
   void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
              backend::raise_callback done) override {
@@ -91,7 +91,8 @@ class fake_host : public gate::engine_host {
     });
   }
 
-  [[nodiscard]] bool share(const gate::likeness& mine, std::string_view command, const gate::batched& /*as*/) override {
+  [[nodiscard]] bool share(const gate::session_profile& mine, std::string_view command,
+                           const gate::batched& /*as*/) override {
     if (!shares) return false;
     like = mine.bytes;
     like_server = mine.server;

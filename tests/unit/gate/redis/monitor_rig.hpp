@@ -21,7 +21,7 @@ inline settings::redis_gate with_a_monitored_rule(std::string_view resource = "r
   return gate;
 }
 
-inline std::uint64_t admitted(engine_rig& rig) { return rig.figures.checks(metrics::check_outcome::admitted).value(); }
+inline std::uint64_t admitted(engine_rig& rig) { return rig.stats.checks(metrics::check_outcome::admitted).value(); }
 
 inline settings::redis_gate monitored_reads() {
   return with_policy([](auto& p) {

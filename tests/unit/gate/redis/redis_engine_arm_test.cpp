@@ -271,7 +271,7 @@ TEST(EngineArm, ErrorsOfTheServersOwnReachTheClientUnchanged) {
       arm_refused rig("-" + text, first, last);
       EXPECT_EQ(rig.answers(), "-" + text + "|");
       EXPECT_THAT(rig.host.reports, IsEmpty());
-      EXPECT_EQ(rig.figures.checks(metrics::check_outcome::unavailable).value(), 1U);
+      EXPECT_EQ(rig.stats.checks(metrics::check_outcome::unavailable).value(), 1U);
       EXPECT_FALSE(rig.engine.closing());
       rig.client("SET k v");  // it may try again
       EXPECT_THAT(rig.sent(), testing::IsSupersetOf({watch, mget, "MULTI"}));

@@ -105,11 +105,11 @@ struct three_sets : engine_rig {
 
 TEST(EngineBatch, SetsGoAsOneMsetAndAreAnsweredOneByOne) {
   three_sets rig;
-  const auto before = rig.figures.checks(metrics::check_outcome::admitted).value();
+  const auto before = rig.stats.checks(metrics::check_outcome::admitted).value();
   rig.client("GET a");
   rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34"), "+OK");
   EXPECT_EQ(rig.answers(), "+OK|+OK|+OK|");
-  EXPECT_EQ(rig.figures.checks(metrics::check_outcome::admitted).value(), before + 3);
+  EXPECT_EQ(rig.stats.checks(metrics::check_outcome::admitted).value(), before + 3);
   EXPECT_THAT(rig.sent(), ElementsAre("GET a", "EXEC", watch, mget, "MULTI"));
 }
 
@@ -181,14 +181,14 @@ TEST(EngineBatch, AnMsetBehindARaiseIsStaleForAll) {
 // The user's rights have changed in between: the first one is done, and the others are known not to be.
 TEST(EngineBatch, AnMsetThatIsRefusedByExecIsSentAsSets) {
   three_sets rig;
-  const auto before = rig.figures.checks(metrics::check_outcome::admitted).value();
+  const auto before = rig.stats.checks(metrics::check_outcome::admitted).value();
   rig.backend("+QUEUED", "+QUEUED", "*2|+OK|-NOPERM no", "+OK", marks("34"), "+OK");
   EXPECT_EQ(rig.answers(), "+OK|");
-  EXPECT_EQ(rig.figures.checks(metrics::check_outcome::admitted).value(), before + 1);
+  EXPECT_EQ(rig.stats.checks(metrics::check_outcome::admitted).value(), before + 1);
   EXPECT_THAT(rig.sent(), ElementsAre("set b 2", "SET a 3", "EXEC", watch, mget, "MULTI"));
   rig.backend("+QUEUED", "+QUEUED", "*2|+OK|-NOPERM no", "+OK", marks("34"), "+OK");
   EXPECT_EQ(rig.answers(), "+OK|-NOPERM no|");
-  EXPECT_EQ(rig.figures.checks(metrics::check_outcome::admitted).value(), before + 3);
+  EXPECT_EQ(rig.stats.checks(metrics::check_outcome::admitted).value(), before + 3);
 }
 
 TEST(EngineBatch, AnMsetThatIsRefusedByExecBehindARaiseIsStale) {
@@ -389,7 +389,7 @@ TEST(EngineBatch, RepliesThatDoNotFitClose) {
     EXPECT_TRUE(rig.engine.closing());
     EXPECT_EQ(rig.answers(), "");
     EXPECT_THAT(rig.sent(), IsEmpty());
-    EXPECT_EQ(rig.figures.protocol_errors(metrics::side::backend).value(), 1u);
+    EXPECT_EQ(rig.stats.protocol_errors(metrics::side::backend).value(), 1u);
   }
 }
 

@@ -422,7 +422,7 @@ TEST(EngineConnection, ProtocolErrorsAreAnsweredAndEnd) {
     EXPECT_THAT(rig.answers(), StartsWith("-ERR Protocol error"));
     EXPECT_TRUE(rig.engine.closing());
     EXPECT_THAT(rig.sent(), IsEmpty());
-    EXPECT_EQ(rig.figures.protocol_errors(metrics::side::client).value(), 1u);
+    EXPECT_EQ(rig.stats.protocol_errors(metrics::side::client).value(), 1u);
   }
 }
 

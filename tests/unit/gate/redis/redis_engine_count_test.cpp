@@ -9,7 +9,7 @@ using testing::StartsWith;
 // "read 1 write 2 other 0"
 std::string counted(engine_rig& rig) {
   using enum metrics::request_class;
-  const auto value = [&rig](metrics::request_class c) { return std::to_string(rig.figures.requests(c).value()); };
+  const auto value = [&rig](metrics::request_class c) { return std::to_string(rig.stats.requests(c).value()); };
   return "read " + value(read) + " write " + value(write) + " other " + value(other);
 }
 
@@ -88,7 +88,7 @@ TEST(EngineCount, ALargeWriteCountsOnceAndRejectedToo) {
       rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
     }
     EXPECT_NE(rig.answers(), "");
-    EXPECT_EQ(rig.figures.requests(metrics::request_class::write).value(), 1u);
+    EXPECT_EQ(rig.stats.requests(metrics::request_class::write).value(), 1u);
   }
 }
 

@@ -380,10 +380,10 @@ TEST(EngineFence, OneUseIsOneBatchThatRaisesTheMarkItself) {
   rig.backend("+OK", marks("33"), "+OK");
   EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI", "SET fencegate:mark:{orders} 34", "SET a 1", "EXEC", watch,
                                       mget, "MULTI"));
-  EXPECT_EQ(rig.figures.raises_total.value(), 0u);
+  EXPECT_EQ(rig.stats.raises_total.value(), 0u);
   rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34"), "+OK");
   EXPECT_EQ(rig.answers(), "+OK|");
-  EXPECT_EQ(rig.figures.raises_total.value(), 1u);
+  EXPECT_EQ(rig.stats.raises_total.value(), 1u);
   EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));  // the arm behind it proved the use, and admits no more
   rig.backend("+OK");
   rig.client("SET b 2");

@@ -317,7 +317,7 @@ TEST(redis_engine_share, a_hello_that_fails_may_have_signed_in_all_the_same) {
 TEST(redis_engine_share, a_write_is_counted_once_where_it_goes) {
   sharing_rig rig;
   rig.arm_as("orders=34");
-  auto& writes = rig.figures.requests(metrics::request_class::write);
+  auto& writes = rig.stats.requests(metrics::request_class::write);
   const auto before = writes.value();
   rig.client("SET k v");
   EXPECT_EQ(writes.value() - before, 1u);
@@ -325,7 +325,7 @@ TEST(redis_engine_share, a_write_is_counted_once_where_it_goes) {
   rig.settle();
   EXPECT_EQ(rig.answers(), "+OK|");
   EXPECT_EQ(writes.value() - before, 1u);
-  EXPECT_EQ(rig.figures.shared_writes_total.value(), 1u) << "of before";
+  EXPECT_EQ(rig.stats.shared_writes_total.value(), 1u) << "of before";
   EXPECT_TRUE(rig.shares("SET k v"));
 }
 

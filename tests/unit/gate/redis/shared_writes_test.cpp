@@ -79,10 +79,10 @@ class SharedWrites : public testing::Test {
   test::fake_host host;
   settings::redis_gate gate;
   backend::mark_memory memory;
-  metrics::gate figures{"shared"};
-  likeness like{
+  metrics::gate stats{"shared"};
+  session_profile like{
       command("CLIENT SETNAME fence:orders=34") + command("INFO server"), 2, "r1", {{"orders", fence::token(34)}}, 0};
-  shared_writes link{host, gate, memory, figures, like};
+  shared_writes link{host, gate, memory, stats, like};
   std::array<std::shared_ptr<writer>, 5> writers;
 };
 
@@ -101,8 +101,8 @@ TEST_F(SharedWrites, WhatArrivesWhileOneIsInFlightIsTheNextBatch) {
   EXPECT_THAT(writers[0]->told, ElementsAre(":1|"));
   EXPECT_THAT(writers[1]->told, ElementsAre(":2|"));
   EXPECT_THAT(writers[2]->told, ElementsAre("-WRONGTYPE no|"));
-  EXPECT_EQ(figures.checks(metrics::check_outcome::admitted).value(), 4u);
-  EXPECT_EQ(figures.requests(metrics::request_class::write).value(), 0u) << "the writers have counted them";
+  EXPECT_EQ(stats.checks(metrics::check_outcome::admitted).value(), 4u);
+  EXPECT_EQ(stats.requests(metrics::request_class::write).value(), 0u) << "the writers have counted them";
 }
 
 TEST_F(SharedWrites, ALinkThatIsNotReadyOrWhoseServerIsUnfitSendsNothing) {
@@ -226,7 +226,7 @@ TEST_F(SharedWrites, AnAttributeBelongsToTheAnswerBehindIt) {
 
 TEST_F(SharedWrites, WhatRedisDoesNotSayEndsTheLinkAndNothingElse) {
   for (const auto* odd : {"*1|>1|:1", "*2|:1|:2", "*1|?", "+OK", "*1|*2|:1|:2|:3"}) {
-    shared_writes other(host, gate, memory, figures, like);
+    shared_writes other(host, gate, memory, stats, like);
     const auto one = std::make_shared<writer>();
     other.on_backend_bytes(test::reply("+OK") + test::info_of_server("r1"));
     const auto bytes = command("INCR a");
@@ -304,7 +304,7 @@ TEST_F(SharedWrites, WhatWaitsCanBeTakenBackAndGivenBack) {
 
 TEST_F(SharedWrites, ALinkThatIsNotLikeItsWritersIsOfNoUse) {
   for (const auto* refusal : {"-NOPERM no", "-NOAUTH no"}) {
-    shared_writes other(host, gate, memory, figures, like);
+    shared_writes other(host, gate, memory, stats, like);
     other.on_backend_bytes(test::reply(refusal));
     other.hand_out();
     EXPECT_FALSE(other.ready());

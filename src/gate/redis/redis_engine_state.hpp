@@ -5,7 +5,7 @@
 #include "backend/command_table.hpp"
 #include "backend/mark_memory.hpp"
 #include "fence/rejection.hpp"
-#include "gate/redis/armed_link_parts.hpp"
+#include "gate/redis/armed_link_state.hpp"
 #include "gate/redis/claims.hpp"
 #include "gate/redis/pubsub.hpp"
 #include "gate/redis/redis_engine_host.hpp"
@@ -23,7 +23,7 @@
 namespace fencegate::gate {
 
 // A base only for its names, which all belong to redis_engine.
-struct redis_engine_parts {
+struct redis_engine_state {
   // What the client is at. Where the link stands is armed_link's.
   enum class phase : std::uint8_t {
     ready,        // for its next command
@@ -143,12 +143,12 @@ struct redis_engine_parts {
     std::shared_ptr<const backend::command_table> table;  // keeps spec alive
   };
   // How others may be made like this link, as long as nothing of this moves.
-  struct known_likeness {
+  struct known_profile {
     std::uint64_t claims = 0;
     int protocol = 0;
     int database = -1;
     int sign_ins = 0;
-    likeness value;
+    session_profile value;
   };
   // The command that a barrier waits for.
   struct change {

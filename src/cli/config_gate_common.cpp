@@ -1,7 +1,8 @@
-#include "cli/config_gate_parts.hpp"
+#include "cli/config_gate_common.hpp"
 
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace fencegate::cli {
 namespace {
@@ -10,20 +11,20 @@ using std::chrono::milliseconds;
 
 }  // namespace
 
-std::optional<std::string> read_secret(report& to, section& in, std::string_view key) {
+std::optional<secret> read_secret(report& to, section& in, std::string_view key) {
   constexpr std::size_t secret_bytes_max = 64 * 1024;
   const auto path = in.text(key);
   if (!path) return std::nullopt;
-  auto secret = to.from.file(*path);
-  if (!secret) {
-    in.complain(key, std::string(key) + ": cannot read the file: " + secret.error().message);
+  auto text = to.from.file(*path);
+  if (!text) {
+    in.complain(key, std::string(key) + ": cannot read the file: " + text.error().message);
     return std::nullopt;
   }
   // Editors and `echo` end a file with a line end that is no part of the secret.
-  if (secret->ends_with('\n')) secret->pop_back();
-  if (secret->ends_with('\r')) secret->pop_back();
-  if (!secret->empty() && secret->size() <= secret_bytes_max) return std::move(*secret);
-  in.complain(key, std::string(key) + ": the file " + (secret->empty() ? "is empty" : "is too long for a secret"));
+  if (text->ends_with('\n')) text->pop_back();
+  if (text->ends_with('\r')) text->pop_back();
+  if (!text->empty() && text->size() <= secret_bytes_max) return secret::of_file(std::move(*text));
+  in.complain(key, std::string(key) + ": the file " + (text->empty() ? "is empty" : "is too long for a secret"));
   return std::nullopt;
 }
 

@@ -1,4 +1,4 @@
-#include "gate/http/http_words.hpp"
+#include "gate/http/http_messages.hpp"
 
 namespace fencegate::gate {
 

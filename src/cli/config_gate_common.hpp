@@ -18,7 +18,7 @@ void read_policy(section& policy, fence::policy& out);
 void read_timeouts(report& to, const YAML::Node& node, settings::timeouts& out);
 
 // What the file that this key names holds, without a line end; nullopt: it names none, or it was complained about.
-[[nodiscard]] std::optional<std::string> read_secret(report& to, section& in, std::string_view key);
+[[nodiscard]] std::optional<secret> read_secret(report& to, section& in, std::string_view key);
 
 using url_parser = result<upstream>(std::string_view text);
 // The key `upstream`, with the password that `password_file` names.

@@ -1,5 +1,5 @@
 // What the gate says about the client to the upstream, and about itself to the client.
-#include "gate/http/http_words.hpp"
+#include "gate/http/http_messages.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

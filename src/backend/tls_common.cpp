@@ -1,4 +1,4 @@
-#include "backend/tls_parts.hpp"
+#include "backend/tls_common.hpp"
 
 #include <sys/socket.h>
 

@@ -93,7 +93,7 @@ class BillingTest(unittest.TestCase):
 
     def restarts(self, pod):
         """{container: how often}, of the application and of the sidecar."""
-        status = self.rig.get("pod", pod)["status"]
+        status = self.rig.get("pods", pod)["status"]
         counts = {one["name"]: one["restartCount"] for one in status["containerStatuses"] + status["initContainerStatuses"]}
         return {name: counts[name] for name in (*self.containers, "fencegate")}
 

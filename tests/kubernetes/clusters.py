@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -60,9 +61,8 @@ class Started:
         run("ip", "link", "set", "dev", device, "address", Path(f"/sys/class/net/{device}/address").read_text().strip())
 
     def call(self, verb, *arguments):
-        log = self.folder.parent / "cluster.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "w+") as said:  # a pipe would be held open by what it leaves running
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile("w+", dir=self.folder.parent) as said:  # a pipe would be held open by what it leaves running
             # Debian's python3 before any other: each start of a container runs it some times.
             done = subprocess.run([self.script, verb, str(self.folder), *arguments], stdin=subprocess.DEVNULL, stdout=said,
                                   stderr=said, env=os.environ | {"PATH": "/usr/sbin:/usr/bin:" + os.environ["PATH"]})
@@ -77,7 +77,14 @@ class Started:
         pass
 
     def freeze(self, pod, container):
-        self.call("freeze", pod, container)
+        """A runtime may give up where a container is busy."""
+        for left in (2, 1, 0):
+            try:
+                return self.call("freeze", pod, container)
+            except subprocess.CalledProcessError as error:
+                print(f"kubernetes: {pod} {container} is not frozen: {error.stderr}", file=sys.stderr)
+                if left == 0:
+                    raise
 
     def thaw(self, pod, container):
         self.call("thaw", pod, container)

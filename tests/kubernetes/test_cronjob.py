@@ -21,28 +21,28 @@ class CronJobs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.rig = cluster.rig
-        assert cls.rig.installed
+        assert cls.rig.deployed
         cls.rig.sql(INVOICES)
         cls.rig.run_page(command(PAGE, "kubectl apply -f docker/k8s/cronjob.yaml"))
 
     def setUp(self):
-        self.addCleanup(self.rig.kubectl, "delete", "jobs", "--all", "--cascade=foreground", "--wait=false")
         self.addCleanup(self.rig.sql, "DELETE FROM invoices")
 
     def invoices(self, count):
         self.rig.sql(f"INSERT INTO invoices(id) SELECT * FROM generate_series(1, {count})")
 
     def run_now(self, name):
+        self.addCleanup(self.rig.kubectl, "delete", "job", name, "--cascade=foreground", "--wait=false", "--ignore-not-found")
         line = command(PAGE, "kubectl create job --from=cronjob/book-invoices")
         self.rig.shell(line.replace("book-invoices-now", name))
 
     def pods_of(self, name):
-        return self.rig.get("pods", "-l", f"batch.kubernetes.io/job-name={name}")
+        return self.rig.get("pods", selector=f"batch.kubernetes.io/job-name={name}")
 
     def outcome(self, name):
         """The condition that the Job ended with, and its pod."""
         def ended():
-            return [one for one in self.rig.get("job", name)["status"].get("conditions", ())
+            return [one for one in self.rig.get("jobs", name)["status"].get("conditions", ())
                     if one["type"] in ("Complete", "Failed") and one["status"] == "True"]
         (condition,) = eventually(ended, WAIT, every=0.2)
         (pod,) = self.pods_of(name)
@@ -89,7 +89,7 @@ class CronJobs(unittest.TestCase):
         self.assertEqual((condition["type"], condition["reason"], self.status_of(pod)), ("Failed", "PodFailurePolicy", 75))
         self.assertIn("held by", self.rig.kubectl("logs", pod["metadata"]["name"], "-c", "job"))
 
-        blocked = cluster.Blocked(self.rig, "LOCK TABLE invoices IN EXCLUSIVE MODE")
+        blocked = cluster.Blocked(self.rig, "invoices")
         self.addCleanup(blocked.close)
         late = blocked.await_waiting()
         for container in ("fencegate", "job"):
@@ -104,7 +104,7 @@ class CronJobs(unittest.TestCase):
 
         for container in ("fencegate", "job"):
             self.rig.cluster.thaw(frozen, container)
-        self.assertEqual(eventually(lambda: self.status_of(self.rig.get("pod", frozen)), WAIT, every=0.2), 79)
+        self.assertEqual(eventually(lambda: self.status_of(self.rig.get("pods", frozen)), WAIT, every=0.2), 79)
         self.assertRegex(self.rig.kubectl("logs", frozen, "-c", "job"), "the lease was lost")
         eventually(lambda: len(self.booked()) > before, WAIT, every=0.2)
         booked = self.booked()

@@ -39,7 +39,7 @@ class Job(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.rig = cluster.rig
-        assert cls.rig.installed
+        assert cls.rig.deployed
 
     def manifest(self, name, token):
         text = (ROOT / "docker/k8s/job.yaml").read_text()
@@ -53,7 +53,7 @@ class Job(unittest.TestCase):
         self.addCleanup(self.rig.kubectl, "delete", "job", name, "--cascade=foreground", "--wait=false")
 
         def ended():
-            return [one["type"] for one in self.rig.get("job", name)["status"].get("conditions", ())
+            return [one["type"] for one in self.rig.get("jobs", name)["status"].get("conditions", ())
                     if one["type"] in ("Complete", "Failed") and one["status"] == "True"]
         return eventually(ended, WAIT, every=0.2)[0]
 

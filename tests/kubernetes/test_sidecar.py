@@ -21,17 +21,7 @@ time.sleep(20)
 """
 
 
-class Trouble(WriterTest):
-    def restarts(self, pod):
-        status = self.rig.get("pod", pod)["status"]
-        return status["initContainerStatuses"][0]["restartCount"], status["containerStatuses"][0]["restartCount"]
-
-    def await_restart(self, pod, before, reason):
-        """The sidecar is another one, and the writer is the same."""
-        eventually(lambda: self.restarts(pod)[0] > before[0] and self.rig.sidecar_of(pod).get("started"), WAIT, every=0.2)
-        self.assertEqual(self.restarts(pod)[1], before[1], "the writer stays")
-        self.assertEqual(self.rig.sidecar_of(pod)["lastState"]["terminated"]["reason"], reason)
-
+class SidecarTest(WriterTest):
     def assert_writes_go_on(self):
         """Whoever holds the lease; and an older token is as stale as before."""
         pod, token = self.await_holder()
@@ -41,6 +31,18 @@ class Trouble(WriterTest):
         self.await_holder(other_than=pod)
         self.assert_refused_as_stale(pod, token)
         self.assert_once_and_in_order()
+
+
+class Trouble(SidecarTest):
+    def restarts(self, pod):
+        status = self.rig.get("pods", pod)["status"]
+        return status["initContainerStatuses"][0]["restartCount"], status["containerStatuses"][0]["restartCount"]
+
+    def await_restart(self, pod, before, reason):
+        """The sidecar is another one, and the writer is the same."""
+        eventually(lambda: self.restarts(pod)[0] > before[0] and self.rig.sidecar_of(pod).get("started"), WAIT, every=0.2)
+        self.assertEqual(self.restarts(pod)[1], before[1], "the writer stays")
+        self.assertEqual(self.rig.sidecar_of(pod)["lastState"]["terminated"]["reason"], reason)
 
     def test_one_that_is_killed_comes_back_alone_and_the_fence_holds(self):
         pod, _ = self.await_holder()
@@ -65,6 +67,8 @@ class Trouble(WriterTest):
         self.await_restart(pod, before, "OOMKilled")
         self.assert_writes_go_on()
 
+
+class Rotation(SidecarTest):
     def test_rotated_passwords_need_new_pods(self):
         old, new = cluster.PASSWORDS, {name: f"new-{name}" for name in cluster.PASSWORDS}
         self.await_holder()

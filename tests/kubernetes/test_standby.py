@@ -25,7 +25,7 @@ class LeaseGates(BillingTest):
         self.assertIn("standby", self.probe(other))
         before = self.restarts(pod)
 
-        blocked = cluster.Blocked(self.rig, "LOCK TABLE billed IN EXCLUSIVE MODE")
+        blocked = cluster.Blocked(self.rig, "billed")
         self.addCleanup(blocked.close)
         in_flight = blocked.await_waiting()
         for container in ("fencegate", "app"):

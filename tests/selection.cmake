@@ -98,6 +98,8 @@ endforeach()
 foreach(file http_history_can_fail many_resources pg_attacks pg_attacks_can_fail)
   set(always_${file} nothing)
 endforeach()
+# Debian has no Helm: ./dev test --all fetches it.
+set(always_helm nothing)
 set(always_client_ioredis IoredisResp3)
 set(always_client_node_redis NodeRedisResp2)
 set(always_demo Demo.test_tells_the_story Demo.test_fails_on_a_postgres_gate_that_does_not_fence Demo.test_ctrl_c_ends_everything)

@@ -1,15 +1,20 @@
-"""The base and the overlay of kustomize, its Job, and what `fencegate inject` makes of a Job without the sidecar, on a cluster."""
+"""On a cluster: the base and the overlay of kustomize, the chart, the Job, and what `fencegate inject` makes of a Job without the
+sidecar."""
 
+import json
 import os
 import re
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 import cluster
+import helm
 from cluster import ROOT, WAIT, command, eventually
 
 PAGE = "docs/operations.md"
+CHART_PAGE = "docs/helm.md"
 
 
 class Kustomized(unittest.TestCase):
@@ -33,6 +38,74 @@ class Kustomized(unittest.TestCase):
         said = self.rig.shell(command(PAGE, "kubectl apply -k docker/k8s-overlay") + " --dry-run=server --validate=strict 2>&1")
         self.assertNotIn("Warning", said)
         self.assertIn("deployment.apps/orders-writer", said)
+
+
+@unittest.skipUnless(helm.program(), helm.MISSING)
+class Chart(unittest.TestCase):
+    """docker/helm, in a namespace that has none of the servers: sidecars start without them."""
+
+    SPACE = "chart"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = cluster.rig
+        cls.rig.kubectl("create", "namespace", cls.SPACE)
+        cls.rig.kubectl("label", "namespace", cls.SPACE, "pod-security.kubernetes.io/enforce=restricted")
+        cls.rig.shell(command(CHART_PAGE, "kubectl create secret generic fencegate") + f" -n {cls.SPACE}")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.rig.kubectl("delete", "namespace", cls.SPACE, "--wait=false")
+
+    def helm(self, *words):
+        """What it wrote. AssertionError when it fails."""
+        done = subprocess.run([helm.program(), *words, "-n", self.SPACE], cwd=ROOT, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"helm {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def install(self):
+        """The words of the page's command, behind `helm`."""
+        return command(CHART_PAGE, "helm install orders").split()[1:]
+
+    def pods(self):
+        return {one["metadata"]["name"] for one in self.rig.get("pods", "-n", self.SPACE, "-l", "app=orders-writer")
+                if "deletionTimestamp" not in one["metadata"]}
+
+    def test_the_cluster_takes_what_it_renders(self):
+        """By its schemas and its rules for restricted pods, to the last field; nothing is started."""
+        _, name, chart, *values = self.install()
+        rights = "workloads.orders-writer.rbac.leases=true,workloads.orders-writer.rbac.names={orders}"
+        self.assert_taken([name, chart, *values, "--set", rights], "cronjob.batch/book-invoices", "deployment.apps/orders-writer",
+                          "job.batch/import-orders", "networkpolicy.networking.k8s.io/postgres-through-fencegate",
+                          "serviceaccount/orders-writer", "role.rbac.authorization.k8s.io/orders-writer-leases")
+        self.assert_taken(["billing", chart, "-f", "docker/helm/billing.yaml"], "deployment.apps/billing", "configmap/billing")
+
+    def assert_taken(self, words, *made):
+        rendered = self.helm("template", *words)
+        said = self.rig.kubectl("apply", "-n", self.SPACE, "-f", "-", "--dry-run=server", "--validate=strict", text=rendered)
+        for one in made:
+            self.assertIn(f"{one} created (server dry run)", said)
+
+    def test_it_is_installed_and_a_changed_configuration_replaces_the_pods(self):
+        idle = {"command": ["sh", "-c", "trap exit TERM; sleep infinity & wait"]}
+        waiting = {"workloads": {"orders-writer": idle, "book-invoices": None, "import-orders": None}}
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(waiting, file)
+            file.flush()
+            said = self.helm(*self.install(), "-f", file.name)
+            self.addCleanup(self.helm, "uninstall", "orders", "--wait")
+            self.assertIn("exec deploy/orders-writer -c fencegate -- fencegate install", said)
+            rolled_out = ("rollout", "status", "deployment/orders-writer", "-n", self.SPACE, f"--timeout={WAIT}s")
+            self.rig.kubectl(*rolled_out)
+            before = self.pods()
+            self.assertEqual(len(before), 2)
+            gates = self.rig.kubectl("exec", "deploy/orders-writer", "-n", self.SPACE, "-c", "fencegate", "--", "fencegate", "check", "-c",
+                                     "/etc/fencegate/fencegate.yaml")
+            self.assertIn(": OK, 3 gates", gates)
+            self.helm("upgrade", *self.install()[1:], "-f", file.name, "--set", "config.log.level=debug")
+            self.rig.kubectl(*rolled_out)
+            eventually(lambda: len(self.pods()) == 2 and not self.pods() & before, WAIT, every=0.2)
 
 
 class Job(unittest.TestCase):

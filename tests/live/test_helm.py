@@ -71,6 +71,13 @@ class HelmTest(unittest.TestCase):
         self.assertNotIn("warning", done.stderr.lower())
         return objects_of(done.stdout)
 
+    def render_values(self, text, *words):
+        """With a file of values."""
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(text)
+            file.flush()
+            return self.render(*words, "-f", file.name)
+
     def refused(self, *words, values=ORDERS):
         done = run_helm("template", "orders", CHART, *values, *words)
         self.assertNotEqual(done.returncode, 0, words)
@@ -152,12 +159,32 @@ class Manifests(HelmTest):
         self.assertEqual(len(texts), 4)
         self.assertEqual(texts[-1], text.read_text())
         for one in texts:
-            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-                file.write(one)
-                file.flush()
-                done = subprocess.run([os.environ["FENCEGATE"], "check", "--no-secrets", "-c", file.name], text=True,
-                                      capture_output=True, check=False)
-            self.assertEqual((done.returncode, done.stderr), (0, ""), one)
+            self.assert_right(one)
+
+    def test_a_configuration_means_the_same_as_a_map(self):
+        shipped_ones = [ROOT / "config/fencegate.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
+        self.assertGreater(len(shipped_ones), 5)
+        for path in shipped_ones:
+            with self.subTest(path.name):
+                (made,) = self.render_values("config:\n" + textwrap.indent(path.read_text(), "  ")).values()
+                self.assertEqual(configuration(made), yaml.safe_load(path.read_text()))
+                self.assert_right(made["data"]["fencegate.yaml"])
+
+    def test_a_large_number_is_kept_in_quotes(self):
+        numbers = {"max_step": str(2**53 + 1)}
+        config = {"admin": {"listen": ":9180"}, "gates": [{"name": "cache", "protocol": "redis", "listen": "127.0.0.1:6380",
+                                                           "upstream": "redis://redis:6379", "policy": numbers}]}
+        (made,) = self.render_values(yaml.safe_dump({"config": config})).values()
+        self.assertEqual(configuration(made)["gates"][0]["policy"], numbers)
+        self.assert_right(made["data"]["fencegate.yaml"])
+
+    def assert_right(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(text)
+            file.flush()
+            done = subprocess.run([os.environ["FENCEGATE"], "check", "--no-secrets", "-c", file.name], text=True,
+                                  capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), text)
 
 
 class Values(HelmTest):
@@ -229,10 +256,7 @@ class Values(HelmTest):
         values = {"workloads": {"orders-writer": given | of_container | more}, "imagePullSecrets": [{"name": "registry"}],
                   "sidecar": {"env": [{"name": "A", "value": "b"}], "volumes": [{"name": "tls", "secret": {"secretName": "tls"}}],
                               "volumeMounts": [{"name": "tls", "mountPath": "/tls"}]}}
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            yaml.safe_dump(values, file)
-            file.flush()
-            template = pod_template(self.render(*ORDERS, "-f", file.name)[("Deployment", "orders-writer")])
+        template = pod_template(self.render_values(yaml.safe_dump(values), *ORDERS)[("Deployment", "orders-writer")])
         spec, (sidecar,), (container,) = template["spec"], template["spec"]["initContainers"], template["spec"]["containers"]
         self.assertLessEqual({"team": "a", "fencegate": "sidecar"}.items(), template["metadata"]["labels"].items())
         self.assertEqual(template["metadata"]["annotations"]["note"], "b")

@@ -118,10 +118,10 @@ class Rig:
         stack.callback(proxy.kill)
         self.proxy = int(re.search(r":(\d+)$", proxy.stdout.readline().strip())[1])
 
-    def get(self, what, name=None, selector=None):
+    def get(self, what, name=None, selector=None, namespace=None):
         """A pod or a job by its name, or those that a label selects, or all."""
         group = {"pods": "api/v1", "jobs": "apis/batch/v1"}[what]
-        path = f"/{group}/namespaces/{self.cluster.namespace}/{what}" + (f"/{name}" if name else "")
+        path = f"/{group}/namespaces/{namespace or self.cluster.namespace}/{what}" + (f"/{name}" if name else "")
         with contextlib.closing(http.client.HTTPConnection(LOOPBACK, self.proxy, timeout=30)) as talk:
             talk.request("GET", path + (f"?labelSelector={urllib.parse.quote(selector)}" if selector else ""))
             answer = talk.getresponse()

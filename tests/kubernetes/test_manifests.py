@@ -69,7 +69,7 @@ class Chart(unittest.TestCase):
         return command(CHART_PAGE, "helm install orders").split()[1:]
 
     def pods(self):
-        return {one["metadata"]["name"] for one in self.rig.get("pods", "-n", self.SPACE, "-l", "app=orders-writer")
+        return {one["metadata"]["name"] for one in self.rig.get("pods", selector="app=orders-writer", namespace=self.SPACE)
                 if "deletionTimestamp" not in one["metadata"]}
 
     def test_the_cluster_takes_what_it_renders(self):

@@ -7,7 +7,11 @@
 
 # ── on several versions of PostgreSQL ───────────────────────────────────────────────────────────────────────────────────────────
 
-# What depends most on the server, on the oldest one, too. What else these show has no version.
+# By --all the oldest and the newest one run everything, and those between these two what depends most on the server, and of the rest
+# what is fast.
+set(whole_on_each pg_arming pg_attacks pg_guard pg_guard_call pg_guard_history pg_guard_monitor pg_history pg_hold pg_install pg_leases
+    pg_mutations pg_mutations_locks pg_protect pg_spend)
+# Always: what depends most on the server, on the oldest one. What else these show has no version.
 set(fast_on_14 pg_arming pg_guard pg_guard_call pg_hold pg_install pg_leases pg_mutations pg_mutations_locks pg_protect pg_spend)
 # On the newest one all but these: a history takes a minute, and that histories and attacks find a broken gate is theirs,
 # whatever the server.
@@ -89,13 +93,16 @@ set(fast_http_history_can_fail HttpHistoryCanFail)
 
 # ── what runs always ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-foreach(file hold_history http_routes pg_arming pg_databases pg_differential pg_encodings pg_guard_monitor pg_history pg_hold
-        pg_history_can_fail pg_install pg_install_where pg_leases pg_lower pg_marks pg_mutations pg_mutations_locks pg_protect pg_raises
-        pg_spend pg_store pg_tls)
+foreach(file hold_history http_routes pg_guard_monitor pg_history pg_history_can_fail)
   set(always_${file} fast)
 endforeach()
-# pg_attacks: on PostgreSQL 18 (live.pg_attacks.18.fast). history_can_fail and pg_history_can_fail stay for the others of their kind.
-foreach(file http_history_can_fail many_resources pg_attacks pg_attacks_can_fail)
+# On PostgreSQL 18, and some on 14, as above.
+foreach(file pg_arming pg_attacks pg_databases pg_differential pg_encodings pg_hold pg_install pg_install_where pg_leases pg_lower
+        pg_marks pg_mutations pg_mutations_locks pg_protect pg_raises pg_spend pg_store pg_tls)
+  set(always_${file} nothing)
+endforeach()
+# history_can_fail and pg_history_can_fail stay for the others of their kind.
+foreach(file http_history_can_fail many_resources pg_attacks_can_fail)
   set(always_${file} nothing)
 endforeach()
 # Debian has no Helm: ./dev test --all fetches it.
@@ -122,7 +129,7 @@ foreach(file doctor_postgres doctor_redis hold_elect hold_grace hold_guard hold_
         lease_operators lease_waiters lease_words lease_writer lost_tail marks_words redis_hold)
   set(sanitized_${file} nothing)
 endforeach()
-foreach(file hold pg_attacks)
+foreach(file hold pg_attacks pg_databases pg_differential pg_guard pg_install pg_lower pg_marks pg_store pg_tls)
   set(sanitized_${file} fast)
 endforeach()
 set(sanitized_history RealHistory.test_no_stale_and_no_lost_write_while_redis_is_killed_and_comes_back)
@@ -130,5 +137,7 @@ set(sanitized_marks Raising Regressions)
 set(sanitized_pg_ends Ends.test_a_client_at_rest_is_told_when_it_speaks Ends.test_extended_messages_are_answered_behind_their_sync
     Ends.test_there_are_places_for_a_quarter_and_the_oldest_goes_first Ends.test_psycopg2 Ends.test_in_flight
     RefusedNames GuardedNames Crash)
+set(sanitized_reload UnderLoad.test_no_request_fails_and_no_connection_ends Gates Tokens Cancels TheEnd)
 set(sanitized_redis_store Marks Refusals Commands)
 set(sanitized_redis_tls WhatGoesThrough WhatTheServerMustProve.test_certificates_are_replaced_under_load)
+set(sanitized_tls_listeners Redis Http LeaseGates)

@@ -119,8 +119,10 @@ class LeaseGatesTest(LiveTest):
 
 
 class Served(LeaseGatesTest):
+    STEADY = {"ttl": "30s"}  # no lease runs out on a machine that is slow
+
     def test_the_holders_clients_only(self):
-        a = self.sidecar()
+        a = self.sidecar(leases=self.STEADY)
         self.assertEqual((a.writer()[0], a.state_now()), (503, "unknown"))
         self.assert_refused(a, "unknown: ")
         token = a.hold()
@@ -128,9 +130,10 @@ class Served(LeaseGatesTest):
         self.assertEqual(client.call("FENCE", "GET"), [self.resource.encode(), str(token).encode()])
         self.assertEqual(client.call("SET", self.resource, "written"), b"OK")
         self.note(self.sql_client(a), "written")
-        self.assertEqual(self.put(self.http_client(a), f"{self.resource} written")[0], 200)
+        status, _, text = self.put(self.http_client(a), f"{self.resource} written")
+        self.assertEqual(status, 200, text)
         self.assertEqual(self.redis.cli.call("GET", "fencegate:mark:{" + self.resource + "}"), str(token).encode())
-        b = self.sidecar()
+        b = self.sidecar(leases=self.STEADY)
         self.assertEqual(b.report_start(), 204)
         eventually(lambda: b.writer()[1].get("held_by"))
         self.assertEqual(b.writer()[0], 200)
@@ -140,7 +143,7 @@ class Served(LeaseGatesTest):
         self.assertEqual(self.redis.cli.call("GET", self.resource), b"written")
 
     def test_another_tag_than_the_grants_is_refused(self):
-        a = self.sidecar()
+        a = self.sidecar(leases=self.STEADY)
         token = a.hold()
         client = self.redis_client(a)
         self.assertEqual(client.call("CLIENT", "SETNAME", f"fence:{self.resource}={token}"), b"OK")

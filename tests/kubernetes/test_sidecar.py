@@ -69,7 +69,7 @@ class Trouble(SidecarTest):
 
 
 class Rotation(SidecarTest):
-    def test_rotated_passwords_need_new_pods(self):
+    def test_passwords_are_rotated_by_new_pods(self):
         old, new = cluster.PASSWORDS, {name: f"new-{name}" for name in cluster.PASSWORDS}
         self.await_holder()
         # Both are good in Redis; PostgreSQL keeps the sessions that it has.

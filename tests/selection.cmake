@@ -133,7 +133,6 @@ foreach(file hold pg_attacks pg_databases pg_differential pg_guard pg_install pg
   set(sanitized_${file} fast)
 endforeach()
 set(sanitized_history RealHistory.test_no_stale_and_no_lost_write_while_redis_is_killed_and_comes_back)
-set(sanitized_marks Raising Regressions)
 set(sanitized_pg_ends Ends.test_a_client_at_rest_is_told_when_it_speaks Ends.test_extended_messages_are_answered_behind_their_sync
     Ends.test_there_are_places_for_a_quarter_and_the_oldest_goes_first Ends.test_psycopg2 Ends.test_in_flight
     RefusedNames GuardedNames Crash)

@@ -96,13 +96,10 @@ set(fast_http_history_can_fail HttpHistoryCanFail)
 foreach(file hold_history http_routes pg_guard_monitor pg_history pg_history_can_fail)
   set(always_${file} fast)
 endforeach()
-# On PostgreSQL 18, and some on 14, as above.
-foreach(file pg_arming pg_attacks pg_databases pg_differential pg_encodings pg_hold pg_install pg_install_where pg_leases pg_lower
-        pg_marks pg_mutations pg_mutations_locks pg_protect pg_raises pg_spend pg_store pg_tls)
-  set(always_${file} nothing)
-endforeach()
-# history_can_fail and pg_history_can_fail stay for the others of their kind.
-foreach(file http_history_can_fail many_resources pg_attacks_can_fail)
+# pg_*: on PostgreSQL 18, and some on 14, as above. history_can_fail and pg_history_can_fail stay for the others of their kind.
+foreach(file http_history_can_fail many_resources pg_attacks_can_fail pg_arming pg_attacks pg_databases pg_differential pg_encodings
+        pg_hold pg_install pg_install_where pg_leases pg_lower pg_marks pg_mutations pg_mutations_locks pg_protect pg_raises
+        pg_spend pg_store pg_tls)
   set(always_${file} nothing)
 endforeach()
 # Debian has no Helm: ./dev test --all fetches it.
@@ -119,8 +116,8 @@ set(always_lost_tail Promotion)
 # What is left takes each way through the program once, and the ends of connections and of the program most often. What follows
 # takes the same ways and spends its time elsewhere: in drivers, servers and jobs,
 foreach(file applications client_ioredis client_node_redis client_redis_cli faults_permissions hold_history http_history listener_tag
-        many_resources pg_client_node pg_client_psql pg_client_psycopg pg_encodings pg_guard_history pg_guard_monitor pg_history
-        pg_install_where pg_raises private_gate process redis_lower redis_store_threads slips status)
+        pg_client_node pg_client_psql pg_client_psycopg pg_guard_history pg_guard_monitor pg_history private_gate process redis_lower
+        redis_store_threads slips status)
   set(sanitized_${file} nothing)
 endforeach()
 # and in starting the program again and again, as a command or to hold a lease: with sanitizers each start takes a third of a

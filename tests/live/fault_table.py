@@ -84,7 +84,7 @@ class Bench:
     def settle(self):
         """Waits until a fault before is over: a mark can be raised and a client is served."""
         self.next_resource()
-        eventually(lambda: self.fresh_write(1) == "done", 20)
+        eventually(lambda: self.fresh_write(1) == "done")
         self.next_resource()
 
     def write(self, client, value):
@@ -112,7 +112,7 @@ class Bench:
     def check_recovery(self):
         """The successor is served, the old holder is not."""
         before = self.log()
-        eventually(lambda: self.fresh_write(35) == "done", 20)
+        eventually(lambda: self.fresh_write(35) == "done")
         self.test.assertEqual(self.log(), before + [b"35"])
         self.test.assertEqual(self.fresh_write(33), "FENCED")
         self.test.assertEqual(self.mark(), b"35")

@@ -55,7 +55,7 @@ class Upstream:
         with self.lock:
             self.requests.append((handler.command, handler.path, dict(handler.headers.items()), body))
         if name := handler.headers.get("X-Sleep-Until"):
-            self.event(name).wait(60)
+            self.event(name).wait(PATIENCE)
         answer = json.dumps({"method": handler.command, "path": handler.path, "bytes": len(body)}).encode()
         with contextlib.suppress(OSError):
             handler.send_response(int(handler.headers.get("X-Status", 200)))
@@ -111,7 +111,7 @@ class HttpGate(GateProcess):
         """(status, headers, body)"""
         return self._request(self.port, method, target, body, token, timeout, headers)
 
-    def admin_request(self, method, target, token=None, timeout=30, **headers):
+    def admin_request(self, method, target, token=None, timeout=PATIENCE, **headers):
         """The same of the admin listener."""
         return self._request(self.admin_port, method, target, None, token, timeout, headers)
 

@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 
-from processes import LOOPBACK, connect, eventually, free_port
+from processes import LOOPBACK, PATIENCE, connect, eventually, free_port
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "corpus")
 _ESCAPES = {b"r": b"\r", b"n": b"\n", b"t": b"\t", b"\\": b"\\"}
@@ -180,7 +180,7 @@ class Reader:
 class Client:
     """Of a gate."""
 
-    def __init__(self, address, timeout=20):
+    def __init__(self, address, timeout=PATIENCE):
         self.sock = connect(address, timeout)
         self.reader = Reader(self.sock)
         self.interim = []

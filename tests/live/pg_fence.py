@@ -15,7 +15,7 @@ import psycopg2
 
 from live_test import LiveTest
 from postgres import PostgresServer, run_sql
-from processes import eventually
+from processes import PATIENCE, eventually
 
 _names = itertools.count()
 
@@ -92,7 +92,7 @@ class Background:
         """Returns when it waits for a lock, or for another kind of event. False when it ended instead."""
         return eventually(lambda: self.done() or self.client.base.waits_for(self.client.pid) == kind) and not self.done()
 
-    def outcome(self, deadline=30):
+    def outcome(self, deadline=PATIENCE):
         self._thread.join(deadline)
         if self._thread.is_alive():
             raise AssertionError("the statement did not end")

@@ -8,7 +8,7 @@
 import struct
 import threading
 
-from processes import connect
+from processes import PATIENCE, connect
 
 PROTOCOL_3 = 3 << 16
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
@@ -109,7 +109,7 @@ class Wire:
 
     connect = staticmethod(connect)
 
-    def __init__(self, address, user="postgres", database="postgres", timeout=60, opening=None, **parameters):
+    def __init__(self, address, user="postgres", database="postgres", timeout=PATIENCE, opening=None, **parameters):
         self.sock = self.connect(address, timeout)
         self.sock.sendall(opening or startup(user=user, database=database, **parameters))
         self._buffer = b""

@@ -40,7 +40,7 @@ class RedisServer(Process):
     def cli(self):
         """A connection of the default user."""
         if self._cli is None:
-            self._cli = Resp(self.address, password=self.conf.get("requirepass"), timeout=30)
+            self._cli = Resp(self.address, password=self.conf.get("requirepass"))
         return self._cli
 
     def _drop_cli(self):

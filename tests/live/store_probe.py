@@ -24,7 +24,7 @@ class Asked:
         self.name = name
         self.answers = queue.Queue()
 
-    def answer(self, deadline=30):
+    def answer(self, deadline=PATIENCE):
         try:
             return self.answers.get(timeout=deadline)
         except queue.Empty:

@@ -152,7 +152,7 @@ class Backend(FaultTest):
         looping = []
 
         def inject(bench):
-            looping.append(Resp(bench.redis.port, timeout=30))
+            looping.append(Resp(bench.redis.port))
             looping[-1].send_command("EVAL", "while true do end", 0)
             eventually(lambda: isinstance(bench.cli.call("GET", "x"), RespError))
 
@@ -177,7 +177,7 @@ class Backend(FaultTest):
                 redis = self.start(RedisServer(busy_reply_threshold="20"))
                 gate = self.start(Gate(redis, allow_commands=["script|kill"]))
                 client = self.start(Resp(gate.port, name="fence:orders=34"))
-                looping = self.start(Resp(redis.port, timeout=30))
+                looping = self.start(Resp(redis.port))
                 looping.call(*prepare)
                 self.assertEqual(client.call("SET", "k", "before"), b"OK")
                 looping.send_command(*run)
@@ -219,7 +219,7 @@ class Backend(FaultTest):
         def undo(bench):
             bench.must("CONFIG", "SET", "key-load-delay", "0")
             del bench.redis.up
-            eventually(bench.redis.up, 20)
+            eventually(bench.redis.up)
             bench.must("CONFIG", "SET", "key-load-delay", "3000")
 
         self.through(bench, Fault("LOADING", inject, undo, denies_writes=True),

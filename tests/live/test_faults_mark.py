@@ -170,7 +170,7 @@ class DamagedMark(FaultTest):
             self.assertIn(bench.write(late, "stale"), ("FENCED", "FENCEDOWN"))
         self.assertEqual(bench.fresh_write(34), "FENCEDOWN")
         bench.must("SET", "fencegate:epoch", "settled by an operator")
-        eventually(lambda: bench.fresh_write(34) == "done", 20)
+        eventually(lambda: bench.fresh_write(34) == "done")
         eventually(lambda: bench.gate.metric("regressions_total") > 0)
 
     def test_swapped_databases(self):

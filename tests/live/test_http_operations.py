@@ -11,7 +11,7 @@ import zlib
 from http_gate import HttpGate
 from http_raw import Client, Ended, RawUpstream
 from live_test import LiveTest, main
-from processes import LOOPBACK, eventually
+from processes import LOOPBACK, PATIENCE, eventually
 from redis_server import RedisServer
 
 MIB = 1 << 20
@@ -123,7 +123,7 @@ class OperationsTest(LiveTest):
         return self.start(HttpGate(upstream or self.upstream, {"cache": f"redis://{LOOPBACK}:{self.redis.port}"},
                                    self.ROUTES, **how))
 
-    def client(self, gate, timeout=20):
+    def client(self, gate, timeout=PATIENCE):
         return self.start(Client(gate.address, timeout))
 
     def assert_ok(self, client, text="GET /ok"):
@@ -238,7 +238,7 @@ class TimeOuts(OperationsTest):
     def test_a_slow_reader_gets_everything_though_it_takes_longer_than_any_limit(self):
         limits = {"keep_alive": "1s", "body_timeout": "1s", "response_timeout": "1s", "timeouts": {"head": "1s"}}
         gate = self.make(extra=limits)
-        slow = self.client(gate, timeout=60)
+        slow = self.client(gate)
         slow.ask(f"GET /down/{16 * MIB}")
         self.assertEqual(slow.reader.head().status, 200)
         for _ in range(3):  # each is closed when more than a second has passed
@@ -435,7 +435,7 @@ class Draining(OperationsTest):
         eventually(lambda: gate.http("/readyz")[0] == 503)
         self.assertIsNone(gate.child.poll(), "a request is in flight")
         gate.terminate()
-        gate.wait(10)
+        gate.wait()
         self.assertIsNone(client.answer())
 
     def test_it_ends_at_the_drain_timeout(self):
@@ -486,7 +486,7 @@ class Memory(OperationsTest):
 
     def test_a_slow_reader_is_not_buffered_without_end(self):
         gate = self.make()
-        slow, other = self.client(gate, timeout=60), self.client(gate)
+        slow, other = self.client(gate), self.client(gate)
         slow.ask(f"GET /down/{256 * MIB}")
         self.assertEqual(slow.reader.head().status, 200)
         for _ in range(200):  # the others are served meanwhile
@@ -497,7 +497,7 @@ class Memory(OperationsTest):
 
     def test_requests_sent_ahead_are_bounded(self):
         gate = self.make()
-        client = self.client(gate, timeout=60)
+        client = self.client(gate)
         count, head = 20_000, b"GET /ok HTTP/1.1\r\nHost: a.example\r\n\r\n"
         sender = threading.Thread(target=client.send, args=(head * count,))
         sender.start()

@@ -280,7 +280,7 @@ class Regressions(MarksTest):
         keys = self.raise_many(gate, 1_600)
         redis.cli.call("DEL", *keys[3::400])
         redis.cli.call("SET", keys[0], 33)
-        eventually(lambda: redis.cli.call("MGET", *keys).count(b"34") == len(keys), 60)
+        eventually(lambda: redis.cli.call("MGET", *keys).count(b"34") == len(keys))
         self.assertGreaterEqual(gate.metric("regressions_total"), 5)  # each of two threads may notice it
 
     def test_a_known_epoch_with_older_marks_and_no_moment_without_it(self):
@@ -315,7 +315,7 @@ class Regressions(MarksTest):
                 redis.cli.call("FLUSHALL")  # it was over before it was looked at
             return 0 < present < len(keys) // 2
         redis.cli.call("FLUSHALL")
-        eventually(begun, 30)
+        eventually(begun)
 
     def assert_opened_with_all(self, redis, keys):
         """When there is an epoch again, each of the marks is at 34."""
@@ -342,7 +342,7 @@ class Regressions(MarksTest):
         def settled():
             epoch, *marks = redis.cli.call("MGET", "fencegate:epoch", *keys)
             return epoch and marks
-        marks = eventually(settled, 30)
+        marks = eventually(settled)
         self.assertEqual(marks.count(b"34"), len(keys), "an epoch stands for marks that were lost")
         eventually(lambda: self.answered(gate, "orders=35", "SET", "k", "v") == b"OK")
         self.assertEqual(redis.cli.call("EXISTS", "fencegate:healing"), 0)
@@ -422,7 +422,7 @@ class Regressions(MarksTest):
                 client.call("FLUSHALL")
             trigger.send_command("SET", "t", "v")
         proxy.lose = lose
-        eventually(lambda: not proxy.lose, 60)
+        eventually(lambda: not proxy.lose)
         self.assert_opened_with_all(redis, keys)
 
     def test_redis_stops_while_marks_are_put_back(self):
@@ -568,7 +568,7 @@ class Regressions(MarksTest):
         gate = self.start(Gate(redis, threads=2))
         keys = self.raise_many(gate, 1600)
         redis.cli.call("FLUSHALL")
-        eventually(lambda: redis.cli.call("MGET", *keys) == [b"34"] * len(keys), 30)
+        eventually(lambda: redis.cli.call("MGET", *keys) == [b"34"] * len(keys))
         eventually(lambda: any(line["msg"] == "marks went back" for line in gate.log_lines()))
         serious = gate.warnings()
         self.assertLess(len(serious), 40, gate.log())
@@ -589,7 +589,7 @@ class Regressions(MarksTest):
         eventually(lambda: self.looks(redis) > looked + 4)
         self.assertEqual(len(said()), 1)
         redis.cli.call("ACL", "SETUSER", "gate", "~*")
-        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34", 60)
+        eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"34")
 
     def test_a_restored_backup_gets_its_marks_back(self):
         redis = self.start(RedisServer(appendonly="no"))

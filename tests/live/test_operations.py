@@ -83,7 +83,7 @@ class Draining(OperationsTest):
         self.assertEqual(gate.metric("draining"), 1)
         self.proxy.thaw()
         self.assertEqual(client.reply(), b"OK")
-        self.assertTrue(client.closed(20), "a connection at a boundary is closed")
+        self.assertTrue(client.closed(), "a connection at a boundary is closed")
         self.assertEqual(gate.wait(10), 0)
         self.assertEqual(self.redis.cli.call("GET", "k"), b"in flight")
 
@@ -454,7 +454,7 @@ class Limits(OperationsTest):
         client.send_command("BLPOP", "queue", "0")
         self.assertFalse(client.closed(4))
         redis.cli.call("RPUSH", "queue", "job")
-        client.sock.settimeout(10)
+        client.sock.settimeout(PATIENCE)
         self.assertEqual(client.reply(), [b"queue", b"job"])
 
     def test_half_a_command_is_cut_after_the_head_timeout(self):
@@ -567,7 +567,7 @@ class Memory(OperationsTest):
 
     def test_a_stale_value_of_64_mb_is_swallowed_not_stored(self):
         redis, gate = self.servers()
-        old = self.client(gate, timeout=60)
+        old = self.client(gate)
         self.assertEqual(self.start(Resp(gate.address, name="fence:orders=35")).named, b"OK")
         reply = old.call("SET", "big", b"x" * (64 * MIB))
         self.assert_error(reply, "FENCED")
@@ -578,7 +578,7 @@ class Memory(OperationsTest):
     def test_a_slow_reader_is_not_buffered_without_end(self):
         redis, gate = self.servers()
         redis.cli.call("SET", "big", b"x" * MIB)
-        slow, other = self.client(gate, timeout=60), self.client(gate)
+        slow, other = self.client(gate), self.client(gate)
         slow.send(encode("GET", "big") * 300)
         for _ in range(200):  # the others are served meanwhile, as soon as Redis answers anybody
             self.assertTrue(eventually(lambda: other.call("SET", "k", "v") == b"OK"))
@@ -686,7 +686,7 @@ class Memory(OperationsTest):
 
     def test_many_clients_at_once(self):
         redis, gate = self.servers()
-        clients = [self.client(gate, timeout=60) for _ in range(200)]
+        clients = [self.client(gate) for _ in range(200)]
         threads = [threading.Thread(target=client.pipeline, args=([("INCR", "n")] * 50,)) for client in clients]
         for thread in threads:
             thread.start()

@@ -51,7 +51,7 @@ class Databases(LiveTest):
         old = self.at_once(lambda name: self.held(gate, f"{resource}=34", name))
         for client in old.values():
             run_sql(client, "INSERT INTO writes VALUES ('old')")
-        eventually(lambda: self.is_looked_after() == set(self.names), 60)
+        eventually(lambda: self.is_looked_after() == set(self.names))
         for name in self.names[-2:]:
             run_sql(self.held(gate, f"{resource}=35", name), "TRUNCATE writes")
             with self.assertRaisesRegex(psycopg2.Error, f"token 34 of {resource} is below mark 35"):

@@ -18,7 +18,7 @@ import psycopg2
 from live_test import LiveTest, main
 from pg_wire import FLUSH, SYNC, Wire, bind, execute, fields, message, parse, query, split
 from postgres import PgBouncer, PgGate, PostgresServer, binary, run_sql
-from processes import LOOPBACK, eventually
+from processes import LOOPBACK, PATIENCE, eventually
 from test_pg_gate import PgGateTest
 
 sys.path.insert(0, str(Path(__file__).parent / "clients"))
@@ -151,7 +151,7 @@ class Ends(PgGateTest):
                 thread.start()
                 eventually(self.sleeps)
                 self.connect(35)
-                thread.join(20)
+                thread.join(PATIENCE)
                 self.assert_stale(*said[0])
                 self.resource += "."
 
@@ -386,7 +386,7 @@ class Crash(LiveTest):
         eventually(lambda: server.value(f"SELECT count(*) {sleeping}") == len(flights))
         crash(server, server.value(f"SELECT min(pid) {sleeping}"))
         for flight in flights:
-            flight.sock.settimeout(8)
+            flight.sock.settimeout(PATIENCE)
         return [fields(body)["C"] for flight in flights for kind, body in split(flight.rest()) if kind == b"E"]
 
     def test_the_server_has_gone(self):

@@ -13,7 +13,7 @@ from cut_proxy import unread_bytes
 from live_test import LiveTest
 from pg_wire import SYNC, Wire, copy_data, fields, query, split
 from postgres import PgGate, PostgresServer, PostgresStandby, run_sql
-from processes import LOOPBACK, eventually
+from processes import LOOPBACK, PATIENCE, eventually
 
 
 class PgGateTest(LiveTest):
@@ -186,7 +186,7 @@ class Superseded(PgGateTest):
         sleeping.start()
         eventually(lambda: self.server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1)
         self.raise_to(35)
-        sleeping.join(20)
+        sleeping.join(PATIENCE)
         self.assertEqual(outcome, ["unknown"])
         self.assertEqual(self.written(), [])
 
@@ -226,7 +226,7 @@ class Superseded(PgGateTest):
                 self.waits_for(old, "Lock:relation")
                 self.raise_to(35)
                 run_sql(holder, "ROLLBACK")
-                thread.join(20)
+                thread.join(PATIENCE)
                 self.assertEqual((outcome, self.written()), ([applied], []))
                 self.resource += ".again"
 
@@ -247,8 +247,8 @@ class Superseded(PgGateTest):
         self.server.sql("SET synchronous_commit = local")
         self.server.sql(standbys.format(""))
         self.server.sql("SELECT pg_reload_conf()")
-        thread.join(20)
-        raiser.join(20)
+        thread.join(PATIENCE)
+        raiser.join(PATIENCE)
         self.assertEqual((outcome, len(raised), self.mark(), self.written()), (["unknown"], 1, 35, ["in time"]))
 
     def test_a_session_whose_client_does_not_read_ends(self):
@@ -297,7 +297,7 @@ class Superseded(PgGateTest):
                     old, (raised, raiser) = start_low(), start_high()
                 else:
                     (raised, raiser), old = start_high(), start_low()
-                raiser.join(20)
+                raiser.join(PATIENCE)
                 # Either it came second, or it was ended while it raised, or just after it.
                 with contextlib.suppress(OSError):  # it was refused at once
                     old.send(SYNC)

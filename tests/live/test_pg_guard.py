@@ -15,7 +15,7 @@ import psycopg2.extensions
 from live_test import LiveTest
 from pg_wire import SYNC, Wire, bind, cancel_request, execute, fields, parse, query
 from postgres import PgBouncer, PgGate, PostgresServer, run_sql
-from processes import LOOPBACK, connect, eventually
+from processes import LOOPBACK, PATIENCE, connect, eventually
 
 try:
     import asyncpg
@@ -579,7 +579,7 @@ class Guarded(GuardTest):
                 Rows.sent += 1
                 if Rows.sent == 1:
                     return "stale\n"
-                new_gate_is_asked.wait(20)
+                new_gate_is_asked.wait(PATIENCE)
                 return ""
 
         with self.assertRaises(psycopg2.Error):
@@ -587,7 +587,7 @@ class Guarded(GuardTest):
             raiser.start()
             with old.cursor() as cursor:
                 cursor.copy_expert("COPY writes (who) FROM STDIN", Rows())
-        raiser.join(20)
+        raiser.join(PATIENCE)
         self.assertEqual(self.written(), [])
 
 
@@ -697,7 +697,7 @@ class Extended(GuardTest):
             old.execute("SELECT pg_sleep(60)")  # the guard in front of it is ended by the raise
             old.execute("INSERT INTO writes (who) VALUES ('stale')")
             pipeline.sync()
-        sleeper.join(30)
+        sleeper.join(PATIENCE)
         self.assertEqual(self.written(), ["old"])
 
     def test_a_pipeline_that_begins_with_lock(self):

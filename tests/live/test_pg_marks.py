@@ -12,7 +12,7 @@ from cut_proxy import CutProxy
 from http_gate import HttpGate, Upstream
 from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from processes import eventually
+from processes import PATIENCE, eventually
 from test_pg_gate import PgGateTest
 
 LOSSES = {"lowered": ("UPDATE fencegate.marks SET mark = 33 WHERE resource = %s", 33),
@@ -144,7 +144,7 @@ class WentBack(PgGateTest):
             self.server.freeze(old.info.backend_pid)
             try:
                 gate.continue_process()
-                eventually(lambda: done().count("put_back") == 3, 60)
+                eventually(lambda: done().count("put_back") == 3)
                 self.assertEqual((gate.metric("regressions_total"), len(self.regressions(gate))), (1, 1))
             finally:
                 self.server.thaw(old.info.backend_pid)
@@ -229,7 +229,7 @@ class WentBackInAStore(LiveTest):
         server.freeze(old.info.backend_pid)
         try:
             gate.continue_process()
-            eventually(lambda: attempts() >= before + 2, 60)
+            eventually(lambda: attempts() >= before + 2)
             self.assertEqual(gate.metric("regressions_total"), 1)
         finally:
             server.thaw(old.info.backend_pid)
@@ -254,7 +254,7 @@ class KilledWhileItRaises(PgGateTest):
             gate.kill()
         finally:
             self.server.thaw(pid)
-        raiser.join(30)
+        raiser.join(PATIENCE)
         with self.assertRaises(psycopg2.Error):
             old.commit()
         self.assertIn(self.mark(), (34, 35))

@@ -222,7 +222,7 @@ class Backend(LiveTest):
         running.start()
         eventually(lambda: self.server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1)
         self.server.kill()
-        running.join(40)
+        running.join(PATIENCE)
         self.assertIsInstance(outcome[0], psycopg2.Error)
         self.assertNotIn("ZF001", str(outcome[0]))
         with self.assertRaises(psycopg2.Error):
@@ -231,7 +231,7 @@ class Backend(LiveTest):
 
     def test_cut_off_in_the_middle_the_outcome_is_unknown_and_nothing_is_sent_again(self):
         self.server.sql("CREATE TABLE writes (who text); GRANT ALL ON writes TO alice")
-        wire = self.start(Wire(self.gate.address, user="alice", timeout=30))
+        wire = self.start(Wire(self.gate.address, user="alice"))
         wire.until_ready()
         self.proxy.freeze()
         wire.send(query("INSERT INTO writes VALUES ('once')"))
@@ -410,7 +410,7 @@ class RejectionsInTheLog(OperationsTest):
         self.assertEqual(self.lines(gate, 1), [("stale", "log.guarded", 34, 35, "guard")])
         self.assertEqual(gate.metric("checks_total", outcome="stale"), 3)
         gate.terminate()
-        gate.wait(20)
+        gate.wait()
         self.assertEqual([line.get("repeated") for line in gate.log_lines() if "rejected" in line["msg"]], [None, 2])
 
 

@@ -132,7 +132,7 @@ class PrivateGate(LiveTest):
         script = (f"{{ echo; touch {ready}; while [ ! -e {ready}.go ]; do sleep 0.05; done; echo RPUSH log stale; }} | {REDIS} > /dev/null; "
                   f"{REDIS} RPUSH log late > /dev/null")
         with self.hold("cache", script, "--ttl", "5s") as old:
-            eventually(lambda: os.path.exists(ready), 30)
+            eventually(lambda: os.path.exists(ready))
             old.freeze()
             with self.hold("cache", f"{REDIS} RPUSH log new") as new:
                 self.assertEqual(new.ended(), 0, new.said)
@@ -227,7 +227,7 @@ class PrivateGate(LiveTest):
         script = (f"{REDIS} RPUSH log before; touch {ready}; while [ ! -e {ready}.go ]; do sleep 0.05; done; "
                   f"for i in $(seq 20); do {REDIS} RPUSH log behind & done; wait")
         with Dynamic(sidecar, "orders", "--ttl", "20s", "--private-gate", "cache", command=["sh", "-c", script]) as hold:
-            eventually(lambda: os.path.exists(ready), 30)
+            eventually(lambda: os.path.exists(ready))
             before = len(sidecar.log())
             sidecar.restart()
             reached = re.compile('"msg":"backend up","gate":"cache"}')  # Redis, on each thread

@@ -143,7 +143,7 @@ class FileDescriptors(LiveTest):
         gate = self.start(Gate(self.redis, files=(64, 64)))
         clients, told = [], None
         for _ in range(64):
-            client = self.start(Resp(gate.address, timeout=10))  # else: neither an answer nor an end
+            client = self.start(Resp(gate.address))  # else: neither an answer nor an end
             try:
                 if isinstance(answer := client.call("PING"), RespError):
                     told = str(answer)
@@ -153,9 +153,9 @@ class FileDescriptors(LiveTest):
             clients.append(client)
         self.assertGreater(len(clients), 10)
         for _ in range(20):  # whoever comes now
-            with Resp(gate.address, timeout=10) as late:
+            with Resp(gate.address) as late:
                 told = str(late.reply())
-                self.assertTrue(late.closed(10))
+                self.assertTrue(late.closed())
             self.assertEqual(gate.http("/readyz"), (503, "out of file descriptors\n"))
             self.assertEqual(gate.http("/livez")[0], 200)
         self.assertIn("no file descriptor is left", told)

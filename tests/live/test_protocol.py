@@ -13,7 +13,7 @@ import unittest
 
 from gate_process import Gate
 from live_test import LiveTest, main
-from processes import eventually
+from processes import PATIENCE, eventually
 from redis_server import RedisServer
 from resp import Resp, encode
 
@@ -363,7 +363,7 @@ class Protocol(LiveTest):
             with self.assertRaises(TimeoutError):  # it waits, and is not answered before there is a reason
                 old.sock.settimeout(0.5)
                 old.call("BLPOP", "pops:q", "0")
-            old.sock.settimeout(10)
+            old.sock.settimeout(PATIENCE)
             with Resp(port, name="fence:pop-old=2") as new:
                 self.assertEqual(new.call("RPUSH", "pops:q", "job"), 1)
             answer = old.reply()

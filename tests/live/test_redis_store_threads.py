@@ -6,7 +6,7 @@ from cut_proxy import CutProxy, unread_bytes
 from http_gate import HttpGate, Upstream
 from http_raw import Client
 from live_test import LiveTest, main
-from processes import LOOPBACK, eventually, free_port
+from processes import LOOPBACK, PATIENCE, eventually, free_port
 from redis_server import RedisServer
 
 ROUTES = [{"match": "PUT /checked/{id}", "resource": "order:{id}"},
@@ -86,7 +86,7 @@ class Threads(LiveTest):
         self.door.target_port = self.replica_left_behind().port
         self.door.open.clear()
         self.door.cut_one()
-        self.assertTrue(self.door.held.wait(20))
+        self.assertTrue(self.door.held.wait(PATIENCE))
         greeting = eventually(lambda: unread_bytes(self.door.port))  # sent in one piece
         self.inspected(self.redis, 2)
         answers = []

@@ -10,7 +10,7 @@ import time
 from cut_proxy import CutProxy, unread_bytes
 from gate_process import Gate
 from live_test import LiveTest, main
-from processes import eventually
+from processes import PATIENCE, eventually
 from redis_server import RedisServer
 from resp import Resp, RespError
 
@@ -338,7 +338,7 @@ class SharedLinks(LiveTest):
         client = self.writer(gate)
         for n in range(3):
             self.assertEqual(client.call("INCR", "data:n"), n + 1)
-        self.assertTrue(proxy.waits.wait(10))
+        self.assertTrue(proxy.waits.wait(PATIENCE))
         self.assertEqual(self.start(Resp(gate.port, name="fence:orders=35")).named, b"OK")
         proxy.free.set()
         for _ in range(3):
@@ -351,7 +351,7 @@ class SharedLinks(LiveTest):
         proxy = self.start(HoldReplies(redis.port, b"COMMAND"))
         gate = self.gate(proxy)
         # The control link asks on its own, too: the link may then go before a write asks, which is unknown.
-        eventually(lambda: self.told_that_the_link_went(redis, proxy, gate), deadline=60)
+        eventually(lambda: self.told_that_the_link_went(redis, proxy, gate))
         gate.assert_running()
 
     def told_that_the_link_went(self, redis, proxy, gate):
@@ -364,7 +364,7 @@ class SharedLinks(LiveTest):
         redis.cli.call("DEL", "fencegate:epoch", "fencegate:mark:{orders}")
         for client in clients:
             client.send_command("RPUSH", "data:list", "x")
-        self.assertTrue(proxy.waits.wait(10))
+        self.assertTrue(proxy.waits.wait(PATIENCE))
         for link in self.links(redis).get("fencegate-shared;" + TAG, []):
             redis.cli.call("CLIENT", "KILL", "ID", link)
         proxy.free.set()
@@ -377,7 +377,7 @@ class SharedLinks(LiveTest):
             client.close()
         if not told:  # for another try; with data left, the gate would stay closed without an epoch
             redis.cli.call("FLUSHALL")
-            eventually(lambda: self.bound(gate), deadline=30)
+            eventually(lambda: self.bound(gate))
         return told
 
     def test_a_dead_shared_link_holds_up_those_only_whose_writes_it_has(self):
@@ -467,7 +467,7 @@ class Crew:
 
     def has_ended(self):
         for thread in self.threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         return not any(thread.is_alive() for thread in self.threads)
 
 

@@ -286,7 +286,7 @@ class Events(StatusTest):
                 last = event
             self.assertTrue(last["draining"])
             self.assertEqual(last["state"], "draining")
-            self.assertEqual(gate.wait(10), 0)
+            self.assertEqual(gate.wait(), 0)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ CASE_BEGINS = re.compile(r"\[ RUN      \] ")
 CASE_PASSED = re.compile(r"\[       OK \] ")
 UNITTEST_FAILED = re.compile(r"(FAIL|ERROR): ")
 UNITTEST_SECTION = re.compile(r"={70}|-{70}$")
+UNDERLINE = re.compile(r" +[~^]+$")  # below a line of source in a traceback: only takes room
 
 
 def without_passed(lines):
@@ -36,7 +37,7 @@ def of_failures(lines):
             telling = True
         elif UNITTEST_SECTION.match(line) and not UNITTEST_FAILED.match(before):
             telling = False
-        if telling:
+        if telling and not UNDERLINE.match(line):
             kept.append(line)
     return kept or lines
 

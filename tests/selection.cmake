@@ -12,11 +12,12 @@
 set(whole_on_each pg_arming pg_attacks pg_guard pg_guard_call pg_guard_history pg_guard_monitor pg_history pg_hold pg_install pg_leases
     pg_mutations pg_mutations_locks pg_protect pg_spend)
 # Always: what depends most on the server, on the oldest one. What else these show has no version.
-set(fast_on_14 pg_arming pg_guard pg_guard_call pg_hold pg_install pg_leases pg_mutations pg_mutations_locks pg_protect pg_spend)
-# On the newest one all but these: a history takes a minute, and that histories and attacks find a broken gate is theirs,
-# whatever the server.
-set(not_fast_on_18 hold_history http_history http_history_can_fail pg_attacks_can_fail pg_guard_history_can_fail pg_guard_monitor
-    pg_history pg_history_can_fail)
+set(fast_on_14 pg_arming pg_attacks pg_attacks_can_fail pg_guard pg_guard_call pg_guard_history pg_hold pg_install pg_leases
+    pg_mutations pg_mutations_locks pg_protect pg_spend)
+# On the newest one all but these: a history takes a minute, and that histories find a broken gate is theirs, whatever the
+# server.
+set(not_fast_on_18 hold_history http_history http_history_can_fail pg_guard_history_can_fail pg_guard_monitor pg_history
+    pg_history_can_fail)
 
 set(fast_pg_arming OlderSessions Words HouseKeeping.test_list_and_look Raises.test_two_at_once)
 set(fast_pg_protect Protected.test_every_kind_of_write Protected.test_partitions_and_children
@@ -37,6 +38,7 @@ set(fast_pg_attacks Direct Pooled)
 # Where versions differ: in what ends a transaction, and a number.
 set(fast_environment_pg_attacks "FENCEGATE_ATTACKS_ONLY=commit junk call copy middle")
 set(fast_pg_attacks_can_fail AttacksCanFail)
+set(fast_environment_pg_attacks_can_fail "FENCEGATE_LACKING=parse again")
 set(fast_pg_pieces Pieces)
 set(fast_pg_differential Differential.test_guarded_transactions)
 set(fast_pg_raises Raises.test_a_stuck_resource_stops_no_other Raises.test_who_brings_the_mark_waits_for_no_raise)
@@ -93,11 +95,11 @@ set(fast_http_history_can_fail HttpHistoryCanFail)
 
 # ── what runs always ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-foreach(file hold_history http_routes pg_guard_monitor pg_history pg_history_can_fail)
+foreach(file hold_history http_routes pg_attacks_can_fail pg_guard_monitor pg_history pg_history_can_fail)
   set(always_${file} fast)
 endforeach()
 # pg_*: on PostgreSQL 18, and some on 14, as above. history_can_fail and pg_history_can_fail stay for the others of their kind.
-foreach(file http_history_can_fail many_resources pg_attacks_can_fail pg_arming pg_attacks pg_databases pg_differential pg_encodings
+foreach(file http_history_can_fail many_resources pg_arming pg_attacks pg_databases pg_differential pg_encodings
         pg_hold pg_install pg_install_where pg_leases pg_lower pg_marks pg_mutations pg_mutations_locks pg_protect pg_raises
         pg_spend pg_store pg_tls)
   set(always_${file} nothing)

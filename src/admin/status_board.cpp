@@ -35,10 +35,11 @@ void status_board::note_rise(std::string_view gate, std::string_view resource, r
   auto& one = touch(gate, resource);
   // Threads are not in the order of what they have seen.
   if (one.mark && risen_mark{one.lowering, *one.mark} >= to) return;
+  const bool lowered = one.mark && to.mark < *one.mark;
   one.first = first && !one.rose;
   one.mark = to.mark;
   one.lowering = to.lowering;
-  one.rose = now;
+  one.rose = lowered ? std::nullopt : std::optional(now);
 }
 
 void status_board::note_rejections(rejection_seen latest) {

@@ -77,7 +77,7 @@ void answer(const store_caller& to, Done done, Answer with) {
   boost::asio::post(to.thread, std::move(deliver));
 }
 
-// A token below what this process has seen of its mark, or used up: rejected without asking the backend. A mark is seen
+// A token below what this process has seen of its mark, or spent: rejected without asking the backend. A mark is seen
 // when it was committed, and only rises: a token that it was equal to once is not above it any more.
 // `Marks`: a mark_memory, or a store that has one.
 template <class Marks>

@@ -217,8 +217,12 @@ result<int> admin_status(const admin_address& from, std::string_view asked, stea
   const auto line = ask(socket, from, asked);
   if (line) return status_of(*line);
   // A server that misses the client's certificate may end the connection before it is heard to say so.
-  const bool proves_nothing = socket.ended() && from.secured.wanted() && from.secured.certificate.empty();
-  return error{line.error().message + (proves_nothing ? "; if it wants a certificate: ?cert=FILE&key=FILE" : "")};
+  const char* hint = "";
+  if (socket.ended() && !from.secured.wanted() && !from.where.is_unix())
+    hint = "; if it has TLS: --admin https://HOST:PORT?cafile=FILE";
+  else if (socket.ended() && from.secured.wanted() && from.secured.certificate.empty())
+    hint = "; if it wants a certificate: ?cert=FILE&key=FILE";
+  return error{line.error().message + hint};
 }
 
 }  // namespace fencegate::cli

@@ -173,7 +173,12 @@ environment process_environment() {
             const char* value = std::getenv(name.c_str());
             return value ? std::optional<std::string>(value) : std::nullopt;
           },
-          read_file, backend::tls_context::check, backend::tls_server_context::check};
+          read_file,
+          [](const std::string& path) -> result<void> {
+            const auto found = read_file(path);
+            return found ? result<void>() : found.error();
+          },
+          backend::tls_context::check, backend::tls_server_context::check};
 }
 
 environment without_secrets(environment from, std::string config) {

@@ -35,8 +35,10 @@ using config_result = boost::system::result<settings::process, config_errors>;
 // Where `${NAME}` and `password_file` look.
 struct environment {
   std::function<std::optional<std::string>(const std::string& name)> variable;
-  std::function<result<std::string>(const std::string& path)> file;  // errors: a reason without the path
-  // Whether the files of certificates and keys can be used, which can be read; not set: nobody looks.
+  // The configuration, and files with secrets. Errors: a reason without the path.
+  std::function<result<std::string>(const std::string& path)> file;
+  // Whether the files of certificates and keys can be read, and then used; not set: nobody looks.
+  std::function<result<void>(const std::string& path)> readable{};
   std::function<result<void>(const settings::tls& how)> proof_to_server{};
   std::function<result<void>(const settings::listener_tls& how)> proof_to_clients{};
 };

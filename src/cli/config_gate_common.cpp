@@ -61,8 +61,8 @@ std::optional<upstream> read_upstream(report& to, section& gate, url_parser* par
 
 void check_files(report& to, section& in, std::string_view key, const settings::tls& secured) {
   const auto check = [&](std::string_view parameter, const std::string& path) {
-    if (path.empty()) return;
-    if (const auto found = to.from.file(path); !found)
+    if (path.empty() || !to.from.readable) return;
+    if (const auto found = to.from.readable(path); !found)
       in.complain(key, std::string(key) + ": cannot read " + std::string(parameter) + ": " + found.error().message);
   };
   const auto complaints = to.size();
@@ -82,7 +82,7 @@ std::string read_path(report& to, section& in, std::string_view key) {
   if (!path) return "";
   if (!path->starts_with('/') || path->find('\0') != std::string::npos)
     in.complain(key, std::string(key) + " is the absolute path of a PEM file");
-  else if (const auto found = to.from.file(*path); !found)
+  else if (const auto found = to.from.readable ? to.from.readable(*path) : result<void>(); !found)
     in.complain(key, std::string(key) + ": cannot read the file: " + found.error().message);
   return *path;
 }

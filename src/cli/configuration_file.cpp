@@ -32,27 +32,30 @@ config_result configuration_file::read() {
   const auto text = from_.file(path_);
   if (text) read_ = *text;
   secrets_read_.clear();
-  return read(text, secrets_read_);
+  return read(text, secrets_read_, from_);
 }
 
 config_result configuration_file::read_secrets() {
   contents secrets;
-  auto config = read({boost::system::in_place_value, served_}, secrets);
+  environment without_certificates = from_;
+  without_certificates.readable = nullptr;
+  without_certificates.proof_to_server = nullptr;
+  without_certificates.proof_to_clients = nullptr;
+  auto config = read({boost::system::in_place_value, served_}, secrets, std::move(without_certificates));
   read_ = served_;
   secrets_read_ = secrets;
   know(std::move(secrets));
   return config;
 }
 
-config_result configuration_file::read(const result<std::string>& text, contents& secrets) {
-  environment remembering = from_;
-  remembering.file = [&](const std::string& path) -> result<std::string> {
+config_result configuration_file::read(const result<std::string>& text, contents& secrets, environment from) {
+  from.file = [&](const std::string& path) -> result<std::string> {
     if (path == path_) return text;
     auto found = from_.file(path);
     secrets[path] = hash_of(found);
     return found;
   };
-  return load_(path_, remembering);
+  return load_(path_, from);
 }
 
 void configuration_file::taken_over() {

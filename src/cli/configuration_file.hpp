@@ -24,7 +24,8 @@ class configuration_file {
   // As they are now.
   [[nodiscard]] config_result read();
   // The configuration that was taken over, though its file may say something else by now, with the secrets as they are now.
-  // REQUIRES: one was.
+  // Certificates and keys are not looked at: those that cannot be used are another one's business (relay/server_tls.hpp,
+  // backend/tls_common.hpp), and hold up no password. REQUIRES: one was.
   [[nodiscard]] config_result read_secrets();
   // What was read last is served from now on.
   void taken_over();
@@ -37,7 +38,7 @@ class configuration_file {
   // By path: what was read, as a hash; nullopt: it could not be.
   using contents = std::map<std::string, std::optional<std::size_t>>;
 
-  [[nodiscard]] config_result read(const result<std::string>& text, contents& secrets);
+  [[nodiscard]] config_result read(const result<std::string>& text, contents& secrets, environment from);
   void know(contents secrets);
 
   const std::string path_;

@@ -9,6 +9,7 @@
 #include "cli/text_table.hpp"
 #include "fence/printable.hpp"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -222,8 +223,8 @@ int bump(operation_run& run, lease::seal_place& at, const marks_question& asked,
 // "mia on host": whom a person can ask about it.
 std::string operator_here() {
   std::string user = "user " + std::to_string(::getuid());
-  for (const char* name : {"USER", "SUDO_USER"})
-    if (const char* known = std::getenv(name); known != nullptr && *known != '\0') user = known;
+  if (const auto* known = ::getpwuid(::getuid()); known != nullptr) user = known->pw_name;
+  if (const char* person = std::getenv("SUDO_USER"); person != nullptr && *person != '\0') user = person;
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
   return fence::printable(user + " on " + host.data(), reason_bytes_max);

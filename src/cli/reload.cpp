@@ -31,8 +31,9 @@ bool same_place(const settings::process& now, const settings::process& next, con
 void compare_places(const settings::process& now, const settings::process& next, std::vector<std::string>& out) {
   const auto was = all_places(now), is = all_places(next);
   const auto key_of = [](const std::string& place) {
-    return place.starts_with("gate:") ? "gates: " + std::string(name_in(place)) + ": upstream"
-                                      : "stores: " + std::string(name_in(place));
+    return place.starts_with("gate:")
+               ? "gates: " + std::string(name_in(place)) + ": its server (upstream, timeouts.connect, cut_timeout)"
+               : "stores: " + std::string(name_in(place));
   };
   const auto say = [&](const std::string& place, const char* what) {
     out.push_back(key_of(place) + " " + what + ", and with leases in the configuration that needs a restart");

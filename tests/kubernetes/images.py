@@ -19,7 +19,7 @@ SLIM = ["--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"',
 
 
 class Images:
-    """Gone afterwards. `engine`: podman or docker, and what goes in front of `build`."""
+    """Gone afterwards, but for those that make() alone has made. `engine`: podman or docker, and what goes in front of `build`."""
 
     def __init__(self, engine):
         self.engine, *self.arguments = engine.split()
@@ -30,9 +30,7 @@ class Images:
 
     def __enter__(self):
         try:
-            self._make_base()
-            with timed("images"):
-                self._make_all()
+            self.make()
         except BaseException:
             self.__exit__()
             raise
@@ -41,6 +39,11 @@ class Images:
     def __exit__(self, *_):
         if self.made:
             subprocess.run([self.engine, "rmi", "-f", *reversed(self.made)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def make(self):
+        self._make_base()
+        with timed("images"):
+            self._make_all()
 
     def _has(self, image):
         return subprocess.run([self.engine, "image", "inspect", image], stdout=subprocess.DEVNULL,

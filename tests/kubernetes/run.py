@@ -1,6 +1,6 @@
 """`./dev test --kubernetes`: docker/k8s as shipped, on a real cluster. Needs FENCEGATE_CLUSTER, a script that starts one, or
 KUBECONFIG, and FENCEGATE_ENGINE: podman or docker, with what goes in front of `build`. Status 77: this machine cannot, and why is
-said. Arguments: names of tests.
+said. Arguments: names of tests; or --images, which makes the images only, and leaves them for a run to come.
 """
 
 import concurrent.futures
@@ -61,6 +61,9 @@ class Timed(unittest.TextTestResult):
 
 
 def run_tests(names):
+    if names == ["--images"]:
+        Images(os.environ["FENCEGATE_ENGINE"]).make()
+        return 0
     with contextlib.ExitStack() as stack:
         images = Images(os.environ["FENCEGATE_ENGINE"])
         script = os.environ.get("FENCEGATE_CLUSTER")

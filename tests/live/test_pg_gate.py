@@ -1,6 +1,7 @@
 """The PostgreSQL gate as a client sees it: how a token is brought, what is refused, how a superseded session ends."""
 
 import contextlib
+import json
 import re
 import threading
 import time
@@ -168,6 +169,16 @@ class Superseded(PgGateTest):
         self.raise_to(35)
         self.assertEqual(self.cut(old, lambda: self.write(old, "stale")), "no")
         self.assertEqual(self.written(), [])
+
+    def test_the_status_page_knows_who_was_cut(self):
+        old = self.connect(34)
+        self.raise_to(35)
+        self.cut(old, lambda: self.write(old, "stale"))
+        status = json.loads(self.gate.http("/api/v1/status")[1])
+        (cut,) = [one for one in status["rejections"] if one["resource"] == self.resource]
+        self.assertEqual([cut[name] for name in ("token", "mark", "reason", "command", "count")], ["34", "35", "stale", "session", 1])
+        (resource,) = [one for one in status["resources"] if one["resource"] == self.resource]
+        self.assertEqual(resource["rejections"], 1)
 
     def test_an_open_transaction_is_rolled_back_and_its_locks_are_free(self):
         self.server.sql("INSERT INTO writes (who) VALUES ('row')")

@@ -241,7 +241,7 @@ void pg_session::report(const fence::rejection& why, std::string_view command, b
 }
 
 void pg_session::report_cut(const fence::rejection& why, applied certain) {
-  shard_.rejections.tell_of_stale(shard_.gate.name, why);
+  shard_.rejections.report_cut(shard_.gate.name, why, client_address_, now());
   // Who raises counts the armed sessions that it ended, but does not learn how many held on to the lock of a guard.
   if (shard_.gate.kept_by == settings::guard::transaction) shard_.stats.sessions_cut_total.add();
   log::event event;

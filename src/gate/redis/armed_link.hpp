@@ -144,7 +144,7 @@ class armed_link {
   void send_batch();
   // EXEC, and the next arm behind it.
   void send_exec();
-  // equal_token: reject: the token is used up in the same transaction as the writes that it admits.
+  // equal_token: reject: the token is spent in the same transaction as the writes that it admits.
   void append_uses(claim_mask required, std::size_t& prefixed);
   // → how many tokens
   std::size_t mark_used(claim_mask required);

@@ -20,7 +20,7 @@ void armed_link::send_batch() {
   send_exec();
 }
 
-// Nothing but SETs. (Where a token is used up with them, a refused one cannot be taken back; and notes are of a whole
+// Nothing but SETs. (Where a token is spent with them, a refused one cannot be taken back; and notes are of a whole
 // batch.)
 bool armed_link::mergeable() const {
   return batch.commands.size() > 2 && batch.plain_sets == batch.commands.size() && batch.prefixed == 0 &&

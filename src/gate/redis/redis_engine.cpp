@@ -65,7 +65,7 @@ void redis_engine::pump() {
       if (again_) continue;
       break;
     }
-    if (link_.busy() || (phase_ != phase::ready && phase_ != phase::transaction && phase_ != phase::monitor)) {
+    if (link_.busy() || (phase_ != phase::ready && phase_ != phase::transaction && phase_ != phase::monitor_stream)) {
       blocked_ = !from_client.empty();
       break;
     }
@@ -95,7 +95,7 @@ void redis_engine::pump() {
       continue;
     }
     consumed_ = decoded.consumed;
-    if (turned_away_ && phase_ != phase::monitor) {
+    if (turned_away_ && phase_ != phase::monitor_stream) {
       turn_away(request_);
       continue;
     }
@@ -139,8 +139,8 @@ redis_engine::progress redis_engine::step(const wire::request& r) {
   const bool skipping = connection_.skip_next;
   const bool counted = !replay_.empty();
   progress p = progress::blocked;
-  if (phase_ == phase::monitor) {
-    p = step_in_monitor(r, spec);
+  if (phase_ == phase::monitor_stream) {
+    p = step_in_monitor_stream(r, spec);
   } else if (phase_ == phase::transaction) {
     p = step_in_transaction(r, spec);
   } else if (!replay_.empty() && replay_.front().how != replayed::route::normal) {

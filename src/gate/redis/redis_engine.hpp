@@ -83,7 +83,7 @@ class redis_engine final : private redis_engine_state, private link_user {
   [[nodiscard]] bool waits_on_purpose() const;
   // It waits for other clients, and nothing was sent: there is nothing to finish for a client that has gone.
   [[nodiscard]] bool may_block() const {
-    return polling() || phase_ == phase::monitor || connection_.subscriptions > 0;
+    return polling() || phase_ == phase::monitor_stream || connection_.subscriptions > 0;
   }
   // A bare command may be waiting in the server, whatever was sent behind it.
   [[nodiscard]] bool may_block_in_server() const;
@@ -191,7 +191,7 @@ class redis_engine final : private redis_engine_state, private link_user {
 
   // ── commands that change the connection (redis_engine_connection.cpp)
   progress step_connection(const wire::request& r, const backend::command_spec& spec);
-  progress step_in_monitor(const wire::request& r, const backend::command_spec& spec);
+  progress step_in_monitor_stream(const wire::request& r, const backend::command_spec& spec);
   progress step_barrier(const wire::request& r, const backend::command_spec& spec);
   progress step_client_reply(const wire::request& r);
   progress step_subscribe(const wire::request& r, const backend::command_spec& spec);
@@ -209,7 +209,7 @@ class redis_engine final : private redis_engine_state, private link_user {
   void note(std::vector<noted>& where, const claims::verdict& verdict, bool reads, std::string_view name);
   void note_bare(const claims::verdict& verdict, bool reads, std::string_view name);
   void book(const std::vector<noted>& notes, claim_mask used = 0);
-  void use_up(bound_claim& one);
+  void spend(bound_claim& one);
 
   // ── FENCE (redis_engine_fence.cpp)
   progress step_fence(const wire::request& r);

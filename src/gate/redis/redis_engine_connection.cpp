@@ -117,7 +117,7 @@ void redis_engine::on_state_reply() {
       change_.muted = change_.muted && !connection_.reply_off;  // it turns replies on again, its own among them
       reset_state();
     }
-    if (change_.role == monitor) phase_ = phase::monitor;
+    if (change_.role == monitor) phase_ = phase::monitor_stream;
     if (change_.role == multi && held_reply_ == "+OK\r\n") begin_transaction(false);
   }
   // Whatever it refuses an EXEC for, and whether or not it is inside MULTI, the server drops the watches.
@@ -227,22 +227,22 @@ redis_engine::progress redis_engine::step_subscribe(const wire::request& r, cons
   return progress::taken;
 }
 
-redis_engine::progress redis_engine::step_in_monitor(const wire::request& r, const command_spec& spec) {
+redis_engine::progress redis_engine::step_in_monitor_stream(const wire::request& r, const command_spec& spec) {
   // What RESET makes of the connection is known when it is answered.
-  if (connection_.monitor_ends) return block();
+  if (connection_.stream_ends) return block();
   if (r.name().size() == 4 && wire::iequals(r.name(), "PING")) {
     wire::append_command(to_backend, r.arguments);
-    ++connection_.monitor_replies;
+    ++connection_.stream_replies;
     return progress::taken;
   }
-  if (connection_.monitor_replies > 0) return block();
+  if (connection_.stream_replies > 0) return block();
   if (spec.role == command_role::quit) {
     reply_local("+OK\r\n");
     link_.close();
   } else if (spec.role == command_role::reset && r.arguments.size() == 1) {
     to_backend += "*1\r\n$5\r\nRESET\r\n";
-    ++connection_.monitor_replies;
-    connection_.monitor_ends = true;
+    ++connection_.stream_replies;
+    connection_.stream_ends = true;
   } else {
     reply_local("-ERR only PING, RESET and QUIT are allowed while MONITOR runs\r\n");
   }

@@ -85,7 +85,7 @@ bool redis_engine::decide_large() {
   using enum command_role;
   large& l = *large_;
   if (link_.busy() || (phase_ != phase::ready && phase_ != phase::transaction)) {
-    if (phase_ == phase::monitor) link_.close();
+    if (phase_ == phase::monitor_stream) link_.close();
     blocked_ = true;
     return false;
   }

@@ -41,7 +41,7 @@ void redis_engine::note_bare(const claims::verdict& verdict, bool reads, std::st
   note(looked_at_, verdict, reads, name);
 }
 
-// `used`: claims whose tokens were used up in one unit with what is noted, if they admit one use.
+// `used`: claims whose tokens were spent in one unit with what is noted, if they admit one use.
 void redis_engine::book(const std::vector<noted>& notes, claim_mask used) {
   claim_mask written = 0;
   for (const auto& one : notes) {
@@ -54,12 +54,12 @@ void redis_engine::book(const std::vector<noted>& notes, claim_mask used) {
     if (!why && !one.reads) written |= one.claims;
   }
   for (std::size_t i = 0; i < claims_.items().size(); ++i)
-    if ((written >> i & 1) != 0) use_up(claims_.items()[i]);
+    if ((written >> i & 1) != 0) spend(claims_.items()[i]);
 }
 
 // equal_token: reject: the mark rises behind the writes that it has admitted, since nothing depends on it. (Where some key's
 // rules enforce the claim, its token is theirs to use.)
-void redis_engine::use_up(bound_claim& one) {
+void redis_engine::spend(bound_claim& one) {
   if (one.enforced || one.rules.equal != fence::equal_token::reject) return;
   one.status = claim_status::used;
   one.mark = one.presented;

@@ -27,10 +27,10 @@ link_user::push redis_engine::on_push(const wire::reply_head& head, std::string_
 
 // MONITOR's lines begin with the time; everything else answers a command.
 bool redis_engine::on_unasked(const wire::reply_head& head) {
-  if (phase_ != phase::monitor) return false;
+  if (phase_ != phase::monitor_stream) return false;
   const bool line = head.type == '+' && !head.line.empty() && head.line[0] >= '0' && head.line[0] <= '9';
-  if (!line && connection_.monitor_replies > 0) --connection_.monitor_replies;
-  const bool ends = !line && connection_.monitor_replies == 0 && std::exchange(connection_.monitor_ends, false);
+  if (!line && connection_.stream_replies > 0) --connection_.stream_replies;
+  const bool ends = !line && connection_.stream_replies == 0 && std::exchange(connection_.stream_ends, false);
   if (ends && head.type == '+' && head.line == "RESET") reset_state();
   link_.begin(head, sink::answers);
   return true;

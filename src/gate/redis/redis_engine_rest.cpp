@@ -19,13 +19,13 @@ bool redis_engine::has_finished() const {
 
 bool redis_engine::may_end() const {
   if (at_rest()) return true;
-  const bool watches = phase_ == phase::monitor && from_client.empty() && connection_.monitor_replies == 0;
+  const bool watches = phase_ == phase::monitor_stream && from_client.empty() && connection_.stream_replies == 0;
   return to_client.empty() && link_.quiet() && (polling() || watches);
 }
 
 bool redis_engine::waits_on_purpose() const {
-  return !link_.quiet() || connection_.subscriptions > 0 || phase_ == phase::monitor || phase_ == phase::waiting ||
-         phase_ == phase::shared || link_.busy();
+  return !link_.quiet() || connection_.subscriptions > 0 || phase_ == phase::monitor_stream ||
+         phase_ == phase::waiting || phase_ == phase::shared || link_.busy();
 }
 
 bool redis_engine::may_block_in_server() const {

@@ -26,14 +26,14 @@ namespace fencegate::gate {
 struct redis_engine_state {
   // What the client is at. Where the link stands is armed_link's.
   enum class phase : std::uint8_t {
-    ready,        // for its next command
-    transaction,  // inside its own MULTI
-    finishing,    // its EXEC was sent
-    single,       // a wrapped command was sent
-    waiting,      // for the control link or the timer
-    shared,       // the command at hand went to a link that others use, too
-    barrier,      // a command that changes the connection was sent
-    monitor,      // MONITOR: everything passes
+    ready,           // for its next command
+    transaction,     // inside its own MULTI
+    finishing,       // its EXEC was sent
+    single,          // a wrapped command was sent
+    waiting,         // for the control link or the timer
+    shared,          // the command at hand went to a link that others use, too
+    barrier,         // a command that changes the connection was sent
+    monitor_stream,  // behind MONITOR: everything passes
   };
   // The connection as the server sees it, but for where its link stands (armed_link).
   struct connection_state {
@@ -42,9 +42,9 @@ struct redis_engine_state {
     bool watch_lost = false;  // we have ended a watch of the client's, or refused it: its EXEC answers nil
     bool authenticated = false;
     bool caching = false;
-    bool reads_reserved = false;      // the client has read keys of the fence, and is told when they change
-    std::size_t monitor_replies = 0;  // PING and RESET behind MONITOR that were not answered yet
-    bool monitor_ends = false;        // RESET is the last of them
+    bool reads_reserved = false;     // the client has read keys of the fence, and is told when they change
+    std::size_t stream_replies = 0;  // PING and RESET behind MONITOR that were not answered yet
+    bool stream_ends = false;        // RESET is the last of them
     std::int64_t subscriptions = 0;
     int subscribing = 0;  // (un)subscriptions that were not confirmed yet
     pubsub::subscription_counts channels;

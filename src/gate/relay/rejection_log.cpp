@@ -40,6 +40,21 @@ std::string key_of(std::string_view gate, const fence::rejection& why, std::stri
   return key;
 }
 
+rejection_log::told told_of(std::string_view gate, const fence::rejection& why, std::string_view client,
+                            std::string_view command, rejection_log::clock::time_point now) {
+  rejection_log::told out;
+  out.gate = gate;
+  out.why.why = why.why;
+  out.why.resource = fence::printable(why.resource, limits::resource_bytes_max);
+  out.why.presented = why.presented;
+  out.why.mark = why.mark;
+  out.why.detail = fence::printable(why.detail, detail_bytes_max);
+  out.client = fence::printable(client, client_bytes_max);
+  out.command = fence::printable(command, rejection_log::command_bytes_max);
+  out.at = now;
+  return out;
+}
+
 }  // namespace
 
 metrics::check_outcome outcome_of(fence::reason why) {
@@ -56,23 +71,20 @@ metrics::check_outcome outcome_of(fence::reason why) {
   return metrics::check_outcome::unavailable;
 }
 
+void rejection_log::report_cut(std::string_view gate, const fence::rejection& why, std::string_view client_address,
+                               clock::time_point now) const {
+  tell_of_stale(gate, why);
+  if (all_) all_(told_of(gate, why, client_address, "session", now));
+}
+
 void rejection_log::report(std::string_view gate, const fence::rejection& why, std::string_view client_address,
                            std::string_view command, clock::time_point now, bool monitor, std::string_view trace) {
   tell_of_stale(gate, why);
   if (!all_ && !log::enabled(log::level::warn)) return;
 
-  told latest;
-  latest.gate = gate;
-  latest.why.why = why.why;
-  latest.why.resource = fence::printable(why.resource, limits::resource_bytes_max);
-  latest.why.presented = why.presented;
-  latest.why.mark = why.mark;
-  latest.why.detail = fence::printable(why.detail, detail_bytes_max);
-  latest.client = fence::printable(client_address, client_bytes_max);
-  latest.command = fence::printable(command, command_bytes_max);
+  told latest = told_of(gate, why, client_address, command, now);
   latest.trace = fence::printable(trace, trace_bytes_max);
   latest.monitor = monitor;
-  latest.at = now;
   auto key = key_of(gate, why, latest.why.resource, latest.client, monitor);
 
   due out;

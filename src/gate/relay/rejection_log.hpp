@@ -61,10 +61,9 @@ class rejection_log {
   // It is called outside of the log's lock, on any thread, and returns at once. REQUIRES: before the first of them.
   using on_rejections = std::function<void(const told&)>;
   void hear_of_all(on_rejections tell) { all_ = std::move(tell); }
-  // Of what is no rejection: a session that was served was ended by it.
-  void tell_of_stale(std::string_view gate, const fence::rejection& why) const {
-    if (stale_ && why.why == fence::reason::stale) stale_(gate, why);
-  }
+  // A session that was served was ended by it, which is logged by its gate. As report(), but for the log.
+  void report_cut(std::string_view gate, const fence::rejection& why, std::string_view client_address,
+                  clock::time_point now) const;
 
   // `client_address`: "host:port", "[v6]:port", or a name without port. `command`: its name only, never arguments.
   // `monitor`: the request was let through all the same. `now` may differ a little between threads. `trace`: the traceparent of
@@ -99,6 +98,9 @@ class rejection_log {
     std::vector<told> tellings;
   };
 
+  void tell_of_stale(std::string_view gate, const fence::rejection& why) const {
+    if (stale_ && why.why == fence::reason::stale) stale_(gate, why);
+  }
   void take_due(clock::time_point now, due& out);
   // The kind counts anew from `now` on, as the youngest.
   void take_count(kinds::iterator of, clock::time_point now, due& out);

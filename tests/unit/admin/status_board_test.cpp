@@ -61,6 +61,16 @@ TEST_F(StatusBoard, AThreadThatComesLateDoesNotLowerAMark) {
   EXPECT_EQ(board.since(0).resources[0].mark, 35);
 }
 
+TEST_F(StatusBoard, AMarkThatAnOperatorLoweredHasNotRisen) {
+  rises("orders", 40);
+  board.note_rise("cache", "orders", {1, 34}, false, now);
+  EXPECT_EQ(board.since(0).resources[0].mark, 34);
+  EXPECT_EQ(board.since(0).resources[0].rose, std::nullopt);
+  now += 5s;
+  board.note_rise("cache", "orders", {1, 35}, false, now);
+  EXPECT_EQ(board.since(0).resources[0].rose, now);
+}
+
 TEST_F(StatusBoard, ARejectionIsShownWithItsResource) {
   rejects("orders", 33);
   const auto all = board.since(0);

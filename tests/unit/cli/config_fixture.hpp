@@ -27,6 +27,9 @@ class ConfigTest : public testing::Test {
               const auto at = files.find(path);
               if (at == files.end()) return error{"No such file or directory"};
               return {boost::system::in_place_value, at->second};
+            },
+            [this](const std::string& path) -> result<void> {
+              return files.contains(path) ? result<void>() : error{"No such file or directory"};
             }};
   }
 

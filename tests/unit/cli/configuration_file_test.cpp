@@ -24,6 +24,12 @@ class ConfigurationFile : public testing::Test {
       if (found == files.end()) return error{"No such file or directory"};
       return {boost::system::in_place_value, found->second};
     };
+    from.readable = [this](const std::string& path) -> result<void> {
+      return files.contains(path) ? result<void>() : error{"No such file or directory"};
+    };
+    from.proof_to_clients = [this](const settings::listener_tls& how) -> result<void> {
+      return files.at(how.key) == "a key\n" ? result<void>() : error{"cannot use it"};
+    };
     return from;
   }
   [[nodiscard]] std::string password(const config_result& read) const {
@@ -85,6 +91,22 @@ TEST_F(ConfigurationFile, WithSecretsAloneTheConfigurationIsTheOneThatIsServed) 
   ASSERT_TRUE(file.read());
   file.taken_over();
   EXPECT_EQ(file.read_secrets()->redis_gates.at(0).connections_max, 5);
+}
+
+TEST_F(ConfigurationFile, CertificatesAndKeysHoldUpNoSecretAndAreNone) {
+  files["/no/config"] = text(", tls: { cert: /no/cert, key: /no/key }");
+  files["/no/cert"] = files["/no/key"] = "a key\n";
+  ASSERT_TRUE(file.read());
+  file.taken_over();
+  files["/no/key"] = "half of";
+  for (int look = 0; look < 3; ++look) EXPECT_FALSE(file.secrets_have_changed());
+  EXPECT_FALSE(file.read());
+  files.erase("/no/cert");
+  files["/no/secret"] = "two\n";
+  EXPECT_FALSE(file.secrets_have_changed());
+  EXPECT_TRUE(file.secrets_have_changed());
+  EXPECT_EQ(password(file.read_secrets()), "two");
+  EXPECT_FALSE(file.read());
 }
 
 TEST_F(ConfigurationFile, AConfigurationThatIsRefusedTakesNoSecretWithIt) {

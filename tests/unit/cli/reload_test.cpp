@@ -55,9 +55,9 @@ TEST_F(Reload, TlsOfTheAdminListenerNeedsOne) {
 TEST_F(Reload, WhereThereAreLeasesTheServersThatAreSealedStay) {
   const auto before = gate_text("") + std::string(stores_text);
   EXPECT_THAT(restarts(before, gate_text(", connections_max: 5") + std::string(stores_text)), IsEmpty());
-  EXPECT_THAT(
-      restarts(before, gate_text("", "redis://127.0.0.1:7000") + std::string(stores_text)),
-      ElementsAre("gates: cache: upstream has changed, and with leases in the configuration that needs a restart"));
+  EXPECT_THAT(restarts(before, gate_text("", "redis://127.0.0.1:7000") + std::string(stores_text)),
+              ElementsAre("gates: cache: its server (upstream, timeouts.connect, cut_timeout) has changed, and with "
+                          "leases in the configuration that needs a restart"));
   auto rotated = std::string(stores_text);
   rotated.replace(rotated.find("secret"), 6, "other");
   EXPECT_THAT(restarts(before, gate_text("") + rotated),

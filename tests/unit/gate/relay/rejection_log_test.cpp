@@ -15,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::_;
+using testing::Each;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
@@ -329,6 +330,18 @@ class RejectionsTold : public RejectionLog {
   std::vector<std::string> heard;
   rejection_log::told latest;
 };
+
+TEST_F(RejectionsTold, ASessionThatWasCutAtOnceAndWithoutALine) {
+  for (int each = 1; each <= 2; ++each) {
+    log_.report_cut("db", stale("orders"), "10.0.0.7:1", start_);
+    EXPECT_THAT(heard, SizeIs(each));
+  }
+  EXPECT_THAT(heard, Each("orders 33 10.0.0.7:1 ×1"));
+  EXPECT_EQ(latest.command, "session");
+  log_.flush(start_ + 1min);
+  EXPECT_THAT(heard, SizeIs(2));
+  EXPECT_THAT(lines, IsEmpty());
+}
 
 TEST_F(RejectionsTold, TheFirstAtOnceAndTheOthersTogether) {
   reject(0ms);

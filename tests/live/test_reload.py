@@ -21,6 +21,7 @@ from postgres import SUPERUSER, PostgresServer, run_sql
 from processes import LOOPBACK, PATIENCE, connect, eventually, free_port
 from redis_server import RedisServer
 from resp import Resp
+from tls import Authority
 
 ROUTES = [{"match": "PUT /kv/{key}", "resource": "orders", "redis": ["SET", "{key}", "{body}"], "store": "cache"},
           {"match": "POST /rows", "resource": "orders", "sql": "INSERT INTO writes (who) VALUES ('http')", "store": "ledger"},
@@ -281,9 +282,13 @@ class UnderLoad(ReloadTest):
 
         says("one")
         sidecar.gate_keys("cache").update(upstream=f"redis://keeper@{LOOPBACK}:{self.redis.port}", password_file=path)
+        certificate, key = Authority(sidecar.folder, "authority").issue("gate")
+        sidecar.gate_keys("api")["tls"] = {"cert": certificate, "key": key}
         sidecar.take_over()
         client = self.client("orders=34")
-        # What else the configuration says by now is not taken over with it, not even an error in it.
+        # What else the configuration says by now is not taken over with it, not even an error in it, or in a key.
+        with open(key, "w") as file:
+            file.write("half of")
         for number, text in enumerate((None, "gates: [")):
             sidecar.gate_keys("db")["connections_max"] = 5
             sidecar.write(text)

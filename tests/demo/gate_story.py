@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import database
-from stage import Process, eventually, find_fencegate, unread_bytes
+from stage import Process, eventually, find_fencegate
 from story import Story
 
 SCRIPT = """\
@@ -57,8 +57,7 @@ class Pod:
 
     def freeze(self):
         """The sidecar, and the writer once a write of it lies unread there."""
-        self.sidecar.freeze()
-        waiting = eventually("a write to reach the sidecar", lambda: unread_bytes(self.port))
+        waiting = self.sidecar.freeze_before_a_client("a write to reach the sidecar", self.port, 1)
         self.writer.freeze()
         return waiting
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import database
-from stage import Process, eventually, find_fencegate, unread_bytes
+from stage import Process, eventually, find_fencegate
 from story import Story
 
 SCRIPT = """\
@@ -82,8 +82,7 @@ class HoldStory(Story):
         a = stage.enter_context(Job("A", port_a, config, stage.folder))
         say.step("A's cron", SHOWN, "runs")
         self.accounts(lambda found: found == "A - -")
-        sidecar_a.freeze()
-        waiting = eventually("A's next psql to reach its sidecar", lambda: unread_bytes(port_a))
+        waiting = sidecar_a.freeze_before_a_client("A's next psql to reach its sidecar", port_a, 2)
         a.freeze_all()
         say.step("A's node", "is frozen: SIGSTOP to all of it", f"{waiting} bytes of psql lie unread")
         b = stage.enter_context(Job("B", port_b, config, stage.folder))

@@ -127,6 +127,21 @@ class Process:
         os.kill(self.pid, signal.SIGSTOP)
         self.wait_until_frozen()
 
+    def freeze_before_a_client(self, what, port, patience):
+        """Stops it so that what a client of its port sends lies unread: how many bytes. A client that waits for an answer by then
+        sends no more: it gets its answer first, when nothing has come for `patience` seconds."""
+        def frozen_with_some():
+            self.freeze()
+            give_up = time.monotonic() + patience
+            while time.monotonic() < give_up:
+                if waiting := unread_bytes(port):
+                    return waiting
+                time.sleep(0.01)
+            self.thaw()
+            time.sleep(0.1)
+            return 0
+        return eventually(what, frozen_with_some)
+
     def wait_until_frozen(self):
         eventually(f"{self.name} to be stopped", self.is_frozen)
 

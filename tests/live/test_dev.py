@@ -25,11 +25,15 @@ LOADED_LATER = r'shared_library::load\("([^"]+)"'
 ESSENTIAL = {"libc6", "libgcc-s1", "libstdc++6"}
 
 
-def run(*arguments, folder=ROOT, **more):
+def environment(**more):
     """As on a machine that has no cluster."""
     clusters = {"FENCEGATE_CLUSTER", "FENCEGATE_IMAGE_LOADER", "KUBECONFIG"}
-    environment = {name: value for name, value in os.environ.items() if name not in clusters} | more
-    done = subprocess.run([DEV, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
+    return {name: value for name, value in os.environ.items() if name not in clusters} | more
+
+
+def run(*arguments, folder=ROOT, **more):
+    done = subprocess.run([DEV, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          env=environment(**more))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -165,7 +169,7 @@ class Releases(unittest.TestCase):
                 program.write_text(f"#!/bin/sh\n{does}\n")
                 program.chmod(0o755)
             done = subprocess.run([DEV, "setup", what], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                                  env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"})
+                                  env=environment(PATH=f"{folder}:{os.environ['PATH']}"))
         return done.returncode, done.stdout + done.stderr
 
     @staticmethod

@@ -129,10 +129,13 @@ class Wire:
         return data[:1], self._bytes(struct.unpack("!i", data[1:])[0] - 4)
 
     def until_ready(self):
-        """All messages up to ReadyForQuery."""
+        """All messages up to ReadyForQuery. ConnectionError, with the last message, when the peer closes before."""
         found = [self.read()]
         while found[-1][0] != b"Z":
-            found.append(self.read())
+            try:
+                found.append(self.read())
+            except ConnectionError as error:
+                raise ConnectionResetError(f"{error} after {found[-1]}") from error
         return found
 
     def rest(self):

@@ -14,7 +14,7 @@ from guard.scripts import SCHEMA, scripts
 from live_test import LiveTest, main
 from pg_wire import TERMINATE, Wire, fields
 from postgres import PgBouncer, PgGate, PostgresServer
-from processes import PATIENCE
+from processes import PATIENCE, eventually
 
 ONLY = os.environ.get("FENCEGATE_ATTACKS_ONLY", "").split()
 AT_ONCE = 8
@@ -28,8 +28,20 @@ class Conversation:
 
     def __init__(self, address, resource):
         self.replies = []
+        eventually(lambda: self.open(address, resource))
+
+    def open(self, address, resource):
+        """False where the check of the mark met the end of its connection: behind a pooler another conversation had that one
+        before, and a raise ended it."""
         self.wire = Wire(address, user="writer", options=f"-c fencing.tokens={resource}=1", timeout=PATIENCE)
-        self.wire.until_ready()
+        try:
+            self.wire.until_ready()
+        except ConnectionError as error:
+            self.wire.sock.close()
+            if "ZF006" in str(error):
+                return False
+            raise
+        return True
 
     def listen(self, seconds):
         """What comes in that time; longer where something comes."""

@@ -51,6 +51,7 @@ class willing_host final : public gate::http_host {
            std::function<void(const gate::atomic_answer&)>) override {
     std::abort();
   }
+  std::optional<std::string> take_room(const gate::claims_list&) override { return {}; }
   std::chrono::steady_clock::time_point now() const override { return {}; }
   void report(const fence::rejection&, std::string_view, std::string_view, bool) override {}
   void access(const gate::http_access&) override {}

@@ -74,7 +74,8 @@ class Scripted(RawUpstream):
         reader.sock.sendall(b"HTTP/1.1 422 Unprocessable Content\r\nContent-Length: 2\r\n\r\nno")
         reader.rest()
 
-    def do_chunks(self, reader, *_):
+    def do_chunks(self, reader, head, _):
+        reader.body(head)
         reader.sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")
         return True
 
@@ -273,6 +274,29 @@ class Limits(OperationsTest):
         second.sock.close()
         eventually(lambda: gate.metric("connections") == 1)
         self.assert_ok(self.client(gate))
+
+    def test_a_storm_of_one_tag_leaves_room_for_another(self):
+        routes = [{"match": "PUT /ok", "resource": "orders"}, {"match": "PUT /chunks", "resource": "stock"}]
+        gate = self.start(HttpGate(self.upstream, {"cache": f"redis://{LOOPBACK}:{self.redis.port}"}, routes,
+                                   extra={"connections_max": 16}))
+        storm = [self.client(gate) for _ in range(14)]
+        for client in storm:
+            self.put(client, "/ok", 1, b"x")
+            self.assertEqual(client.answer().status, 200)
+        late, other = self.client(gate), self.client(gate)
+        self.put(late, "/ok", 1, b"x")
+        answer = late.answer()
+        self.assert_problem(answer, 503, "no")
+        self.assertEqual(answer["Connection"], b"close")
+        self.put(other, "/chunks", 1, b"x")
+        self.assertEqual(other.answer().status, 200)
+        self.assertEqual(gate.metric("connections_rejected_total", reason="limit"), 1)
+        # A connection counts for what it asked for last.
+        self.put(storm[0], "/chunks", 1, b"x")
+        self.assertEqual(storm[0].answer().status, 200)
+        self.put(other, "/ok", 1, b"x")
+        self.assertEqual(other.answer().status, 200)
+        self.assert_ok(storm[0])
 
     def test_body_max(self):
         gate = self.make(extra={"body_max": 1000})

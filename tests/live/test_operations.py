@@ -444,6 +444,26 @@ class Limits(OperationsTest):
         for client in clients:
             self.assertEqual(client.call("PING"), b"PONG")
 
+    def test_a_storm_of_one_tag_leaves_room_for_another(self):
+        _, gate = self.servers(extra={"connections_max": 16})
+        storm = [self.client(gate) for _ in range(14)]
+        for binds in (("CLIENT", "SETNAME", "fence:orders=34"), ("FENCE", "SET", "orders", "34")):
+            with Resp(gate.address) as late:
+                self.assertIn("ERR max number of clients reached (connections_max of gate", str(late.call(*binds)))
+                self.assertTrue(late.closed())
+        self.assertEqual(gate.metric("connections_rejected_total", reason="limit"), 2)
+        eventually(lambda: gate.metric("connections") == 14)
+        storm.pop().close()
+        eventually(lambda: gate.metric("connections") == 13)
+        storm.append(self.client(gate))
+        for client in storm:
+            self.assertEqual(client.call("SET", "k", "v"), b"OK")
+        for tag in ("stock=1", "orders=35"):  # the next holder
+            with Resp(gate.address, name=f"fence:{tag}") as other:
+                self.assertEqual(other.call("SET", "s", "1"), b"OK")
+        for client in storm:
+            self.assertIn("FENCED ", str(client.call("SET", "k", "v")))
+
     def test_a_silent_client_is_cut_after_the_idle_timeout(self):
         _, gate = self.servers(extra={"timeouts": {"idle": "700ms"}})
         self.assertTrue(self.client(gate).closed())

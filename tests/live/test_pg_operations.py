@@ -88,6 +88,23 @@ class Limits(OperationsTest):
         eventually(lambda: gate.metric("connections") == 1)
         self.assertEqual(run_sql(self.client(gate), "SELECT 1"), [(1,)])
 
+    def test_a_storm_of_one_tag_leaves_room_for_another(self):
+        gate = self.gate(extra={"connections_max": 16})
+        storm = [self.client(gate, tag="orders=34") for _ in range(14)]
+        late = self.start(Wire(gate.address, user="alice", options="-c fencing.tokens=orders=34"))
+        self.assertIn("14 have the tag orders=34", self.assert_fatal(late, "53300"))
+        other = self.client(gate, tag="stock=1")
+        self.assertEqual(run_sql(other, "SELECT 1"), [(1,)])
+        self.assertEqual(gate.metric("connections_rejected_total", reason="limit"), 1)
+        storm.pop().close()
+        eventually(lambda: gate.metric("connections") == 14)
+        for client in (*storm, self.client(gate, tag="orders=34")):
+            self.assertEqual(run_sql(client, "SELECT 1"), [(1,)])
+        self.assertEqual(run_sql(self.client(gate, tag="orders=35"), "SELECT 1"), [(1,)])  # and ends the others
+        for client in storm:
+            with self.assertRaises(psycopg2.Error):
+                run_sql(client, "SELECT 1")
+
     @unittest.skipIf("FENCEGATE_SANITIZED" in os.environ, "how many descriptors are left is another number")
     def test_without_a_file_descriptor_clients_are_told(self):
         gate = PgGate(self.server, policy=ALLOW)

@@ -112,6 +112,9 @@ class http_engine {
   void on_judged(const fence_answer& answer);
   void note_admitted(const claims_list& marks, bool raised);
   void proceed();
+  void abandon();
+
+  // ── answers of the gate's own (http_engine_answer.cpp)
   void reject(fence::rejection why);
   void refuse(int status, std::string_view detail);
   void refuse_unread(int status, std::string_view detail);
@@ -125,7 +128,6 @@ class http_engine {
   }
   void tell_access();
   void finish_request();
-  void abandon();
 
   // ── forwarding (http_engine_forward.cpp)
   void gather();

@@ -88,6 +88,9 @@ class http_host {
   virtual void run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
                    std::function<void(const atomic_answer&)> done) = 0;
 
+  // The client brings these tokens. Why there is no room for its connection, which then has to end.
+  [[nodiscard]] virtual std::optional<std::string> take_room(const claims_list& brought) = 0;
+
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
   // One line in the log, and counted.
   virtual void report(const fence::rejection& why, std::string_view method, std::string_view trace, bool monitor) = 0;

@@ -53,7 +53,7 @@ class http_protocol final : public protocol {
   std::string_view tls_name() const override { return "http/1.1"; }
   std::string turned_away(const std::string& why) const override {
     std::string out;
-    append_refusal(out, 503, "too many connections (" + why + ")");
+    append_refusal(out, 503, too_many_connections(why));
     return out;
   }
   bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {

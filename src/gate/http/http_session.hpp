@@ -70,6 +70,9 @@ class http_session final : public relay_session, public http_host {
   }
   void run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
            std::function<void(const atomic_answer&)> done) override;
+  std::optional<std::string> take_room(const claims_list& brought) override {
+    return relay_session::take_room(brought);
+  }
   [[nodiscard]] time_point now() const override { return std::chrono::steady_clock::now(); }
   void report(const fence::rejection& why, std::string_view method, std::string_view trace, bool monitor) override;
   void access(const http_access& one) override;

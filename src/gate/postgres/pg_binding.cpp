@@ -1,6 +1,7 @@
 #include "gate/postgres/pg_binding.hpp"
 
 #include "backend/pg_claims.hpp"
+#include "gate/relay/connection_shares.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -191,6 +192,10 @@ std::string arm_query(const claims_list& claims, std::chrono::milliseconds cut_t
 }
 
 bool is_fences_own(const wire::pg_error& e) { return reason_of(e.sqlstate).has_value(); }
+
+wire::pg_error pg_error_of_limit(const std::string& why) {
+  return {"FATAL", "53300", too_many_connections(why), {}, {}};
+}
 
 fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims) {
   fence::rejection why;

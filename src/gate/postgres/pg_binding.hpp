@@ -51,6 +51,8 @@ void bind_claims(claims_list& bound, const claims_list& added);
 
 // An error that the fence's functions raise on purpose.
 [[nodiscard]] bool is_fences_own(const wire::pg_error& e);
+// What a client is told for which there is no room.
+[[nodiscard]] wire::pg_error pg_error_of_limit(const std::string& why);
 // What an error of the fence's functions means; one that is not theirs: the mark could not be checked.
 [[nodiscard]] fence::rejection rejection_of(const wire::pg_error& e, const claims_list& claims);
 

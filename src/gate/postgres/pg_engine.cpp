@@ -148,6 +148,7 @@ void pg_engine::open(const wire::pg_opening& opening) {
       refuse(*stale);
       return;
     }
+  if (const auto full = host_.take_room(*claims)) return close_with(pg_error_of_limit(*full));
   if (claims->empty() && gate_.policy.missing == fence::missing_token::read_only && enforces()) {
     auto parameters = opening.parameters;
     parameters.emplace_back("default_transaction_read_only", "on");

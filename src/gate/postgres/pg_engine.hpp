@@ -64,6 +64,8 @@ class pg_host {
   // on_timer() comes once, after the delay; a later call replaces an earlier one.
   virtual void set_timer(std::chrono::milliseconds delay) = 0;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
+  // The client brings this tag. Why there is no room for its connection, which then has to end.
+  [[nodiscard]] virtual std::optional<std::string> take_room(const claims_list& tag) = 0;
   // One line in the log, and counted.
   virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
   // The server ended this session because of a higher token.

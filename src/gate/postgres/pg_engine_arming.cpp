@@ -35,7 +35,9 @@ bool pg_engine::joins_tag_of_name() {
       why = about_single({reason::malformed, {}, {}, {}, std::move(*other)}, of_name);
   if (!why) {
     bind_claims(arming_for_, of_name);
-    return true;
+    const auto full = host_.take_room(arming_for_);
+    if (full) close_with(pg_error_of_limit(*full));
+    return !full;
   }
   host_.report(*why, "startup", !enforces());
   if (enforces()) close_with(pg_error_of(*why, "FATAL"));

@@ -63,7 +63,7 @@ class pg_protocol final : public protocol {
     return opening::refused;
   }
   std::string turned_away(const std::string& why) const override {
-    return wire::encode_pg_error({"FATAL", "53300", "too many connections (" + why + ")", {}, {}});
+    return wire::encode_pg_error(pg_error_of_limit(why));
   }
   bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
     using kind = wire::pg_opening::kind;

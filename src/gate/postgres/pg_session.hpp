@@ -60,6 +60,7 @@ class pg_session final : public relay_session, public pg_host {
   void went_back(const std::string& database, const backend::found_mark& to) override;
   void set_timer(std::chrono::milliseconds delay) override;
   time_point now() const override { return std::chrono::steady_clock::now(); }
+  std::optional<std::string> take_room(const claims_list& tag) override { return relay_session::take_room(tag); }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
   void report_cut(const fence::rejection& why, applied certain) override;
 

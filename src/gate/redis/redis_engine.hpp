@@ -203,6 +203,7 @@ class redis_engine final : private redis_engine_state, private link_user {
   void reset_state();
   void protocol_error(std::string_view message);
   void end_input();
+  void end_without_room(const std::string& why);
 
   // ── monitor mode (redis_engine_monitor.cpp)
   void on_look(const std::string& problem) override;

@@ -135,6 +135,9 @@ void redis_engine::on_state_reply() {
     } else if (const auto other = tag ? refusal_of_tag(**tag) : std::nullopt) {
       claims_.bind_unusable(reason::malformed, other->detail);
       return answer_binding({});
+    } else if (const auto full = tag ? host_.take_room(**tag) : std::nullopt) {
+      held_reply_.clear();
+      return end_without_room(*full);
     } else if (tag) {
       bind(**tag);
       phase_ = phase::waiting;
@@ -266,6 +269,13 @@ void redis_engine::end_input() {
   else
     link_.expect({awaits::close});
   input_over_ = true;
+}
+
+// There is no room for a connection with its tag.
+void redis_engine::end_without_room(const std::string& why) {
+  muted_ = false;
+  reply_local(too_many_clients(why));
+  end_input();
 }
 
 void redis_engine::fail_all(std::string_view detail) {

@@ -93,6 +93,10 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
   if (const auto other = refusal_of_tag(wanted)) return fail(*other);
   if (!claims_.has_room(wanted)) return fail(malformed("too many resources on one connection"));
   if (!authenticated()) return block();
+  if (const auto full = host_.take_room(wanted)) {
+    end_without_room(*full);
+    return progress::taken;
+  }
   if (!tag_of_listener().empty())
     unbind();
   else

@@ -31,6 +31,11 @@ struct session_profile {
 // The run_id of the server whose answer to INFO this is; "": its connections are not to be shared.
 [[nodiscard]] std::string server_in(std::string_view info);
 
+// What a client is told for which there is no room; Redis' own words.
+[[nodiscard]] inline std::string too_many_clients(const std::string& why) {
+  return "-ERR max number of clients reached (" + why + ")\r\n";
+}
+
 // What the engine asks of the world. Callbacks arrive on the session's thread, never after the session's end, and may
 // come before the call returns.
 class engine_host {
@@ -59,6 +64,8 @@ class engine_host {
   [[nodiscard]] virtual bool turns_away() const { return false; }
   // So many that nothing more is to be done for it before it reads some.
   [[nodiscard]] virtual bool holds_back() const { return false; }
+  // The client brings this tag. Why there is no room for its connection, which then has to end.
+  [[nodiscard]] virtual std::optional<std::string> take_room(const fence::claims_list& /*tag*/) { return std::nullopt; }
   // One line in the log, and counted.
   virtual void report(const fence::rejection& why, std::string_view command, bool monitor) = 0;
 };

@@ -34,9 +34,7 @@ class redis_protocol final : public protocol {
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
     return std::make_unique<redis_sessions>(context, state_, rejections_);
   }
-  std::string turned_away(const std::string& why) const override {
-    return "-ERR max number of clients reached (" + why + ")\r\n";
-  }
+  std::string turned_away(const std::string& why) const override { return too_many_clients(why); }
   bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
     if (from_client.empty()) return false;
     to_client += fence::redis_refusal(why);

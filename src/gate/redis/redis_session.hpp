@@ -38,6 +38,9 @@ class redis_session final : public relay_session,
   [[nodiscard]] bool turns_away() const override;
   [[nodiscard]] bool holds_back() const override;
   [[nodiscard]] bool wait_for_keys(int database, const std::vector<std::string>& keys) override;
+  [[nodiscard]] std::optional<std::string> take_room(const fence::claims_list& tag) override {
+    return relay_session::take_room(tag);
+  }
   void report(const fence::rejection& why, std::string_view command, bool monitor) override;
   void on_timer() { engine_.on_timer(); }
 

@@ -20,7 +20,7 @@ relay_session::relay_session(asio::io_context& context, poller& sockets, std::sh
       sockets_(sockets),
       accepted_(std::move(client)),
       ended_(std::move(ended)),
-      overhead_(stats.overhead_seconds) {}
+      gate_stats_(stats) {}
 
 void relay_session::start() {
   if (!take_over(client_, accepted_.socket, std::move(accepted_.secured))) return close();
@@ -35,6 +35,7 @@ void relay_session::start() {
 void relay_session::close() {
   if (closed_) return;
   closed_ = true;
+  share_ = {};
   boost::system::error_code ignored;
   accepted_.socket.close(ignored);
   hang_up();
@@ -76,7 +77,7 @@ void relay_session::send_on(std::string& to_backend, bool of_client) {
   const bool anything = backend_.unsent(to_backend) != 0;
   send_to_backend(to_backend);
   if (!anything || !of_client || read_at_ == time_point{}) return;
-  overhead_.observe(std::chrono::steady_clock::now() - read_at_);
+  gate_stats_.overhead_seconds.observe(std::chrono::steady_clock::now() - read_at_);
   read_at_ = {};
 }
 
@@ -88,6 +89,12 @@ bool relay_session::send_to_client(std::string& bytes) {
 
 bool relay_session::has_room(const std::string& to_client) const {
   return client_.unsent(to_client) <= std::min(limits::output_high_water_bytes, unread_bytes::allowance());
+}
+
+std::optional<std::string> relay_session::take_room(const fence::claims_list& tag) {
+  auto why = share_.take(tag);
+  if (why) gate_stats_.rejected(metrics::connection_rejection::limit).add();
+  return why;
 }
 
 void relay_session::read_on() {

@@ -11,6 +11,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/system/error_code.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,6 +48,9 @@ class relay_session : public session, public link_owner {
   // After each event: what is wanted and was not read comes when the others have had their turn.
   void read_on();
 
+  // The client brings this tag. Why there is no room for its connection, which then ends and is counted as turned away.
+  [[nodiscard]] std::optional<std::string> take_room(const fence::claims_list& tag);
+
   // REQUIRES: before start().
   [[nodiscard]] bool is_secured() const { return accepted_.secured != nullptr; }
 
@@ -64,7 +68,7 @@ class relay_session : public session, public link_owner {
   poller& sockets_;
   client_link accepted_;  // until start()
   session_ended ended_;
-  metrics::histogram& overhead_;
+  metrics::gate& gate_stats_;
 };
 
 }  // namespace fencegate::gate

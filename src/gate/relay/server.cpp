@@ -67,6 +67,9 @@ server::server(workers& threads, place where, std::unique_ptr<protocol> spoken, 
       accept_pause_(threads.context(0)),
       drain_timer_(threads.context(0)),
       tag_(std::make_shared<fence::claims_list>(place_.tag)),
+      shares_(place_.leased.wanted() || !place_.tag.empty()
+                  ? nullptr
+                  : std::make_shared<connection_shares>(place_.name, place_.connections_max)),
       waiting_timer_(threads.context(0)) {
   if (place_.shown.wanted())
     tls_.emplace(place_.shown, "gate", place_.name, std::string(protocol_->tls_name()), stats_.tls_files_refused_total);
@@ -230,6 +233,7 @@ void server::begin(shard& at, client_link client, const session_maker& make, con
   };
   const auto opened = make(at, std::move(client), ended);
   opened->keep(used);
+  opened->count_among(shares_);
   at.sessions.insert(opened);
   opened->start();
   if (at.draining) return opened->drain();

@@ -10,6 +10,7 @@
 #include "base/settings.hpp"
 #include "base/spare_descriptor.hpp"
 #include "fence/gate_settings.hpp"
+#include "gate/relay/connection_shares.hpp"
 #include "gate/relay/lease_door.hpp"
 #include "gate/relay/rejection_log.hpp"
 #include "gate/relay/session.hpp"
@@ -186,6 +187,7 @@ class server : public lease::writer_gate {
   spare_descriptor spare_;
   boost::asio::steady_timer accept_pause_, drain_timer_;
   const bound_tag tag_;
+  const std::shared_ptr<connection_shares> shares_;  // nullptr: it binds by itself
   // All of these: context 0's thread.
   std::optional<door> door_;  // of a lease gate
   boost::asio::steady_timer waiting_timer_;

@@ -5,6 +5,7 @@
 
 #include "backend/tls.hpp"
 #include "fence/tag.hpp"
+#include "gate/relay/connection_shares.hpp"
 
 #include <boost/asio/generic/stream_protocol.hpp>
 
@@ -54,6 +55,11 @@ class session {
 
   // `what` lives until this has gone, all of it.
   void keep(std::shared_ptr<const void> what) { kept_ = std::move(what); }
+  // Its connection counts among these, for the tag that its client brings. REQUIRES: before start().
+  void count_among(std::shared_ptr<connection_shares> all) { share_ = connection_shares::part(std::move(all)); }
+
+ protected:
+  connection_shares::part share_;
 
  private:
   std::shared_ptr<const void> kept_;

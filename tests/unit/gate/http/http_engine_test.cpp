@@ -49,6 +49,16 @@ TEST_F(http_forwarding, a_read_passes_without_a_token_and_the_connection_goes_on
   EXPECT_EQ(host.disconnects, 0);
 }
 
+TEST_F(http_forwarding, without_room_for_its_token_the_connection_ends) {
+  host.no_room = "it is full";
+  client(put);
+  EXPECT_EQ(host.asked, "");
+  EXPECT_THAT(to_client(), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("Connection: close\r\n"),
+                                 HasSubstr("too many connections (it is full)")));
+  EXPECT_TRUE(engine().closing());
+  EXPECT_EQ(host.connects, 0);
+}
+
 TEST_F(http_forwarding, nothing_leaves_before_the_hold_was_granted_and_seen_alive) {
   client(put);
   EXPECT_EQ(host.asked, "hold");

@@ -45,6 +45,9 @@ class fake_http_host final : public http_host {
     run_values = std::move(values);
     run_done_ = std::move(done);
   }
+  std::optional<std::string> take_room(const claims_list& brought) override {
+    return no_room.empty() || brought.empty() ? std::nullopt : std::optional(no_room);
+  }
   std::chrono::steady_clock::time_point now() const override { return clock; }
   void report(const fence::rejection& why, std::string_view, std::string_view trace, bool monitor) override {
     reports.push_back(std::string(monitor ? "monitor " : "") + std::string(fence::terms_of(why.why).name));
@@ -64,6 +67,7 @@ class fake_http_host final : public http_host {
   std::string traced;                 // of the last report
   std::vector<std::string> accesses;  // method, path, status, resource, traceparent
   int connects = 0, disconnects = 0, releases = 0;
+  std::string no_room;  // not "": there is none for a connection with a token, and why
   bool holding = true;
   bool quiet = true;
   std::chrono::steady_clock::time_point clock{};

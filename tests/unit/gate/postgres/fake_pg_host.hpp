@@ -16,7 +16,8 @@ class fake_pg_host : public gate::pg_host {
   std::optional<std::vector<backend::ended_registration>> registrations;  // nullopt: cannot be asked
   std::optional<gate::claims_list> marks = gate::claims_list{};           // what look() finds; nullopt: cannot be read
   std::function<std::optional<wire::pg_error>(const gate::claims_list&)> on_raise;  // what raise() answers; {}: yes
-  std::uint64_t lowering_found = 0;                                                 // of what look() and raises find
+  std::string no_room;               // not "": there is none for a connection with a tag, and why
+  std::uint64_t lowering_found = 0;  // of what look() and raises find
   std::map<std::string, fence::token> memory;
   std::map<std::string, std::uint64_t> lowerings;  // of what is there
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
@@ -42,6 +43,9 @@ class fake_pg_host : public gate::pg_host {
     one();
   }
 
+  std::optional<std::string> take_room(const gate::claims_list& tag) override {
+    return no_room.empty() || tag.empty() ? std::nullopt : std::optional(no_room);
+  }
   void connect(const std::string& cancels) override {
     cancelled = cancels;
     if (unreachable.empty())

@@ -8,6 +8,7 @@ using namespace test;
 using test::operator+;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 const std::vector<std::pair<std::string, std::string>> orders_34{{"orders", "34"}};
@@ -23,6 +24,16 @@ TEST(PgEngineStart, HoldsTheFirstReadyForQueryBackUntilArmed) {
   EXPECT_THAT(rig.answers(), ElementsAre("Z I"));
   EXPECT_THAT(rig.sent(), ElementsAre("Q INSERT"));
   EXPECT_EQ(rig.host.memory.at("orders"), fence::token(34));
+}
+
+TEST(PgEngineStart, WithoutRoomForItsTagTheConnectionEnds) {
+  pg_rig rig;
+  rig.host.no_room = "it is full";
+  rig.open("orders=34");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.engine.to_client, HasSubstr("too many connections (it is full)"));
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL 53300"));
+  EXPECT_TRUE(rig.engine.closing());
 }
 
 // Success must enable: no reply to the arm can be missing or replaced so that a statement goes through that the server

@@ -33,6 +33,7 @@ class fake_host : public gate::engine_host {
   bool hold_answers = false;                            // then answer_next() lets one out after the other
   std::optional<std::vector<std::string>> server_keys;  // what COMMAND GETKEYS tells
   std::function<void()> on_recheck = [] {};
+  std::string no_room;   // not "": there is none for a connection with a tag, and why
   bool unread = false;   // the client does not read, and there is no room for more
   bool full = false;     // the client is to read first
   bool watches = false;  // says when something comes under a key
@@ -42,6 +43,7 @@ class fake_host : public gate::engine_host {
   // ── what a test looks at
   std::vector<std::string> seen;  // "raise orders 34", "read orders", "recheck", "keys SORT a", "timer 2"
   std::vector<std::string> reports;
+  std::string room_for;             // the tag that asked for it last
   std::string like, like_server;    // what makes a link like that of the write shared last, and its server
   std::vector<std::string> shared;  // as the engine gave them
   std::optional<std::chrono::milliseconds> timer;
@@ -54,6 +56,10 @@ class fake_host : public gate::engine_host {
   }
 
   // ── engine_host
+  std::optional<std::string> take_room(const fence::claims_list& tag) override {
+    room_for = fence::write_tag(tag);
+    return no_room.empty() ? std::nullopt : std::optional(no_room);
+  }
   [[nodiscard]] const backend::redis_state::snapshot& snapshot() const override { return now_picture; }
 
   void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,

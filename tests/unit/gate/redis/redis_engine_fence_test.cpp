@@ -2,6 +2,10 @@
 #include "backend/command_roles.hpp"
 #include "unit/gate/redis/engine_rig.hpp"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 namespace fencegate::test {
 namespace {
 
@@ -205,6 +209,27 @@ TEST(EngineFence, AJumpIsRefusedAndRaisesNothing) {
   rig.backend("+OK");
   EXPECT_THAT(rig.answers(), StartsWith("-FENCEJUMP "));
   EXPECT_EQ(rig.host.marks["orders"], fence::token(34));
+}
+
+// ── no room for one more with this tag ──────────────────────────────────────────────────────────────────────────────
+
+TEST(EngineFence, WithoutRoomForItsTagTheConnectionEnds) {
+  const std::pair<const char*, std::vector<const char*>> binders[]{
+      {"CLIENT SETNAME fence:orders=34", {"+OK"}},
+      {"HELLO 2 SETNAME fence:orders=34", {"*2|+proto|:2"}},
+      {"FENCE SET orders 34", {"+PONG"}}};
+  for (const auto& [binds, replies] : binders) {
+    engine_rig rig;
+    rig.host.no_room = "it is full";
+    rig.client(binds, "SET k v");
+    for (const auto* one : replies) rig.backend(one);
+    EXPECT_EQ(rig.answers(), "-ERR max number of clients reached (it is full)|") << binds;
+    EXPECT_EQ(rig.host.room_for, "orders=34") << binds;
+    EXPECT_THAT(rig.host.seen, IsEmpty()) << binds;  // its mark stays
+    EXPECT_TRUE(rig.engine.closing()) << binds;
+    const auto sent = rig.sent();
+    EXPECT_EQ(std::count(sent.begin(), sent.end(), "SET k v"), 0) << binds;
+  }
 }
 
 // ── FENCE SET, GET, CLEAR, MARK ─────────────────────────────────────────────────────────────────────────────────────

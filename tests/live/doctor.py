@@ -5,6 +5,7 @@ import os
 import subprocess
 
 from live_test import LiveTest
+from processes import PATIENCE
 
 
 class DoctorTest(LiveTest):
@@ -15,7 +16,7 @@ class DoctorTest(LiveTest):
         with open(path, "w") as file:
             json.dump(config, file)
         return subprocess.run([os.environ["FENCEGATE"], "doctor", "-c", path, *arguments], capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=PATIENCE, check=False)
 
     def look(self, folder, **config):
         """({id: [what it says]}, [what is not known, and why]); the exit status must fit them."""

@@ -12,7 +12,7 @@ from gate_process import Gate
 from http_gate import HttpGate
 from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from processes import LOOPBACK, eventually
+from processes import LOOPBACK, PATIENCE, eventually
 from redis_server import RedisServer
 from resp import Resp
 from test_http_operations import Scripted
@@ -80,7 +80,7 @@ class KeptHttp(Kept):
 
     def __call__(self, gate):
         if self.connection is None:
-            self.connection = http.client.HTTPConnection(LOOPBACK, gate.port, timeout=30)
+            self.connection = http.client.HTTPConnection(LOOPBACK, gate.port, timeout=PATIENCE)
         self.connection.request("PUT", "/ok", b"x", {"Fencing-Token": "34"})
         answer = self.connection.getresponse()
         assert (answer.status, answer.read()) == (200, b"ok")
@@ -113,7 +113,7 @@ class KeptRedis(Kept):
 
     def _count(self, gate):
         if self.connection is None:
-            self.connection = Resp(gate.address, name="fence:orders=34", timeout=30)
+            self.connection = Resp(gate.address, name="fence:orders=34", timeout=PATIENCE)
         self.counted.append(self.connection.call("INCR", "n"))
 
     def _has_ended(self):

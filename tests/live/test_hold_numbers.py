@@ -57,7 +57,7 @@ class Numbers(HoldTest):
         given = {"ROWS": str(ROWS), "SERVER_PGPORT": str(self.database.port)} | files | where
         batch = BATCH.replace("{push}", push)
         old = self.shell(batch, environment=given | {"PAUSED_AT": str(PAUSED_AT)})
-        eventually(lambda: os.path.exists(files["READY"]), 60)
+        eventually(lambda: os.path.exists(files["READY"]))
         old.freeze()
         began = time.monotonic()
         new = self.run_shell(batch, environment=given | {"PAUSED_AT": "never"})

@@ -10,7 +10,7 @@ import urllib.request
 from http_gate import HttpGate, Upstream
 from http_raw import RawUpstream
 from live_test import LiveTest, main
-from processes import LOOPBACK
+from processes import LOOPBACK, PATIENCE
 from redis_server import RedisServer
 
 MIB = 1 << 20
@@ -42,7 +42,7 @@ class Urllib(ClientTest):
     def ask(self, method, path, body=None, token=None):
         headers = {} if token is None else {"Fencing-Token": str(token)}
         request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, answer.headers["Fencing-Mark"], answer.read()
 
     def test_writes_reads_and_errors(self):
@@ -74,7 +74,7 @@ class Curl(ClientTest):
             with open(large, "wb") as file:
                 file.write(bytes(range(256)) * (3 * MIB // 256))
             said = subprocess.run(["curl", "-sS", "-w", r"\n%{http_code} %{num_connects}\n", *arguments], cwd=folder,
-                                  capture_output=True, timeout=60, check=True)
+                                  capture_output=True, timeout=PATIENCE, check=True)
         return said.stdout.decode().splitlines()
 
     def test_an_upload_in_chunks_that_waits_for_100_continue(self):
@@ -107,7 +107,7 @@ class Curl(ClientTest):
 
 class Fetch(ClientTest):
     def test_writes_reads_and_errors(self):
-        ran = subprocess.run(["node", FETCH, str(self.gate.port)], capture_output=True, timeout=60, check=True)
+        ran = subprocess.run(["node", FETCH, str(self.gate.port)], capture_output=True, timeout=PATIENCE, check=True)
         first, stale, missing, large, *reads = json.loads(ran.stdout)
         self.assertEqual(first[:3], [200, "34", "application/json"])
         self.assertEqual(json.loads(first[3]), {"method": "PUT", "path": "/orders/node-7", "bytes": 4})
@@ -145,7 +145,7 @@ class Trailers(LiveTest):
         self.assertEqual(self.upstream.errors, [])
 
     def test_node(self):
-        ran = subprocess.run(["node", TRAILERS, str(self.gate.port)], capture_output=True, timeout=60, check=True)
+        ran = subprocess.run(["node", TRAILERS, str(self.gate.port)], capture_output=True, timeout=PATIENCE, check=True)
         wanted, unwanted, sent, late = json.loads(ran.stdout)
         self.assertEqual(wanted, [200, "X-Sum", "34", "hi", ["X-Sum", "7"]])
         self.assertEqual(unwanted, [200, None, "34", "hi", []])
@@ -157,7 +157,7 @@ class Trailers(LiveTest):
 
     def test_curl(self):
         said = subprocess.run(["curl", "-sS", "-D", "-", "-H", "TE: trailers", f"http://{LOOPBACK}:{self.gate.port}/a"],
-                              capture_output=True, timeout=60, check=True).stdout.replace(b"\r", b"")
+                              capture_output=True, timeout=PATIENCE, check=True).stdout.replace(b"\r", b"")
         self.assertIn(b"X-Sum: 7\n", said)
         self.assertNotIn(b"99", said)
         self.assertNotIn(b"Set-Cookie", said)

@@ -11,7 +11,7 @@ from http_gate import HttpGate, start_services
 from http_raw import Client
 from live_test import LiveTest, main
 from postgres import PostgresServer
-from processes import LOOPBACK, eventually
+from processes import LOOPBACK, PATIENCE, eventually
 from redis_server import RedisServer
 
 ROUTES = [
@@ -414,7 +414,7 @@ class Clients(HttpTest):
     def test_curl(self):
         said = subprocess.run(["curl", "-sS", "-i", "-X", "PUT", "-H", "Fencing-Token: 34", "--data-binary", "@-",
                                f"http://{LOOPBACK}:{self.gate.port}/orders/curl"], input=b"z" * (3 << 20),
-                              capture_output=True, timeout=60, check=True).stdout
+                              capture_output=True, timeout=PATIENCE, check=True).stdout
         self.assertIn(b"HTTP/1.1 200", said)
         self.assertEqual(len(self.upstream.seen("PUT")[-1][3]), 3 << 20)
 

@@ -421,7 +421,7 @@ class Semantics(OperationsTest):
 class Draining(OperationsTest):
     def test_an_answer_that_did_not_say_so_is_not_the_last_one(self):
         gate = self.make(process={"drain_timeout": "30s"}, threads=1)
-        connection = http.client.HTTPConnection(LOOPBACK, gate.port, timeout=20)
+        connection = http.client.HTTPConnection(LOOPBACK, gate.port, timeout=PATIENCE)
         self.addCleanup(connection.close)
         connection.request("GET", "/slow")
         answer = connection.getresponse()

@@ -19,7 +19,7 @@ from lease_gates import LeaseGates, boot_ms
 from live_test import LiveTest, main
 from pg_wire import SSL_REQUEST, query, startup
 from postgres import PostgresServer, run_sql
-from processes import LOOPBACK, Process, connect, eventually
+from processes import LOOPBACK, PATIENCE, Process, connect, eventually
 from redis_server import RedisServer
 from resp import Resp
 from test_hold import TTL
@@ -82,7 +82,7 @@ class LeaseGatesTest(LiveTest):
         run_sql(session, "INSERT INTO notes VALUES (%s)", f"{self.resource} {what}")
 
     def sql_client(self, sidecar):
-        session = psycopg2.connect(host=LOOPBACK, port=sidecar.pg_port, user="orders", dbname="app", connect_timeout=20)
+        session = psycopg2.connect(host=LOOPBACK, port=sidecar.pg_port, user="orders", dbname="app", connect_timeout=PATIENCE)
         session.autocommit = True
         self.addCleanup(session.close)
         return session
@@ -91,7 +91,7 @@ class LeaseGatesTest(LiveTest):
         return self.start(Resp(sidecar.redis_port))
 
     def http_client(self, sidecar):
-        talk = http.client.HTTPConnection(LOOPBACK, sidecar.http_port, timeout=20)
+        talk = http.client.HTTPConnection(LOOPBACK, sidecar.http_port, timeout=PATIENCE)
         self.addCleanup(talk.close)
         return talk
 

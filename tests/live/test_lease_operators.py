@@ -10,7 +10,7 @@ import documents
 from lease_sidecar import PATIENCE, Sidecar
 from live_test import main
 from postgres import run_sql
-from processes import die_with_parent, eventually
+from processes import PATIENCE, die_with_parent, eventually
 from test_hold import LEASES
 from test_lease_api import ApiTest
 
@@ -35,7 +35,7 @@ class OperatorsTest(ApiTest):
 
     def run_words(self, words):
         """(status, what it printed, what it complained of)"""
-        done = subprocess.run(words, text=True, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(words, text=True, capture_output=True, timeout=PATIENCE, check=False)
         return done.returncode, done.stdout, done.stderr
 
     def lease(self, *words):

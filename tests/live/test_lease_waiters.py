@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 from live_test import main
-from processes import eventually
+from processes import PATIENCE, eventually
 from test_hold import Hold
 from test_lease_api import ApiTest
 from test_lease_operators import CALM, TwoIssuers
@@ -27,7 +27,7 @@ class OfPostgres(ApiTest):
     times, sidecar_of = CALM, TwoIssuers
 
     def show(self, *words):
-        done = subprocess.run([os.environ["FENCEGATE"], "lease", "show", *words], text=True, capture_output=True, timeout=60, check=True)
+        done = subprocess.run([os.environ["FENCEGATE"], "lease", "show", *words], text=True, capture_output=True, timeout=PATIENCE, check=True)
         return done.stdout
 
     def waiters(self, resource):

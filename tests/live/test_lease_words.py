@@ -9,7 +9,7 @@ import subprocess
 import documents
 from lease_sidecar import PATIENCE
 from live_test import main
-from processes import die_with_parent, eventually
+from processes import PATIENCE, die_with_parent, eventually
 from test_hold import LEASES
 from test_lease_api import ApiTest
 
@@ -23,7 +23,7 @@ class Words(ApiTest):
 
     def lease(self, *words, said=""):
         """(status, what it printed, what it complained of)"""
-        done = subprocess.run(self.words(*words), text=True, capture_output=True, input=said, timeout=60, check=False)
+        done = subprocess.run(self.words(*words), text=True, capture_output=True, input=said, timeout=PATIENCE, check=False)
         return done.returncode, done.stdout, done.stderr
 
     def acquire(self, name, *words):

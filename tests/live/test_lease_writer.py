@@ -13,7 +13,7 @@ import threading
 
 import test_lease_gates
 from live_test import LiveTest, main
-from processes import LOOPBACK, die_with_parent, eventually, free_port
+from processes import LOOPBACK, PATIENCE, die_with_parent, eventually, free_port
 
 PATIENCE = 20
 STARTED = "/v1/writers/app/started"
@@ -88,7 +88,7 @@ class WriterTest(LiveTest):
         return [os.environ[self.program], "lease", words[0], "--api", api or f"unix:{self.socket}", *words[1:]]
 
     def run_words(self, *words, **more):
-        done = subprocess.run(self.words(*words, **more), text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=60,
+        done = subprocess.run(self.words(*words, **more), text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE,
                               check=False)
         return done.returncode, done.stdout, done.stderr
 

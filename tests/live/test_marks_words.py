@@ -8,7 +8,7 @@ from documents import command, gates_user, run_shell
 from gate_process import Gate
 from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from processes import free_port
+from processes import PATIENCE, free_port
 from redis_server import RedisServer
 from resp import Resp
 
@@ -36,7 +36,7 @@ class MarksTest(LiveTest):
 
     def run_words(self, *words):
         """(status, what it printed, what it complained of)"""
-        done = subprocess.run([os.environ["FENCEGATE"], *words, "-c", self.config], text=True, capture_output=True, timeout=60,
+        done = subprocess.run([os.environ["FENCEGATE"], *words, "-c", self.config], text=True, capture_output=True, timeout=PATIENCE,
                               check=False)
         return done.returncode, done.stdout, done.stderr
 
@@ -155,7 +155,7 @@ class Leased(MarksTest):
     def setUp(self):
         super().setUp()
         self.configure(leases={"issuers": {"main": {"store": "ledger"}}})
-        subprocess.run([os.environ["FENCEGATE"], "hold", "orders", "-c", self.config, "--", "true"], timeout=60, check=True)
+        subprocess.run([os.environ["FENCEGATE"], "hold", "orders", "-c", self.config, "--", "true"], timeout=PATIENCE, check=True)
 
     def test_who_raised_it(self):
         _, shown, _ = self.run_words("lease", "show", "orders", "--json")

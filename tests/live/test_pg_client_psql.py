@@ -6,7 +6,7 @@ import subprocess
 
 from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, binary, skip_without_client_tools
-from processes import LOOPBACK, die_with_parent, eventually
+from processes import LOOPBACK, PATIENCE, die_with_parent, eventually
 
 MIB = 1024 * 1024
 
@@ -105,7 +105,7 @@ class Psql(ProgramTest):
         child.stdin.flush()
         eventually(lambda: self.running("AS mine") and self.running("AS other"))
         child.send_signal(signal.SIGINT)
-        said = child.communicate(timeout=30)
+        said = child.communicate(timeout=PATIENCE)
         self.assertIn("canceling statement due to user request", said[1])
         self.assertTrue(self.running("AS other"))
         self.assertIsNone(other.poll())
@@ -130,7 +130,7 @@ class Psql(ProgramTest):
             how["env"]["PGCLIENTENCODING"] = encoding
             del how["text"]
             done = subprocess.run(**how, input=f"SELECT '{text}', length('{text}');".encode(codec), capture_output=True,
-                                  timeout=60, check=True)
+                                  timeout=PATIENCE, check=True)
             self.assertEqual(done.stdout.decode(codec), f"{text}|{len(text)}\n", done.stderr)
 
     def test_the_tag_in_application_name_and_refusals(self):
@@ -148,7 +148,7 @@ class Psql(ProgramTest):
         child.stdin.flush()
         eventually(lambda: self.running("COPY"))
         self.psql("SELECT 1", token=35)
-        said = child.communicate("\\.\n", timeout=30)[1]
+        said = child.communicate("\\.\n", timeout=PATIENCE)[1]
         self.assertIn(f"token 34 of {self.resource} is below mark 35", said)
         self.assertEqual(self.psql("SELECT count(*) FROM cut", token=35), "0\n")
 

@@ -205,7 +205,7 @@ class Ends(PgGateTest):
             if flight:
                 eventually(self.sleeps)
             self.connect(35)
-            said = child.communicate("" if flight else f"{text};\n", timeout=30)[1]
+            said = child.communicate("" if flight else f"{text};\n", timeout=PATIENCE)[1]
             self.assertIn("FATAL:  ZF001: ", said)
             self.assert_stale(said)
             self.resource += "."

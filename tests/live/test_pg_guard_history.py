@@ -19,6 +19,7 @@ from guard.told import Told
 from live_test import LiveTest, main
 from pg_wire import COPY_DONE, TERMINATE, Wire, fields
 from postgres import PgBouncer, PgGate, PostgresServer
+from processes import PATIENCE
 
 SECONDS = float(os.environ.get("FENCEGATE_HISTORY_SECONDS", "20"))
 SEED = int(os.environ.get("FENCEGATE_HISTORY_SEED", str(time.time_ns() % 1_000_000)))
@@ -82,7 +83,7 @@ class History:
             with self._lock:
                 token = next(self._tokens[resource])
             with contextlib.suppress(ConnectionError, TimeoutError):
-                wire = Wire(luck.choice(self.gates).address, user="writer", timeout=30,
+                wire = Wire(luck.choice(self.gates).address, user="writer", timeout=PATIENCE,
                             options=f"-c fencing.tokens={resource}={token}")
                 with wire:
                     if any(kind == b"E" for kind, _ in wire.until_ready()):

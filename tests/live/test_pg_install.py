@@ -7,7 +7,7 @@ import re
 import subprocess
 
 from live_test import LiveTest, main
-from processes import LOOPBACK
+from processes import LOOPBACK, PATIENCE
 from documents import block
 from pg_fence import FenceTest, Rejected
 from postgres import PostgresServer, run_sql, schema_text, skip_without_client_tools
@@ -20,7 +20,7 @@ def install(folder, *arguments, **gate):
     with open(path, "w") as file:
         json.dump({"gates": [{"name": "db", "protocol": "postgres", "listen": "127.0.0.1:6432"} | gate]}, file)
     return subprocess.run([os.environ["FENCEGATE"], "install", "-c", path, *arguments], capture_output=True, text=True,
-                          timeout=60, check=False)
+                          timeout=PATIENCE, check=False)
 
 
 class Command(LiveTest):

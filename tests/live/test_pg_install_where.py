@@ -8,7 +8,7 @@ import urllib.parse
 from live_test import LiveTest, main
 from pg_versions import version
 from postgres import PostgresServer, run_sql
-from processes import LOOPBACK
+from processes import LOOPBACK, PATIENCE
 
 HOSTILE = """we"ird '; DROP TABLE kept; -- \\ $$ %s é表"""
 
@@ -55,7 +55,7 @@ class InstallTest(LiveTest):
         with open(path, "w") as file:
             json.dump({"gates": gates, "stores": stores}, file)
         return subprocess.run([os.environ["FENCEGATE"], "install", "-c", path, *arguments], capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=PATIENCE, check=False)
 
     def psql(self, script, database, *options):
         return subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", *options, "-h", LOOPBACK, "-p",

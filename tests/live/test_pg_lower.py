@@ -14,7 +14,7 @@ from live_test import LiveTest, main
 from lowering import HeldCommand
 from pg_fence import FenceTest, Rejected, add_mutations, within
 from postgres import PgGate, PostgresServer, run_sql
-from processes import LOOPBACK, eventually, free_port
+from processes import LOOPBACK, PATIENCE, eventually, free_port
 from test_pg_gate import PgGateTest
 from test_pg_marks import HeldLooks
 
@@ -410,7 +410,7 @@ class Word(LowerTest):
 
         def lower(to, *more):
             done = subprocess.run([os.environ["FENCEGATE"], "marks", "lower", self.resource, "--to", to, "--reason", "a slip", *more,
-                                   "-c", path], text=True, capture_output=True, timeout=60, check=False)
+                                   "-c", path], text=True, capture_output=True, timeout=PATIENCE, check=False)
             return done.returncode, done.stdout + done.stderr
         return lower
 

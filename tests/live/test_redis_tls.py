@@ -12,7 +12,7 @@ from doctor import DoctorTest
 from gate_process import Gate
 from http_gate import HttpGate, Upstream
 from live_test import main
-from processes import LOOPBACK, eventually, free_port
+from processes import LOOPBACK, PATIENCE, eventually, free_port
 from resp import Resp, RespError
 from tls import Certificates, Load, PlainServer, Recorder, TlsRedis, replace
 
@@ -210,7 +210,7 @@ class OtherConnections(RedisTls):
         with open(path, "w") as file:
             json.dump(config, file)
         return subprocess.run([os.environ["FENCEGATE"], words[0], *words[1:], "-c", path], capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=PATIENCE, check=False)
 
     def gates(self, url):
         return [{"name": "cache", "protocol": "redis", "listen": f"{LOOPBACK}:{free_port()}", "upstream": url}]
@@ -240,7 +240,7 @@ class OtherConnections(RedisTls):
         with open(path, "w") as file:
             json.dump(config, file)
         done = subprocess.run([os.environ["FENCEGATE"], "hold", "-c", path, "orders", "--", "sh", "-c", "echo $FENCING_TOKEN"],
-                              capture_output=True, text=True, timeout=60, check=False)
+                              capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         mark = [key for key in redis.cli.call("KEYS", "*") if b"orders" in key and b"mark" in key]
         self.assertTrue(mark, redis.cli.call("KEYS", "*"))

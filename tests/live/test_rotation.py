@@ -11,7 +11,7 @@ from http_gate import Upstream
 from lease_gates import LeaseGates
 from live_test import LiveTest, main
 from postgres import PostgresServer
-from processes import LOOPBACK, eventually
+from processes import LOOPBACK, PATIENCE, eventually
 from redis_server import RedisServer
 from resp import Resp
 
@@ -102,10 +102,10 @@ class Rotation(LiveTest):
                 if client.call("SET", "k", "v") != b"OK":
                     return False
             with contextlib.closing(psycopg2.connect(host=LOOPBACK, port=sidecar.pg_port, user="orders", dbname="app",
-                                                     connect_timeout=20)) as session, session.cursor() as cursor:
+                                                     connect_timeout=PATIENCE)) as session, session.cursor() as cursor:
                 cursor.execute("INSERT INTO notes VALUES ('x')")
                 session.commit()
-            with contextlib.closing(http.client.HTTPConnection(LOOPBACK, sidecar.http_port, timeout=20)) as talk:
+            with contextlib.closing(http.client.HTTPConnection(LOOPBACK, sidecar.http_port, timeout=PATIENCE)) as talk:
                 talk.request("PUT", "/orders/7", b"x")
                 return talk.getresponse().status == 200
         return False

@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "cli
 
 import node_client  # noqa: E402
 from live_test import main  # noqa: E402
-from processes import LOOPBACK, eventually  # noqa: E402
+from processes import LOOPBACK, PATIENCE, eventually  # noqa: E402
 from test_status import ATTACK, StatusTest  # noqa: E402
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "browser")
@@ -31,7 +31,7 @@ class Browser(node_client.NodeClient):
 class PageTest(StatusTest):
     def browser(self, gate, **look):
         browser = self.start(Browser(gate))
-        browser.do("open", look, deadline=60)
+        browser.do("open", look, deadline=PATIENCE)
         browser.do("wait", "#link-words", "Live")
         return browser
 

@@ -177,7 +177,7 @@ class Redis(Listeners):
         gate = self.redis_gate()
         told = subprocess.run(["openssl", "s_client", "-connect", f"localhost:{gate.port}", "-CAfile", self.authority.certificate,
                                "-verify_return_error", "-verify_hostname", "localhost", "-tls1_2"], input=b"R\n",
-                              capture_output=True, timeout=60, check=False)
+                              capture_output=True, timeout=PATIENCE, check=False)
         self.assertIn(b"Verify return code: 0 (ok)", told.stdout)
         self.assertIn(b"Compression: NONE", told.stdout)
         self.assertNotIn(b"TLS session ticket:", told.stdout)
@@ -253,7 +253,7 @@ class Redis(Listeners):
         with open(path, "w") as file:
             json.dump({"gates": [{"name": "cache", "protocol": "redis", "listen": ":6380", "upstream": "redis://cache:6379"} |
                                  self.tls((self.shown[0], self.own[1]))]}, file)
-        check = subprocess.run([os.environ["FENCEGATE"], "check", "-c", path], capture_output=True, text=True, timeout=60, check=False)
+        check = subprocess.run([os.environ["FENCEGATE"], "check", "-c", path], capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(check.returncode, 2)
         self.assertIn("TLS: cannot use tls.key: key values mismatch", check.stderr)
 
@@ -294,7 +294,7 @@ class Postgres(ThroughTls, ServerWithTls, Listeners):
         where = f"host=localhost port={gate.port} user=alice dbname=postgres sslmode=verify-full"
         def psql(root):
             return subprocess.run(["psql", "-Atc", "SELECT 'through'", f"{where} sslrootcert={root}"], capture_output=True,
-                                  text=True, timeout=60, check=False)
+                                  text=True, timeout=PATIENCE, check=False)
         self.assertEqual(psql(self.authority.certificate).stdout, "through\n")
         self.assertIn("certificate verify failed", psql(self.rogue.certificate).stderr)
 

@@ -255,7 +255,7 @@ class RawUpstream:
                 sock, caller = self.listener.accept()
             except OSError:
                 return
-            sock.settimeout(60)
+            sock.settimeout(PATIENCE)
             with self.lock:
                 if caller == self.looking:
                     self.looking = None

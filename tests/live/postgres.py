@@ -257,7 +257,7 @@ class PostgresServer(Process):
         """An orderly shutdown that ends all sessions."""
         self._drop_cli()
         self._signal(signal.SIGINT)
-        self.child.wait(30)
+        self.child.wait(PATIENCE)
 
 
 class PostgresStandby(PostgresServer):

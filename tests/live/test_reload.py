@@ -69,8 +69,10 @@ class Sidecar(GateProcess):
         return next(gate for gate in self.config["gates"] if gate["name"] == name)
 
     def write(self, text=None):
-        with open(self.path, "w") as file:
+        """In one step: others read it, too."""
+        with open(f"{self.path}.new", "w") as file:
             file.write(text or json.dumps(self.config, indent=1))
+        os.replace(f"{self.path}.new", self.path)
 
     def reload(self):
         """(status, answer)"""

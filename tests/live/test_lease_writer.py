@@ -15,7 +15,6 @@ import test_lease_gates
 from live_test import LiveTest, main
 from processes import LOOPBACK, PATIENCE, die_with_parent, eventually, free_port
 
-PATIENCE = 20
 STARTED = "/v1/writers/app/started"
 HEARTBEAT = "/v1/writers/app/heartbeat"
 

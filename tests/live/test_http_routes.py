@@ -193,18 +193,19 @@ class Time(RoutesTest):
         gate = self.start(self.make(answer_timeout="2s"))
         (status, problem), took = self.timed("POST", "/nap/20", gate=gate)
         self.assertEqual((status, problem["applied"], problem["sqlstate"]), (504, "no", "57014"))
-        self.assertLess(took, 20)
+        self.assertLess(took, 4)
         pids = [row[0] for row in self.server.sql("SELECT pid FROM pg_stat_activity WHERE usename = 'gate'")]
         self.server.stop_process()
         for pid in pids:
             self.server.freeze(pid)
         try:
-            status = self.ask("PUT", "/rows/1", b"x", gate=gate)[0]
+            (status, problem), took = self.timed("PUT", "/rows/1", b"x", gate=gate)
         finally:
             for pid in pids:
                 self.server.thaw(pid)
             self.server.continue_process()
         self.assertIn(status, (502, 503))
+        self.assertLess(took, 4.5)
 
     def test_answer_timeout_is_kept_by_redis_be_it_shorter_or_longer_than_the_links_own_patience(self):
         gate = self.start(self.make(answer_timeout="1s"))
@@ -219,7 +220,7 @@ class Time(RoutesTest):
             (status, problem), took = self.timed("PUT", "/kv/a", b"2", gate=gate)
             self.assertEqual((status, problem["applied"]), (502, "unknown"))
             self.assertIn("no answer in time", problem["detail"])
-            self.assertTrue(0.9 < took < 4.5, took)  # 5 s is what a link waits for an answer of its own
+            self.assertTrue(0.9 < took < 1.9, took)
             time.sleep(2)  # longer than its link waits for an answer of its own
         finally:
             self.redis.continue_process()

@@ -505,7 +505,7 @@ class Regressions(MarksTest):
         eventually(lambda: redis.cli.call("GET", "fencegate:epoch"))
         go.set()
         if client.reply() == b"OK":
-            eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"%d" % token)
+            eventually(lambda: redis.cli.call("GET", mark_key("orders")) == b"%d" % token, 6)
 
     def test_a_token_that_was_used_when_its_mark_was_lost(self):
         redis = self.start(RedisServer())

@@ -166,7 +166,7 @@ def wait_longer_than_the_database_allows(base):
     try:
         raising = base.writer("bob").in_background("SELECT * FROM fencegate.arm_all('{orders}', '{34}', 3600000)")
         try:
-            eventually(raising.done, 30)
+            eventually(raising.done, 15)
             return False
         except AssertionError:
             return True

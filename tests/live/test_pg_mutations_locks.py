@@ -145,7 +145,7 @@ def waiting_intruder(base):
         behind = base.writer("bob").in_background("SELECT fencegate.arm('orders', 35)")
         assert behind.wait_until_blocked()
         with contextlib.suppress(AssertionError):
-            eventually(lambda: base.gone(waiting.pid), 20)
+            eventually(lambda: base.gone(waiting.pid), 5)
         return not base.gone(waiting.pid)
     finally:
         base.server.thaw(old.pid)

@@ -101,8 +101,11 @@ void add_holder(const std::vector<known_issuer>& issuers, shown_mark& to) {
     }
 }
 
-result<std::vector<listed_mark>> list_of(operation_run& run, lease::seal_place& at) {
-  return run.asked(result<std::vector<listed_mark>>(no_answer), [&](auto done) { at.list_marks(std::move(done)); });
+// All of them, or that of `only` one, if there is any.
+result<std::vector<listed_mark>> list_of(operation_run& run, lease::seal_place& at,
+                                         const std::optional<std::string>& only = {}) {
+  return run.asked(result<std::vector<listed_mark>>(no_answer),
+                   [&](auto done) { at.list_marks(only, std::move(done)); });
 }
 
 // Without a mark: there is none.
@@ -111,16 +114,6 @@ result<backend::looked_mark> seen_of(operation_run& run, lease::seal_place& at, 
                                [&](auto done) { at.look({resource}, std::move(done)); });
   if (!found) return found.error();
   return found->empty() ? backend::looked_mark{resource, {}} : found->front();
-}
-
-// One mark, or none.
-result<std::vector<listed_mark>> look_at(operation_run& run, lease::seal_place& at, const std::string& resource) {
-  const auto found = seen_of(run, at, resource);
-  if (!found) return found.error();
-  if (!found->mark) return std::vector<listed_mark>{};
-  const auto owner =
-      run.asked(result<std::string>(no_answer), [&](auto done) { at.issuer_of(resource, std::move(done)); });
-  return std::vector<listed_mark>{{resource, *found->mark, {}, owner ? *owner : ""}};
 }
 
 void print_json(const std::vector<shown_mark>& all, std::ostream& out) {
@@ -152,8 +145,9 @@ int show(operation_run& run, const settings::process& config, const places& wher
          std::ostream& out, std::ostream& err) {
   std::vector<shown_mark> shown;
   int status = exit_ok;
+  const auto only = asked.what == verb::list ? std::nullopt : std::optional(asked.resources.front());
   for (const auto& place : where) {
-    const auto found = asked.what == verb::list ? list_of(run, *place) : look_at(run, *place, asked.resources.front());
+    const auto found = list_of(run, *place, only);
     if (!found) status = complain(err, place->name() + ": " + found.error().message);
     if (found)
       for (const auto& one : *found)
@@ -202,7 +196,7 @@ int bump(operation_run& run, lease::seal_place& at, const marks_question& asked,
     marks = *found;
   }
   for (const auto& resource : asked.resources) {
-    const auto found = look_at(run, at, resource);
+    const auto found = list_of(run, at, resource);
     if (!found) return complain(err, at.name() + ": " + found.error().message);
     if (found->empty()) all = (complain(err, at.name() + ": " + resource + ": there is no mark"), false);
     marks.insert(marks.end(), found->begin(), found->end());

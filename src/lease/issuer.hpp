@@ -188,8 +188,9 @@ class seal_place {
   // Gives a mark of the issuer `from` to the issuer `to`, and changes no other. Answers whose it is then; "": nobody's.
   virtual void move(const std::string& resource, const std::string& from, const std::string& to,
                     std::function<void(const result<std::string>&)> done) = 0;
-  // All marks, by resource.
-  virtual void list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) {
+  // All marks, by resource, or that of `only` one, if there is any.
+  virtual void list_marks(const std::optional<std::string>& /*only*/,
+                          std::function<void(const result<std::vector<listed_mark>>&)> done) {
     done(error{name() + " does not list its marks"});
   }
   // As a gate does, without a lease: all rise to their tokens, or none.

@@ -302,7 +302,8 @@ void pg_seal_place::move(const std::string& resource, const std::string& from, c
       patience_ + cut_, std::move(answered));
 }
 
-void pg_seal_place::list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) {
+void pg_seal_place::list_marks(const std::optional<std::string>& only,
+                               std::function<void(const result<std::vector<listed_mark>>&)> done) {
   auto answered = [done = std::move(done)](const pg_result& rows) {
     if (!rows) return done(told(rows.error()));
     std::vector<listed_mark> found;
@@ -314,8 +315,9 @@ void pg_seal_place::list_marks(std::function<void(const result<std::vector<liste
     done(std::move(found));
   };
   callers_.any().call(
-      {"SELECT l.resource, l.mark, l.raised_at::pg_catalog.text, m.issuer::pg_catalog.text "
-       "FROM fencegate.list() l JOIN fencegate.marks m ON m.resource OPERATOR(pg_catalog.=) l.resource"},
+      {"SELECT resource, mark, raised_at::pg_catalog.text, issuer::pg_catalog.text FROM fencegate.marks "
+       "WHERE $1::pg_catalog.text IS NULL OR resource OPERATOR(pg_catalog.=) $1::pg_catalog.text ORDER BY resource",
+       {{only}}},
       list_patience, std::move(answered));
 }
 

@@ -58,7 +58,8 @@ class pg_seal_place final : public seal_place {
             std::function<void(const backend::store_result<void>&)> done) override;
   void move(const std::string& resource, const std::string& from, const std::string& to,
             std::function<void(const result<std::string>&)> done) override;
-  void list_marks(std::function<void(const result<std::vector<listed_mark>>&)> done) override;
+  void list_marks(const std::optional<std::string>& only,
+                  std::function<void(const result<std::vector<listed_mark>>&)> done) override;
   void lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) override;
   void raise(const fence::claims_list& to, std::function<void(const backend::store_result<void>&)> done) override;
 

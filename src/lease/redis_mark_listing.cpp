@@ -19,8 +19,6 @@ const std::string& front() {
   return text;
 }
 
-words scan_from(const std::string& cursor) { return {"SCAN", cursor, "MATCH", front() + "*", "COUNT", "1000"}; }
-
 // Of "mark issuer grant": the issuer. "" where there is no record.
 std::string issuer_in(std::string_view record) {
   const auto begin = record.find(' ');
@@ -32,19 +30,29 @@ std::string issuer_in(std::string_view record) {
 
 redis_mark_listing::redis_mark_listing(boost::asio::io_context& context, const settings::mark_store& at,
                                        std::chrono::milliseconds patience, look look_at)
-    : login_(at.login),
-      dialogue_(std::make_shared<backend::redis_dialogue>(context, at.where, at.secured, patience)),
-      look_(std::move(look_at)) {}
+    : dialogue_(std::make_shared<backend::redis_dialogue>(context, at.where, at.secured, patience)),
+      look_(std::move(look_at)),
+      greeting_{backend::first_words(at.login)} {}
 
-void redis_mark_listing::start(std::function<void(const result<std::vector<listed_mark>>&)> done) {
+void redis_mark_listing::start(const std::optional<std::string>& only,
+                               std::function<void(const result<std::vector<listed_mark>>&)> done) {
   done_ = std::move(done);
-  scan({backend::first_words(login_), scan_from("0")});
+  if (!only) return scan("0");
+  names_.push_back(*only);
+  look_at_more();
 }
 
-void redis_mark_listing::scan(std::vector<words> commands) {
-  dialogue_->ask(std::move(commands), [weak = weak_from_this()](const outcome& came) {
-    if (const auto self = weak.lock()) self->scanned(came);
-  });
+std::vector<words> redis_mark_listing::with_greeting(words last) {
+  auto commands = std::exchange(greeting_, {});
+  commands.push_back(std::move(last));
+  return commands;
+}
+
+void redis_mark_listing::scan(const std::string& cursor) {
+  dialogue_->ask(with_greeting({"SCAN", cursor, "MATCH", front() + "*", "COUNT", "1000"}),
+                 [weak = weak_from_this()](const outcome& came) {
+                   if (const auto self = weak.lock()) self->scanned(came);
+                 });
 }
 
 void redis_mark_listing::scanned(const outcome& came) {
@@ -55,7 +63,7 @@ void redis_mark_listing::scanned(const outcome& came) {
   for (const auto& key : answer.list[1].list)
     if (key.text.size() > front().size() + 1 && key.text.starts_with(front()) && key.text.ends_with('}'))
       names_.push_back(key.text.substr(front().size(), key.text.size() - front().size() - 1));
-  if (answer.list[0].text != "0") return scan({scan_from(answer.list[0].text)});
+  if (answer.list[0].text != "0") return scan(answer.list[0].text);
   std::sort(names_.begin(), names_.end());
   names_.erase(std::unique(names_.begin(), names_.end()), names_.end());  // SCAN may tell one twice
   look_at_more();
@@ -78,11 +86,11 @@ void redis_mark_listing::look_at_more() {
 void redis_mark_listing::ask_whose(const std::vector<backend::looked_mark>& marks) {
   words command{"MGET"};
   for (const auto& one : marks) command.push_back(backend::mark_cell(one.resource).grant_key());
-  dialogue_->ask({command}, [weak = weak_from_this(), marks](const outcome& came) {
+  dialogue_->ask(with_greeting(std::move(command)), [weak = weak_from_this(), marks](const outcome& came) {
     const auto self = weak.lock();
     if (!self) return;
     if (!came.problem.empty()) return self->end(error{came.problem});
-    const auto& records = came.replies.front();
+    const auto& records = came.replies.back();
     if (records.is_error) return self->end(backend::why_refused(records.text, "+mget"));
     if (records.list.size() != marks.size()) return self->end(error{"Redis sent what is not an answer"});
     for (std::size_t i = 0; i < marks.size(); ++i)

@@ -1,4 +1,4 @@
-// All marks of a Redis: their names by SCAN, what they are by those who read marks in any case, and whose they are by the
+// All marks of a Redis, or one: their names by SCAN, what they are by those who read marks in any case, and whose they are by the
 // records of grants beside them.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,21 +26,23 @@ class redis_mark_listing : public std::enable_shared_from_this<redis_mark_listin
   redis_mark_listing(boost::asio::io_context& context, const settings::mark_store& at,
                      std::chrono::milliseconds patience, look look_at);
 
-  // `done` once, unless it is dropped before.
-  void start(std::function<void(const result<std::vector<listed_mark>>&)> done);
+  // `only`: that mark, if there is any; else all. `done` once, unless it is dropped before.
+  void start(const std::optional<std::string>& only, std::function<void(const result<std::vector<listed_mark>>&)> done);
 
  private:
   using outcome = backend::redis_dialogue::outcome;
 
-  void scan(std::vector<std::vector<std::string>> commands);
+  void scan(const std::string& cursor);
+  // `last`, behind what a connection begins with.
+  [[nodiscard]] std::vector<std::vector<std::string>> with_greeting(std::vector<std::string> last);
   void scanned(const outcome& came);
   void look_at_more();
   void ask_whose(const std::vector<backend::looked_mark>& marks);
   void end(const result<std::vector<listed_mark>>& with);
 
-  const settings::credentials login_;
   const std::shared_ptr<backend::redis_dialogue> dialogue_;
   const look look_;
+  std::vector<std::vector<std::string>> greeting_;  // until it was sent
   std::vector<std::string> names_;
   std::size_t next_ = 0;  // of the names, to look at
   std::vector<listed_mark> found_;

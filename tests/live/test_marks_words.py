@@ -112,6 +112,7 @@ class Postgres(MarksTest):
         self.assertRegex(one["raised_at"], r"^20\d\d-\d\d-\d\d ")
         self.assertEqual(len(one["raised_at"]), len(at))
         self.assertEqual([one["place"] for one in self.listed("list")], ["store:ledger", "gate:db"])
+        self.assertEqual(self.listed("get", "orders", "--gate", "db"), [one])
         self.assertEqual(self.listed("get", "nothing"), [])
 
     def test_a_raise_ends_older_sessions(self):

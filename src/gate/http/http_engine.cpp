@@ -217,13 +217,13 @@ bool http_engine::bind(const fence::policy& rules, const std::string& resource) 
   claims_ = std::move(claims);
   if (auto other = fence::disagreement(tag_, claims_); other && !why)
     why = rejection{reason::malformed, resource, {}, {}, std::move(*other)};
-  if (const auto full = why ? std::nullopt : host_.take_room(claims_)) {
-    claims_.clear();
-    keep_alive_ = false;
-    refuse(503, too_many_connections(*full));
-    return false;
-  }
   if (!why) {
+    if (const auto full = host_.take_room(claims_)) {
+      claims_.clear();
+      keep_alive_ = false;
+      refuse(503, too_many_connections(*full));
+      return false;
+    }
     for (const auto& one : claims_)
       if (one.resource == resource) presented_ = one.presented;
     return true;

@@ -40,6 +40,12 @@ std::string with_outcome(std::string words, applied certain) {
   }
 }
 
+// To a client at rest.
+wire::pg_error gate_ends() {
+  return {"FATAL", std::string(admin_shutdown), "the gate is shutting down", pg_detail({}, applied::no),
+          "Connect again."};
+}
+
 }  // namespace
 
 // ── the server has ended the session ────────────────────────────────────────────────────────────────────────────────
@@ -198,16 +204,13 @@ void pg_engine::end_idle() {
 }
 
 // libpq takes what comes while it is at rest for a notice, and then for a server that has died.
-void pg_engine::tell_end() {
-  part({"FATAL", std::string(admin_shutdown), "the gate is shutting down", pg_detail({}, applied::no),
-        "Connect again."});
-}
+void pg_engine::tell_end() { part(gate_ends()); }
 
 void pg_engine::drain() {
   draining_ = true;
   if (phase_ == phase::opening) phase_ = phase::closing;
   give_up();
-  if (at_rest()) close_with({"FATAL", std::string(admin_shutdown), "the gate is shutting down", {}, "Connect again."});
+  if (at_rest()) close_with(gate_ends());
 }
 
 // Whatever else it waits for is about its end already.

@@ -41,10 +41,8 @@ class Failure(Exception):
 
     @property
     def bare_end(self):
-        """What a server says to a session that it ends, without a word why: a gate's client must never see that. (A gate that
-        goes says so.)"""
-        ended = self.sqlstate == "57P01" or "administrator command" in str(self)
-        return self.applied is None and ended and "the gate is shutting down" not in str(self)
+        """What a server says to a session that it ends, without a word why: a gate's client must never see that."""
+        return self.applied is None and (self.sqlstate == "57P01" or "administrator command" in str(self))
 
 
 class Psycopg:

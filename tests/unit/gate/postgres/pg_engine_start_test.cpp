@@ -565,7 +565,7 @@ TEST(PgEngineStart, ADrainEndsTheSessionWhereNothingIsLost) {
   rig.engine.drain();
   EXPECT_FALSE(rig.engine.closing());
   rig.server(complete("SELECT 1") + ready('I'));
-  EXPECT_THAT(rig.answers(), ElementsAre("C SELECT 1", "Z I", "E FATAL 57P01"));
+  EXPECT_THAT(rig.answers(), ElementsAre("C SELECT 1", "Z I", "E FATAL 57P01 applied no"));
   EXPECT_TRUE(rig.engine.closing());
 }
 

@@ -182,9 +182,15 @@ class Soak:
     def rest(self, when):
         """All clients have left: what the sidecars that stay hold then, once they have settled, by name."""
         for name, sidecar in (self.stay | {"other": self.other}).items():
+            scrapes = []  # what was seen at rest is judged: a gate looks at its server by itself now and then, too
+
+            def settled(sidecar=sidecar, scrapes=scrapes):
+                scrapes.append(sidecar.http("/metrics")[1])
+                return not open_gauges(scrapes[-1])
+
             with contextlib.suppress(AssertionError):
-                eventually(lambda sidecar=sidecar: not open_gauges(sidecar.http("/metrics")[1]), SETTLED)
-            found = left_open(sidecar.http("/metrics")[1])
+                eventually(settled, SETTLED)
+            found = left_open(scrapes[-1])
             found += [f"protocol: {figure} is {value:g}, where nobody made an error" for figure, value in sidecar.metrics().items()
                       if figure.startswith("fencegate_protocol_errors_total") and value]
             self.wrong += [f"{text} ({name} sidecar, {when})" for text in found]

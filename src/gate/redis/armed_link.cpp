@@ -193,7 +193,8 @@ void armed_link::start_reply(const wire::reply_head& head) {
     case awaits::marks_behind:
     case awaits::probe:
     case awaits::identity:
-    case awaits::greeting: return user_.on_reply(front, head);
+    case awaits::greeting:
+    case awaits::renewal: return user_.on_reply(front, head);
     case awaits::local:
     case awaits::close: return unexpected("a reply to nothing");
   }
@@ -267,6 +268,7 @@ void armed_link::value_done() {
     case awaits::look_select0:
     case awaits::look_select_back:
     case awaits::held_read:
+    case awaits::renewal:
     case awaits::exec: return pop_expectation();
     case awaits::queued:
       if (--front.n == 0) pop_expectation();

@@ -42,6 +42,7 @@ enum class awaits : std::uint8_t {
   probe,         // PING: is this client authenticated?
   identity,      // INFO server: where does this link lead?
   greeting,      // what makes the link like others
+  renewal,       // SPUBLISH: WAIT counts what went over other links
   close,         // nothing: the connection ends when its turn comes
 };
 

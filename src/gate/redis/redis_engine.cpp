@@ -342,7 +342,7 @@ bool redis_engine::quiet() {
 
 void redis_engine::on_left() {
   connection_.watch_lost = connection_.watching;
-  shared_last_ = false;
+  note_command();
   reads_in_a_row_ = 0;
 }
 

@@ -187,6 +187,10 @@ class redis_engine final : private redis_engine_state, private link_user {
   [[nodiscard]] bool share(const wire::request& r, const backend::command_spec& spec, const claims::verdict& verdict);
   void ask_identity();
   void identity_done(std::string_view info);
+  // The server gets a command of this link; only since 7.2 that is not enough for WAIT.
+  void note_command() { wait_lags_ = wait_lags_ && server_.notes_own_writes; }
+  void renew_offset();
+  void renewal_refused(std::string_view why);
   [[nodiscard]] const session_profile& my_profile();
 
   // ── commands that change the connection (redis_engine_connection.cpp)
@@ -295,13 +299,13 @@ class redis_engine final : private redis_engine_state, private link_user {
 
   // Sharing.
   const fence::claims_list* tag_of_listener_ = nullptr;  // nullptr: it has none
-  bool private_ = false;      // the server knows something of this connection that a shared link cannot be given
-  bool counted_ = false;      // the command at hand: it has come back
-  bool shared_last_ = false;  // a write of the client that the server has not seen on this link, nor anything since
-  std::string server_;        // to which the link leads; "" = not asked yet
-  int own_turns_ = 0;         // so many writes go on this link before the next may be shared
-  int own_turns_next_ = 1;    // that many when the next one fails
-  int sign_ins_ = 0;          // connection_.sign_in has changed so often
+  bool private_ = false;    // the server knows something of this connection that a shared link cannot be given
+  bool counted_ = false;    // the command at hand: it has come back
+  bool wait_lags_ = false;  // a WAIT on this link would not count a write of the client's that went over another one
+  server_identity server_;  // to which the link leads; no run_id: not asked yet
+  int own_turns_ = 0;       // so many writes go on this link before the next may be shared
+  int own_turns_next_ = 1;  // that many when the next one fails
+  int sign_ins_ = 0;        // connection_.sign_in has changed so often
   known_profile like_;
 
   bool muted_ = false;  // the command at hand: its answer is not for the client (CLIENT REPLY)

@@ -20,7 +20,7 @@ void redis_engine::send_batch() {
   const bool fenced = std::any_of(batch.notes.begin(), batch.notes.end(), [](const auto& one) { return !one.reads; }) ||
                       std::any_of(batch.commands.begin(), batch.commands.end(), [](const auto& c) { return c.counts; });
   reads_in_a_row_ = fenced ? 0 : reads_in_a_row_ + 1;
-  shared_last_ = false;
+  note_command();
   link_.send_batch();
 }
 

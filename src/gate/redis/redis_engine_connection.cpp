@@ -30,7 +30,7 @@ redis_engine::progress redis_engine::step_connection(const wire::request& r, con
       return progress::taken;
     case client_reply: return step_client_reply(r);
     case client_caching:
-      // Stays next to its read: the link is outside MULTI from here on, and nothing is put between.
+      // Stays next to its read, or MULTI: the link is outside MULTI from here on, and nothing is put between.
       if (const auto p = step_bare(r, spec); p == progress::blocked) return p;
       connection_.caching = true;
       return progress::taken;
@@ -186,7 +186,7 @@ void redis_engine::reset_state() {
   connection_.reset();
   ++sign_ins_;
   tx_ = transaction{};
-  shared_last_ = false;
+  note_command();
   unbind();
   replay_.clear();
   link_.reset();

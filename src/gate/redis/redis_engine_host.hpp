@@ -28,8 +28,14 @@ struct session_profile {
   int database = 0;
 };
 
-// The run_id of the server whose answer to INFO this is; "": its connections are not to be shared.
-[[nodiscard]] std::string server_in(std::string_view info);
+// Where a link leads, by INFO server.
+struct server_identity {
+  std::string run_id;  // "": its links are not to be shared
+  // WAIT counts the replicas that have the last write of its own connection: what went over another link is not seen before
+  // the server has propagated something for this one, as a message.
+  bool notes_own_writes = false;
+};
+[[nodiscard]] server_identity server_in(std::string_view info);
 
 // What a client is told for which there is no room; Redis' own words.
 [[nodiscard]] inline std::string too_many_clients(const std::string& why) {

@@ -313,7 +313,7 @@ void redis_engine::finish_large() {
       demand(link_.proves(done->verdict.required), "a value leaves when all that it needs was proven");
       link_.expect({awaits::queued});
       reads_in_a_row_ = 0;
-      shared_last_ = false;
+      note_command();
       link_.send_exec();
       break;
   }

@@ -46,6 +46,9 @@ void redis_engine::on_reply(const expectation& front, const wire::reply_head& he
       return link_.begin(head, front.muted ? sink::drop : sink::answers);
     case awaits::single: return start_single(head);
     case awaits::held_read: return link_.begin(head, front.muted ? sink::drop : sink::hold);
+    case awaits::renewal:
+      if (head.is_error()) renewal_refused(head.line);
+      return link_.begin(head, sink::drop);
     case awaits::state_change:
       if (!head.is_error() && !head.is_ok() &&
           (change_.role == command_role::discard || change_.role == command_role::unwatch))

@@ -1,6 +1,7 @@
 // Sharing: a small write that arrives alone, on a connection that the server knows nothing else of than what another link
 // can be given, too, may go with those of others. See gate/redis/shared_writes.hpp.
 #include "base/limits.hpp"
+#include "base/log.hpp"
 #include "gate/redis/redis_engine.hpp"
 
 #include <algorithm>
@@ -14,6 +15,9 @@ namespace {
 // A write that fails, or comes back, holds up the others on its link: the next so many of its client go on their own, twice
 // as many each time until one succeeds.
 constexpr int own_turns_max = 64;
+
+// The server propagates an empty message on it, which nobody hears.
+constexpr std::string_view offset_channel = "fencegate:offset";
 
 bool is_set_get(const wire::request& r) {
   const auto is_get = [](std::string_view word) { return wire::iequals(word, "GET"); };
@@ -41,7 +45,8 @@ bool redis_engine::share(const wire::request& r, const command_spec& spec, const
     --own_turns_;
     return false;
   }
-  if (server_.empty() || !host_.share(my_profile(), r.raw, facts_for_batch(r.raw, r, spec, verdict))) return false;
+  if (server_.run_id.empty() || !host_.share(my_profile(), r.raw, facts_for_batch(r.raw, r, spec, verdict)))
+    return false;
   count(spec);
   counted_ = true;
   phase_ = phase::shared;
@@ -50,7 +55,7 @@ bool redis_engine::share(const wire::request& r, const command_spec& spec, const
 
 // A link opened later may lead to another server, by the same address. Ahead of an arm the question costs no round trip.
 void redis_engine::ask_identity() {
-  if (gate_.share_writes_from == 0 || private_ || !server_.empty()) return;
+  if (gate_.share_writes_from == 0 || private_ || !server_.run_id.empty()) return;
   wire::append_command_of(to_backend, std::string_view("INFO"), std::string_view("server"));
   link_.expect({awaits::identity});
 }
@@ -58,19 +63,40 @@ void redis_engine::ask_identity() {
 void redis_engine::identity_done(std::string_view info) {
   server_ = server_in(info);
   const bool passing = info.starts_with('-') && armed_link::is_native_error(info.substr(1));
-  private_ = private_ || (server_.empty() && !passing);
+  private_ = private_ || (server_.run_id.empty() && !passing);
 }
 
-// Redis 7.0 notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that change
-// them, and WAIT would not see what went over another link. Before 7.0 COMMAND does not tell of subcommands.
-std::string server_in(std::string_view info) {
+// Redis 7.0 notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that it has
+// propagated, and before 7.4 WAITAOF could wait for ever for what is not in the AOF. Before 7.0 COMMAND does not tell of
+// subcommands, and nobody has tried what comes behind 8. Valkey says that it is Redis 7.2.4.
+server_identity server_in(std::string_view info) {
   const auto field = [&](std::string_view name) {
     const auto at = info.find("\n" + std::string(name) + ":");
     if (at == std::string_view::npos) return std::string_view{};
     const auto text = info.substr(at + name.size() + 2);
     return text.substr(0, text.find('\r'));
   };
-  return field("redis_version").starts_with("7.0.") ? std::string(field("run_id")) : std::string();
+  const auto version = field("redis_version");
+  const bool notes_all = version.starts_with("7.0.");
+  const bool notes_own =
+      version.starts_with("7.4.") || version.starts_with("8.") || field("valkey_version").starts_with("8.");
+  return {notes_all || notes_own ? std::string(field("run_id")) : std::string(), notes_own};
+}
+
+// Behind this, WAIT on this link counts what went over others. REQUIRES: the link is outside MULTI.
+void redis_engine::renew_offset() {
+  if (!std::exchange(wait_lags_, false) || !server_.notes_own_writes) return;
+  wire::append_command_of(to_backend, std::string_view("SPUBLISH"), offset_channel, std::string_view());
+  link_.expect({awaits::renewal});
+}
+
+// Where an arm stands behind it, an error that passes is that one's, too, and MULTI asks again.
+void redis_engine::renewal_refused(std::string_view why) {
+  wait_lags_ = true;
+  if (link_.at() == armed_link::state::arming && armed_link::is_native_error(why)) return;
+  log::write(log::level::warn, "connection closed, since its WAIT would not count all of its writes",
+             {{"gate", gate_.name}, {"detail", "SPUBLISH: " + std::string(why)}});
+  link_.close();
 }
 
 // What makes another link like this one. REQUIRES: all claims are held.
@@ -80,7 +106,7 @@ const session_profile& redis_engine::my_profile() {
     return like_.value;
   like_ = {claims_.generation(), connection_.protocol, link_.database, sign_ins_, {}};
   auto& like = like_.value;
-  like.server = server_;
+  like.server = server_.run_id;
   like.database = link_.database;
   for (const auto& one : claims_.items()) like.tag.push_back({std::string(one.cell->resource), one.presented});
   const auto add = [&](const auto&... words) {
@@ -99,6 +125,8 @@ const session_profile& redis_engine::my_profile() {
     name.append(one.cell->resource).append("=").append(one.digits);
   }
   add(std::string_view("CLIENT"), std::string_view("SETNAME"), name);
+  // Who could not renew its offset could not wait for what was shared.
+  if (server_.notes_own_writes) add(std::string_view("SPUBLISH"), offset_channel, std::string_view());
   add(std::string_view("INFO"), std::string_view("server"));
   return like;
 }
@@ -115,7 +143,7 @@ void redis_engine::on_shared(std::optional<std::string_view> answer) {
   if (answer) {
     to_client += *answer;
     stats_.shared_writes_total.add();
-    shared_last_ = true;
+    wait_lags_ = true;
     counted_ = false;
     command_done();
   }

@@ -27,9 +27,10 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
     if (tries_ == 0) why_not.clear();  // of an earlier arm: try again
     link_refused = !why_not.empty();
     if (held != 0 && why_not.empty() && tries_ <= limits::batch_attempts_max) {
-      // A WAIT inside would take the server's note of before the shared write: arming anew renews it.
-      if (link_.armed() && (!link_.proves(held) || shared_last_)) link_.leave();
+      // A WAIT inside would take the server's note of before the shared write.
+      if (link_.armed() && (!link_.proves(held) || wait_lags_)) link_.leave();
       if (link_.is_open()) {
+        renew_offset();
         arm();
         if (!link_.armed()) return block();
       }
@@ -40,6 +41,7 @@ redis_engine::progress redis_engine::step_multi(const wire::request& r) {
   }
   // Its commands run at once if Redis refuses the MULTI: nothing follows before its answer was read.
   if (link_.armed()) link_.leave();
+  if (!connection_.caching) renew_offset();
   // Inside there is no place for it; but CLIENT CACHING is meant for the whole transaction.
   if (claims_.monitored() != 0 && !connection_.caching) link_.look();
   change_ = change{};

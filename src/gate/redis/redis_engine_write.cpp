@@ -34,6 +34,8 @@ bool asks_to_wait(const command_spec& spec, const std::vector<std::string_view>&
   return spec.role == command_role::blocking_read && blocking_timeout(arguments).has_value();
 }
 
+bool waits_for_replicas(const command_spec& spec) { return spec.name == "wait" || spec.name == "waitaof"; }
+
 rejection refused_for(std::string_view why) { return {reason::refused, {}, {}, {}, std::string(why)}; }
 
 constexpr std::string_view read_that_waits = "a read that waits cannot be fenced; leave BLOCK out";
@@ -86,9 +88,8 @@ redis_engine::progress redis_engine::step_data(const wire::request& r, const com
 
 // What the rules say of it. REQUIRES: its keys in keys_.
 claims::verdict redis_engine::judge(const std::vector<std::string_view>& arguments, const command_spec& spec) {
-  const bool shows_no_data = spec.name == "wait" || spec.name == "waitaof";
   const bool writes = backend::writes(spec.role);
-  if (!writes && (!claims_.reads_may_be_fenced() || shows_no_data)) return {};
+  if (!writes && (!claims_.reads_may_be_fenced() || waits_for_replicas(spec))) return {};
   claims_.learn_from_memory();
   auto verdict = writes ? claims_.judge(arguments, keys_) : claims_.judge_read(arguments, keys_);
   if (verdict.monitored != 0 && !verdict.would_be && asks_to_wait(spec, arguments))
@@ -182,6 +183,7 @@ redis_engine::progress redis_engine::step_bare(const wire::request& r, const com
   const bool looks = verdict.monitored != 0 && !verdict.would_be;
   if (!link_.batch.empty() || (looks && looked_at_.size() >= noted_max)) return block();
   if (link_.armed()) link_.leave();
+  if (waits_for_replicas(spec) || spec.role == command_role::client_caching) renew_offset();
   // In front, it would take the place of what CLIENT CACHING is meant for.
   if (looks && !connection_.caching) link_.look();
   forward_raw(r);

@@ -57,8 +57,8 @@ void shared_writes::on_reply(const expectation& /*front*/, const wire::reply_hea
 // The last greeting is INFO server. A tag that was overtaken meanwhile is of no use to anybody.
 void shared_writes::on_reply_end(awaits /*what*/, std::string text) {
   const bool last = --greetings_left_ == 0;
-  broken_ =
-      broken_ || text.starts_with('-') || text.starts_with('!') || (last && (server_in(text) != server_ || !is_held()));
+  broken_ = broken_ || text.starts_with('-') || text.starts_with('!') ||
+            (last && (server_in(text).run_id != server_ || !is_held()));
 }
 
 // Each whole answer is that of the first write that has none.

@@ -63,7 +63,7 @@ struct sharing_rig : engine_rig {
     answer_arm(all);
   }
   void answer_arm(const std::vector<std::string>& arm) {
-    if (has(arm, "INFO server")) backend_bytes(test::info_of_server("r1"));
+    if (has(arm, "INFO server")) backend_bytes(test::info_of_server("r1", version));
     if (has(arm, "SELECT 0")) backend("+OK");
     backend("+OK", found);
     if (has(arm, "SELECT 0")) backend("+OK");
@@ -73,6 +73,7 @@ struct sharing_rig : engine_rig {
     return std::find(all.begin(), all.end(), one) != all.end();
   }
   std::string found;  // what MGET shows of the marks
+  std::string version = "7.0.15";
   // What went to the shared link since last asked.
   std::vector<std::string> shared() {
     std::vector<std::string> out;
@@ -264,10 +265,11 @@ struct asking_rig : sharing_rig {
   }
 };
 
-TEST(redis_engine_share, servers_that_are_not_asked_in_vain_or_note_too_little_are_not_shared) {
-  EXPECT_TRUE(asking_rig().shares_with(test::info_of_server("r1")));
-  EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", "7.2.4")));
-  EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", "6.2.14")));
+TEST(redis_engine_share, servers_that_are_not_asked_in_vain_and_are_known_are_shared) {
+  for (const auto* known : {"7.0.15", "7.4.1", "8.0.2", "7.2.4\r\nvalkey_version:8.1.1"})
+    EXPECT_TRUE(asking_rig().shares_with(test::info_of_server("r1", known))) << known;
+  for (const auto* unknown : {"6.2.14", "7.2.4", "7.2.4\r\nvalkey_version:9.0.0", "9.0.0", "80.0.0", "8", ""})
+    EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", unknown))) << unknown;
   EXPECT_FALSE(asking_rig().shares_with("$-1\r\n"));
   EXPECT_FALSE(asking_rig().shares_with("-NOPERM no\r\n"));
 }
@@ -301,6 +303,97 @@ TEST(redis_engine_share, wait_stands_behind_a_command_of_its_own_link) {
   EXPECT_THAT(inside.sent(), ElementsAre("DISCARD", watch, mget, "MULTI"));
   inside.backend("+OK", "+OK", marks("34"), "+OK");
   EXPECT_EQ(inside.answers(), "+OK|");
+}
+
+// Since 7.2 the server notes it only at what it has propagated for the link itself.
+struct own_writes_rig : sharing_rig {
+  own_writes_rig() {
+    version = "8.0.2";
+    arm_as("orders=34");
+    EXPECT_TRUE(shares("SET k v"));
+  }
+};
+constexpr const char* renewal = "SPUBLISH fencegate:offset ''";
+
+TEST(redis_engine_share, since_7_2_wait_stands_behind_a_message_of_its_own_link) {
+  own_writes_rig rig;
+  rig.client("WAIT 1 100");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", renewal, "WAIT 1 100"));
+  rig.backend("+OK", ":0", ":1");
+  EXPECT_EQ(rig.answers(), ":1|");
+  rig.client("WAIT 1 100");
+  EXPECT_THAT(rig.sent(), ElementsAre("WAIT 1 100")) << "nothing was shared since";
+}
+
+TEST(redis_engine_share, since_7_2_no_command_of_the_own_link_makes_up_for_a_message) {
+  own_writes_rig rig;
+  rig.write_on_own_link();  // which may have changed nothing
+  rig.client("CLIENT ID");
+  rig.backend("+OK", ":3");
+  rig.sent();
+  rig.client("WAIT 1 100");
+  EXPECT_THAT(rig.sent(), ElementsAre(renewal, "WAIT 1 100"));
+}
+
+TEST(redis_engine_share, since_7_2_a_message_stands_in_front_of_multi) {
+  own_writes_rig adopted;
+  adopted.client("MULTI");
+  EXPECT_THAT(adopted.sent(), ElementsAre("DISCARD", renewal, watch, mget, "MULTI"));
+  adopted.backend("+OK", ":0", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(adopted.answers(), "+OK|");
+}
+
+TEST(redis_engine_share, since_7_2_a_passing_error_makes_multi_ask_again) {
+  own_writes_rig rig;
+  rig.client("MULTI");
+  rig.sent();
+  rig.backend("+OK", "-BUSY a script", "+OK", marks("34"), "+OK");  // which ended in between
+  EXPECT_EQ(rig.answers(), "");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", renewal, watch, mget, "MULTI"));
+  rig.backend("+OK", ":0", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_FALSE(rig.engine.closing());
+}
+
+// A connection that is subscribed with RESP2 may say no SPUBLISH; and another user is still the same client.
+TEST(redis_engine_share, since_7_2_a_message_is_owed_behind_reset) {
+  own_writes_rig rig;
+  rig.client("SUBSCRIBE c");
+  rig.backend("+OK");
+  rig.backend("*3|$9|subscribe|$1|c|:1");
+  rig.sent();
+  rig.client("RESET");
+  EXPECT_THAT(rig.sent(), ElementsAre("RESET"));
+  rig.backend("+RESET");
+  rig.client("WAIT 1 100");
+  EXPECT_THAT(rig.sent(), ElementsAre(renewal, "WAIT 1 100"));
+}
+
+TEST(redis_engine_share, since_7_2_nothing_stands_between_caching_and_multi) {
+  own_writes_rig rig;
+  rig.client("CLIENT TRACKING ON OPTIN");
+  rig.backend("+OK", "+OK");
+  rig.sent();
+  rig.client("CLIENT CACHING YES");
+  EXPECT_THAT(rig.sent(), ElementsAre(renewal, "CLIENT CACHING YES"));
+  rig.backend(":0", "+OK");
+  rig.client("MULTI");
+  EXPECT_THAT(rig.sent(), ElementsAre("MULTI"));
+}
+
+TEST(redis_engine_share, since_7_2_who_may_not_send_the_message_any_more_is_told_no_number) {
+  own_writes_rig rig;
+  rig.client("WAIT 1 100");
+  rig.backend("+OK", "-NOPERM no", ":1");
+  EXPECT_EQ(rig.answers(), "");
+  EXPECT_TRUE(rig.engine.closing());
+}
+
+TEST(redis_engine_share, since_7_2_a_link_is_alike_only_where_the_message_may_be_sent) {
+  own_writes_rig rig;
+  EXPECT_EQ(rig.host.like, command("CLIENT SETNAME fencegate-shared;fence:orders=34") +
+                               "*3\r\n$8\r\nSPUBLISH\r\n$16\r\nfencegate:offset\r\n$0\r\n\r\n" +
+                               command("INFO server"));
 }
 
 TEST(redis_engine_share, a_hello_that_fails_may_have_signed_in_all_the_same) {

@@ -181,20 +181,20 @@ class SharedLinks(LiveTest):
             self.assertEqual(client.call("SET", "data:x", "v"), b"OK")
         self.assertEqual(gate.metric("shared_writes_total"), 0)
 
-    def replicated(self):
-        """→ a server, and its replica"""
+    def ahead_of_a_replica(self):
+        """→ a gate, a replica that stands still, and a writer whose last write, over the shared link, that does not have"""
         redis = self.start(RedisServer(repl_diskless_sync_delay=0))
         replica = self.start(RedisServer(replicaof=f"127.0.0.1 {redis.port}"))
         eventually(lambda: redis.info("replication").get("connected_slaves") == "1" and "online" in redis.info("replication")["slave0"])
-        return redis, replica
-
-    def test_wait_waits_for_what_the_shared_link_has_written(self):
-        redis, replica = self.replicated()
         gate = self.gate(redis)
         client = self.writer(gate)
         self.until_shared(gate, client)
         replica.stop_process()
         self.assertEqual(self.until_shared(gate, client), b"OK")
+        return gate, replica, client
+
+    def test_wait_waits_for_what_the_shared_link_has_written(self):
+        gate, replica, client = self.ahead_of_a_replica()
         self.assertEqual(client.call("WAIT", 1, 100), 0)
         inside = self.writer(gate)
         self.assertEqual(self.until_shared(gate, inside), b"OK")
@@ -203,12 +203,7 @@ class SharedLinks(LiveTest):
         self.assertEqual(client.call("WAIT", 1, 0), 1)
 
     def test_wait_is_not_content_with_what_its_own_link_has_written(self):
-        redis, replica = self.replicated()
-        gate = self.gate(redis)
-        client = self.writer(gate)
-        self.until_shared(gate, client)
-        replica.stop_process()
-        self.assertEqual(self.until_shared(gate, client), b"OK")
+        _, replica, client = self.ahead_of_a_replica()
         for _ in range(2):  # in a pipeline, which is not shared; they change nothing
             client.send_command("SETNX", "data:x", "w")
         self.assertEqual([client.reply(), client.reply()], [0, 0])

@@ -1,5 +1,5 @@
-// All marks of a Redis, or one: their names by SCAN, what they are by those who read marks in any case, and whose they are by the
-// records of grants beside them.
+// All marks of a Redis, or one: their names by SCAN, what they are by those who read marks in any case, and whose they are
+// by the records of grants beside them.
 #pragma once
 
 #include "backend/redis_dialogue.hpp"

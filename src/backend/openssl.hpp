@@ -13,7 +13,8 @@
 #define FENCEGATE_OPENSSL(each) \
   each(ASN1_STRING_get0_data) each(ASN1_STRING_length) each(GENERAL_NAMES_free) each(OPENSSL_sk_num) \
   each(OPENSSL_sk_value) each(SSL_CTX_get_ex_data) each(SSL_CTX_set_alpn_select_cb) each(SSL_CTX_set_client_CA_list) \
-  each(SSL_CTX_set_ex_data) each(SSL_CTX_set_num_tickets) each(SSL_get0_alpn_selected) each(SSL_get_SSL_CTX) \
+  each(SSL_CTX_set_ex_data) each(SSL_CTX_set_num_tickets) each(SSL_get0_alpn_selected) \
+  each(SSL_get0_peer_certificate) each(SSL_get_SSL_CTX) each(SSL_get_certificate) each(X509_cmp) \
   each(SSL_get_ex_data_X509_STORE_CTX_idx) each(SSL_load_client_CA_file) each(SSL_set_accept_state) \
   each(TLS_server_method) each(X509_NAME_ENTRY_get_data) each(X509_NAME_get_entry) each(X509_NAME_get_index_by_NID) \
   each(X509_STORE_CTX_get_current_cert) each(X509_STORE_CTX_get_error_depth) each(X509_STORE_CTX_get_ex_data) \

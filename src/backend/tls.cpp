@@ -126,6 +126,16 @@ error_code tls_stream::failure(int outcome, bool& other_way, int own_way) {
   return boost::asio::error::eof;
 }
 
+const x509_st* tls_stream::servers_certificate() const {
+  return other_ == peer::server ? ssl().SSL_get0_peer_certificate(of_) : ssl().SSL_get_certificate(of_);
+}
+
+bool tls_stream::has_certificate_of(const tls_stream& other) const {
+  const auto* const one = servers_certificate();
+  const auto* const another = other.servers_certificate();
+  return one != nullptr && another != nullptr && ssl().X509_cmp(one, another) == 0;
+}
+
 void tls_stream::say_goodbye() {
   if (std::exchange(broken_, true)) return;
   ssl().ERR_clear_error();

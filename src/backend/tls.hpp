@@ -20,6 +20,7 @@
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 struct ssl_st;      // OpenSSL's SSL
+struct x509_st;     // OpenSSL's X509
 
 namespace fencegate::backend {
 
@@ -51,12 +52,15 @@ class tls_stream {
   [[nodiscard]] bool receive_waits_to_write() const { return receive_waits_to_write_; }
   // Behind eof: the peer has not said that it says nothing more. Somebody on the way may have cut off what followed.
   [[nodiscard]] bool is_cut_off() const { return cut_off_; }
+  // On both streams the server's side shows one and the same certificate. REQUIRES: hands were shaken on both.
+  [[nodiscard]] bool has_certificate_of(const tls_stream& other) const;
   // Tells the peer, if there is room for it, that nothing more comes.
   void say_goodbye();
 
  private:
   [[nodiscard]] boost::system::error_code failure(int outcome, bool& other_way, int own_way);
   [[nodiscard]] bool has_named() const;
+  [[nodiscard]] const x509_st* servers_certificate() const;
   [[nodiscard]] error why_no_handshake(int system_error) const;
 
   ssl_st* of_;

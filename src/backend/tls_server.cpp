@@ -83,8 +83,7 @@ result<tls_server_context::loaded> tls_server_context::read_files() {
   if (!made) return made;
   SSL_CTX* const context = made->get();
   ssl().SSL_CTX_set_num_tickets(context, 0);
-  if (const auto shown =
-          detail::show_certificate(context, {how_.certificate, "tls.certificate"}, {how_.key, "tls.key"});
+  if (const auto shown = detail::show_certificate(context, {how_.certificate, "tls.cert"}, {how_.key, "tls.key"});
       !shown)
     return shown.error();
   if (!speaks_.empty()) ssl().SSL_CTX_set_alpn_select_cb(context, choose_protocol, const_cast<std::string*>(&speaks_));

@@ -380,6 +380,27 @@ class Postgres(ThroughTls, ServerWithTls, Listeners):
         with self.assertRaisesRegex(psycopg2.OperationalError, "channel binding"):
             self.client(gate, **login)  # it takes the gate for an attacker
 
+    def test_scram_bound_to_the_certificate_that_both_show(self):
+        """RFC 5929, tls-server-end-point: neither the client nor the server sees that TLS ends in between."""
+        path = os.path.join(self.folder, "shared")
+        own = tuple(shutil.copyfile(file, path + end) for file, end in zip(self.own, (".crt", ".key")))
+        gate = self.gate(self.tls(own))
+        login = {"user": "scram", "password": "secret"}
+        for wish in ("require", "prefer", "disable"):
+            self.assertEqual(run_sql(self.client(gate, channel_binding=wish, **login), "SELECT 1"), [(1,)])
+        armed = self.client(gate, "orders=34", channel_binding="require", **login)
+        run_sql(armed, "INSERT INTO writes VALUES ('bound')")
+        run_sql(self.client(gate, "orders=35", channel_binding="require", **login), "SELECT 1")
+        with self.assertRaisesRegex(psycopg2.Error, "not applied"):
+            run_sql(armed, "INSERT INTO writes VALUES ('stale')")
+        self.assertEqual(self.server.sql("SELECT who FROM writes"), [("bound",)])
+        # Once the gate shows another one, the offer lacks it again.
+        for file, fresh in zip(own, self.shown):
+            with open(fresh, "rb") as content:
+                replace(file, content.read())
+        with self.assertRaisesRegex(psycopg2.OperationalError, "channel binding"):
+            self.client(gate, channel_binding="require", **login)
+
     def test_what_clients_must_prove(self):
         gate = self.gate(self.tls(client_ca=self.authority.certificate, client_name=["app.orders"]))
         certificate, key = self.authority.issue("app.orders")

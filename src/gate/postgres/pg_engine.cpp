@@ -232,8 +232,9 @@ bool pg_engine::step_starting_backend() {
   switch (message->front()) {
     case 'R':
       if (body == std::string_view("\0\0\0\0", 4)) authenticated_ = true;
-      // The client's side has no TLS to which it could bind.
-      if (const auto left = wire::without_sasl_mechanism(body, "SCRAM-SHA-256-PLUS"))
+      // The client could not bind to TLS that ends here, where the server shows another certificate.
+      if (const auto left = wire::without_sasl_mechanism(body, "SCRAM-SHA-256-PLUS");
+          left && !host_.shows_servers_certificate())
         message = wire::encode_pg_message('R', *left);
       break;
     case 'K':

@@ -43,6 +43,9 @@ class pg_host {
   virtual void connect(const std::string& cancels) = 0;
   // With which process id and secret this session is cancelled.
   virtual void has_key(const std::string& key) = 0;
+  // The client was shown the certificate of the server itself, so that what it binds to this certificate (RFC 5929,
+  // tls-server-end-point) holds from end to end. REQUIRES: on_connected() was called.
+  [[nodiscard]] virtual bool shows_servers_certificate() const = 0;
   // What the session with this process id was registered for; nullopt: it cannot be asked now.
   virtual void ended(const std::string& database, std::int32_t pid,
                      std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) = 0;

@@ -47,6 +47,7 @@ class pg_session final : public relay_session, public pg_host {
   // pg_host
   void connect(const std::string& cancels) override;
   void has_key(const std::string& key) override;
+  bool shows_servers_certificate() const override { return client_.socket.has_certificate_of(backend_.socket); }
   void ended(const std::string& database, std::int32_t pid,
              std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override;
   void look(const std::string& database, const claims_list& claims,

@@ -113,6 +113,11 @@ class polled_socket {
   // Behind eof: of TLS, whose peer has not said that nothing more comes.
   [[nodiscard]] bool is_cut_off() const { return tls_ != nullptr && tls_->is_cut_off(); }
 
+  // Both are secured, and the server's side shows the same certificate on both. REQUIRES: is_open(), both.
+  [[nodiscard]] bool has_certificate_of(const polled_socket& other) const {
+    return tls_ != nullptr && other.tls_ != nullptr && tls_->has_certificate_of(*other.tls_);
+  }
+
   // Calls the owner again when the others have had their turn: there is more to do than is done at once.
   void again();
   // There may be something to read that the kernel has not told of: a write has failed.

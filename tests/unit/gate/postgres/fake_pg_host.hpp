@@ -21,7 +21,8 @@ class fake_pg_host : public gate::pg_host {
   std::map<std::string, fence::token> memory;
   std::map<std::string, std::uint64_t> lowerings;  // of what is there
   std::chrono::steady_clock::time_point clock{std::chrono::hours(1)};
-  bool hold_answers = false;  // then answer_next() lets one out after the other
+  bool hold_answers = false;     // then answer_next() lets one out after the other
+  bool one_certificate = false;  // of the server and of the gate's listener
   gate::pg_engine* engine = nullptr;
 
   // ── what a test looks at
@@ -54,6 +55,7 @@ class fake_pg_host : public gate::pg_host {
       engine->on_unreachable(unreachable);
   }
   void has_key(const std::string& own) override { key = own; }
+  bool shows_servers_certificate() const override { return one_certificate; }
   void ended(const std::string&, std::int32_t,
              std::function<void(std::optional<std::vector<backend::ended_registration>>)> done) override {
     ++asked;

@@ -339,11 +339,12 @@ TEST(PgEngineStart, NothingIsSaidBeforeAuthenticationHasEnded) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
-// The client's side has no TLS: libpq would take the offer for an attack.
-TEST(PgEngineStart, ChannelBindingIsTakenOutOfTheOffer) {
+// The client's side has no TLS, or that of another certificate: libpq would take the offer for an attack.
+TEST(PgEngineStart, ChannelBindingIsTakenOutOfTheOfferWhereItCouldNotHold) {
   const auto sasl = [](const std::string& names) { return wire::encode_pg_message('R', "\0\0\0\x0a"s + names + '\0'); };
-  const auto offered = [&](const std::string& names) {
+  const auto offered = [&](const std::string& names, bool one_certificate = false) {
     pg_rig rig;
+    rig.host.one_certificate = one_certificate;
     rig.open("orders=34");
     rig.server(sasl(names));
     return rig.engine.to_client;
@@ -351,6 +352,7 @@ TEST(PgEngineStart, ChannelBindingIsTakenOutOfTheOffer) {
   EXPECT_EQ(offered("SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0"s), sasl("SCRAM-SHA-256\0"s));
   EXPECT_EQ(offered("SCRAM-SHA-256\0"s), sasl("SCRAM-SHA-256\0"s));
   EXPECT_EQ(offered("SCRAM-SHA-256-PLUS\0"s), sasl(""));
+  EXPECT_EQ(offered("SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0"s, true), sasl("SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0"s));
 }
 
 // From a role's or a database's settings.

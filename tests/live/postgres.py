@@ -291,7 +291,12 @@ class PostgresStandby(PostgresServer):
                        ("pg_start_backup(%s, true, false)", "pg_stop_backup(false)"))
         with contextlib.closing(self.primary.connect()) as session:
             run_sql(session, f"SELECT {start}", "standby")
-            subprocess.run(_as_system_user() + ["cp", "-a", self.primary.data, self.data], check=True, cwd=self.folder)
+            copied = subprocess.run(_as_system_user() + ["cp", "-a", self.primary.data, self.data], capture_output=True, text=True,
+                                    cwd=self.folder, env=os.environ | {"LC_ALL": "C"}, check=False)
+            # The server is at work: it may remove a file before it was read, and such a one is not needed.
+            wrong = [line for line in copied.stderr.splitlines() if not line.endswith(": No such file or directory")]
+            if wrong or (copied.returncode != 0 and not copied.stderr):
+                raise RuntimeError(f"cp: {wrong or copied.returncode}")
             label = run_sql(session, f"SELECT labelfile FROM {stop}")[0][0]
         os.remove(os.path.join(self.data, "postmaster.pid"))
         path = os.path.join(self.data, "backup_label")

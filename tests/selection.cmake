@@ -95,13 +95,13 @@ set(fast_http_history_can_fail HttpHistoryCanFail)
 
 # ── what runs always ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-foreach(file hold_history http_routes pg_attacks_can_fail pg_guard_monitor pg_history pg_history_can_fail)
+foreach(file hold_history http_routes pg_attacks pg_attacks_can_fail pg_guard_monitor pg_history pg_history_can_fail pg_mutations
+        pg_mutations_locks)
   set(always_${file} fast)
 endforeach()
 # pg_*: on PostgreSQL 18, and some on 14, as above. history_can_fail and pg_history_can_fail stay for the others of their kind.
-foreach(file http_history_can_fail many_resources pg_arming pg_attacks pg_databases pg_differential pg_encodings
-        pg_hold pg_install pg_install_where pg_leases pg_lower pg_marks pg_mutations pg_mutations_locks pg_protect pg_raises
-        pg_spend pg_store pg_tls)
+foreach(file http_history_can_fail many_resources pg_arming pg_databases pg_differential pg_encodings pg_hold pg_install
+        pg_install_where pg_leases pg_lower pg_marks pg_protect pg_raises pg_spend pg_store pg_tls)
   set(always_${file} nothing)
 endforeach()
 # Debian has no Helm: ./dev test --all fetches it.

@@ -88,6 +88,9 @@ inline constexpr std::size_t pg_tagged_statements_max = 4096;
 inline constexpr std::size_t http_swallowed_bytes_max = 64 * 1024;
 // Of the body of a held forward: as much is read before the hold is asked for.
 inline constexpr std::size_t http_gathered_bytes_max = 64 * 1024;
+// Bodies of routes that a backend carries out share this number: a larger one than the number above that finds no room is
+// refused.
+inline constexpr std::size_t http_held_of_process_bytes_max = 64 * 1024 * 1024;
 inline constexpr std::size_t http_head_bytes_max = 64 * 1024;
 inline constexpr std::size_t http_fields_max = 100;
 inline constexpr std::size_t http_target_bytes_max = 8 * 1024;

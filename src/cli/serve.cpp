@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/metrics.hpp"
 #include "cli/examination.hpp"
+#include "cli/file_limit.hpp"
 #include "cli/gate_facts.hpp"
 #include "cli/reload.hpp"
 #include "cli/running_gates.hpp"
@@ -18,7 +19,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <sys/resource.h>
 
 #include <malloc.h>
 
@@ -99,14 +99,6 @@ class drain_watch {
   bool accepting_ = true;
 };
 
-// Each client takes two file descriptors, one of them to its backend: as many as the system lets the process have.
-void raise_file_limit() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &files));
-}
-
 // Rejections are put on the board, which lives longer. REQUIRES: no thread runs yet.
 void show_on(admin::status_board& board, gate::rejection_log& rejections) {
   using wall = std::chrono::system_clock;
@@ -152,6 +144,7 @@ int serve(const settings::process& config, configuration_file& file) {
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);
 
   for (const auto& one : config.warnings) log::write(log::level::warn, "configuration", {{"detail", one}});
+  compare_file_limit(config);
 
   const auto fail = [](const std::string& message) {
     log::write(log::level::error, "cannot start", {{"detail", message}});
@@ -191,6 +184,7 @@ int serve(const settings::process& config, configuration_file& file) {
     drain.take(now.drain_timeout);
     admin.serve_marks(gates.marks());
     status.show(gate_facts_of(now));
+    compare_file_limit(now);
   });
   admin.serve_reloads([&reloading](auto done) { reloading.reload(std::move(done)); });
   if (config.admin_enabled) {

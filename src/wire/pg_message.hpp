@@ -72,7 +72,7 @@ struct pg_statement {
 [[nodiscard]] result<pg_statement> decode_pg_parse(std::string_view body);
 
 // The body of AuthenticationSASL with `unwanted` taken out; nullopt when it is none, is malformed, or does not name it.
-// (SCRAM-SHA-256-PLUS binds to a TLS channel and cannot pass a gate that ends TLS.)
+// (SCRAM-SHA-256-PLUS binds to the certificate of TLS, which may end at a gate that shows another one.)
 [[nodiscard]] std::optional<std::string> without_sasl_mechanism(std::string_view body, std::string_view unwanted);
 
 // By what the server tells names of prepared statements and portals apart: so many of their bytes (NAMEDATALEN - 1). A name

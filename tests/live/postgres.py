@@ -293,8 +293,9 @@ class PostgresStandby(PostgresServer):
             run_sql(session, f"SELECT {start}", "standby")
             copied = subprocess.run(_as_system_user() + ["cp", "-a", self.primary.data, self.data], capture_output=True, text=True,
                                     cwd=self.folder, env=os.environ | {"LC_ALL": "C"}, check=False)
-            # The server is at work: it may remove a file before it was read, and such a one is not needed.
-            wrong = [line for line in copied.stderr.splitlines() if not line.endswith(": No such file or directory")]
+            # The server is at work: it may remove or replace a file before it was read, and such a one is not needed.
+            gone = (": No such file or directory", ", as it was replaced while being copied")
+            wrong = [line for line in copied.stderr.splitlines() if not line.endswith(gone)]
             if wrong or (copied.returncode != 0 and not copied.stderr):
                 raise RuntimeError(f"cp: {wrong or copied.returncode}")
             label = run_sql(session, f"SELECT labelfile FROM {stop}")[0][0]

@@ -1,8 +1,10 @@
 """What operators rely on with an HTTP gate: limits, time-outs, an upstream that dies, draining, bounded memory."""
 
+import contextlib
 import http.client
 import json
 import os
+import select
 import signal
 import tempfile
 import threading
@@ -489,10 +491,39 @@ class UnixSockets(OperationsTest):
 
 class Memory(OperationsTest):
     RSS_MAX = 40 * MIB
+    ROUTES = [{"match": "POST /held/{key}", "resource": "orders", "redis": ["SET", "k:{key}", "{body}"]}, *OperationsTest.ROUTES]
 
-    def assert_small(self, gate):
+    def assert_small(self, gate, most=RSS_MAX):
         if "FENCEGATE_SANITIZED" not in os.environ:  # a sanitizer keeps what was freed, and shadows what is used
-            self.assertLess(gate.rss_bytes_max(), self.RSS_MAX)
+            self.assertLess(gate.rss_bytes_max(), most)
+
+    def test_large_bodies_that_are_held_have_64_mib_together(self):
+        """All but their last byte: who finds no room is told so, the others are carried out, and then there is room again."""
+        gate = self.make()
+        count, most = 128, 64
+        clients = [self.client(gate) for _ in range(count)]
+
+        def post(client, number, body):
+            with contextlib.suppress(ConnectionError):  # it was refused, and has its answer
+                client.ask(f"POST /held/{number}", fields={"Fencing-Token": 5, "Content-Length": MIB}, body=body)
+
+        for number, one in enumerate(clients):
+            post(one, number, b"x" * (MIB - 1))
+        told = eventually(lambda: len(found := select.select([one.sock for one in clients], [], [], 0)[0]) >= count - most - 2 and found)
+        refused = [one for one in clients if one.sock in told]
+        for one in refused:
+            self.assert_problem(one.answer(), 503, "no")
+        self.assert_small(gate, (most + 40) * MIB)
+        held = [(number, one) for number, one in enumerate(clients) if one not in refused]
+        self.assertGreater(len(held), most // 2)
+        self.assertIsNone(self.redis.cli.call("GET", f"k:{held[0][0]}"), "it is not whole")
+        for number, one in held:
+            one.send(b"y")
+            self.assertEqual(one.answer().status, 200)
+            self.assertEqual(self.redis.cli.call("STRLEN", f"k:{number}"), MIB)
+        late = self.client(gate)
+        post(late, "late", b"z" * MIB)
+        self.assertEqual(late.answer().status, 200)
 
     def test_2_gb_up_and_down(self):
         gate = self.make()

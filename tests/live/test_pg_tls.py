@@ -141,6 +141,16 @@ class WhatTheServerMustProve(TlsTest):
             # Its own connections are no less careful.
             eventually(lambda gate=gate: "certificate verify failed" in gate.log())
 
+    def test_an_expired_certificate_and_one_for_another_name(self):
+        for subject, name, days, told, logged in (
+                ("expired", "localhost", -1, "certificate has expired", "certificate verify failed"),  # libpq's words
+                ("other", "other.example", 2, "hostname mismatch", "does not match host name")):
+            with self.subTest(subject):
+                server = self.start(Terminator(self.server.port, *self.authority.issue(subject, f"DNS:{name}", days)))
+                gate = self.gate_without_control(self.verified(), server=server, upstream_host="localhost")
+                self.refused(gate, f"cannot be reached: TLS: the server's certificate is not accepted: {told}")
+                eventually(lambda gate=gate, logged=logged: logged in gate.log())
+
     def test_certificates_are_replaced_under_a_running_gate(self):
         path = os.path.join(self.folder, "replaced.crt")
         shutil.copy(self.rogue.certificate, path)

@@ -139,6 +139,12 @@ class FileDescriptors(LiveTest):
         gate = self.start(Gate(self.redis, files=(64, 300)))
         self.assertEqual(gate.metrics()["process_max_fds"], 300)
 
+    def test_it_is_compared_with_what_clients_may_take(self):
+        for most, said in ((150, []), (151, [(300, 302)])):
+            gate = self.start(Gate(self.redis, files=(64, 300), extra={"connections_max": most}))
+            self.assertEqual([(line["limit"], line["wanted"]) for line in gate.log_lines() if line["msg"] == "too few file descriptors"],
+                             said)
+
     def test_without_one_clients_are_told_and_so_is_who_asks_for_readiness(self):
         gate = self.start(Gate(self.redis, files=(64, 64)))
         clients, told = [], None

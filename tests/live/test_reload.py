@@ -112,8 +112,8 @@ class Sidecar(GateProcess):
         connection.autocommit = True
         return connection
 
-    def http_link(self):
-        return http.client.HTTPConnection(LOOPBACK, self.ports["api"], timeout=PATIENCE)
+    def http_link(self, gate="api"):
+        return http.client.HTTPConnection(LOOPBACK, self.ports[gate], timeout=PATIENCE)
 
 
 class NotifyingSidecar(Sidecar):
@@ -157,8 +157,8 @@ class ReloadTest(LiveTest):
     def session(self, tag=None):
         return self.start(contextlib.closing(self.sidecar.postgres(tag)))
 
-    def link(self):
-        return self.start(contextlib.closing(self.sidecar.http_link()))
+    def link(self, *gate):
+        return self.start(contextlib.closing(self.sidecar.http_link(*gate)))
 
 
 class Load:
@@ -371,6 +371,35 @@ class Gates(ReloadTest):
         self.assertEqual([gate["name"] for gate in self.status()["gates"]], ["cache", "db", "api"])
         client.close()
         self.assertTrue(eventually(lambda: 'gate="second"' not in sidecar.http("/metrics")[1]))
+
+    def test_a_store_is_added_and_removed_with_its_gate(self):
+        sidecar = self.sidecar
+        sidecar.ports["more"] = free_port()
+        sidecar.config["stores"]["archive"] = sidecar.config["stores"]["ledger"] | {"pool": 2}
+        sidecar.config["gates"].append(sidecar.gate_keys("api") | {
+            "name": "more", "listen": f"{LOOPBACK}:{sidecar.ports['more']}", "store": "archive",
+            "routes": [{"match": "PUT /files/{id}", "resource": "orders", "guarantee": "held"}]})
+        self.assertEqual(sidecar.take_over(), {"outcome": "applied", "generation": 2, "added": ["more"], "changed": [],
+                                               "removed": [], "unchanged": ["cache", "db", "api"], "passwords": []})
+        link = self.link("more")
+        self.assertEqual([ask(link, "/files/1", token) for token in (34, 33)], [200, 412])
+        eventually(lambda: sidecar.metrics()['fencegate_store_up{gate="more",store="archive"}'] == 1)
+        self.assertIn('fencegate_store_connections{gate="more",store="archive",state="idle"}', sidecar.metrics())
+        self.assertIn('fencegate_store_waiting{gate="more",store="archive"}', sidecar.metrics())
+
+        del sidecar.config["stores"]["archive"]
+        sidecar.write()
+        status, refused = sidecar.reload()
+        self.assertEqual(status, 422, "it is in use")
+        self.assertIn("archive", refused["detail"])
+        sidecar.config["gates"].pop()
+        answer = sidecar.take_over()
+        self.assertEqual((answer["added"], answer["removed"], answer["unchanged"]), ([], ["more"], ["cache", "db", "api"]))
+        self.assertEqual(ask(link, "/files/1", 35), 200, "it was there before")
+        link.close()
+        self.assertRaises(ConnectionRefusedError, connect, sidecar.ports.pop("more"))
+        self.assertTrue(eventually(lambda: 'store="archive"' not in sidecar.http("/metrics")[1]))
+        self.assertEqual([ask(self.link(), "/files/1", token) for token in (35, 34)], [200, 412])
 
     def status(self):
         return json.loads(self.sidecar.http("/api/v1/status")[1])

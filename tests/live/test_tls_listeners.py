@@ -1,6 +1,7 @@
 """TLS for the clients of gates: certificates on both sides, what is told and what is not, takeovers, floods and rotations."""
 
 import contextlib
+import functools
 import hashlib
 import http.client
 import json
@@ -22,7 +23,7 @@ from processes import PATIENCE, connect, eventually
 from redis_server import RedisServer
 from test_http_tls import ROUTES, SecuredGate, TlsUpstream
 from test_redis_tls import NEWER, TAG, TlsGate
-from tls import Authority, Certificates, Load, TlsRedis, TlsResp, client_context, replace, secure
+from tls import Authority, Certificates, Load, TlsRedis, TlsResp, client_context, read, replace, secure
 
 BIG = 100 * 1024 * 1024
 
@@ -76,6 +77,52 @@ class Listeners(Certificates, LiveTest):
 
     def context_of(self, subject, authority=None, names=None, days=2):
         return client_context(self.authority, *(authority or self.authority).issue(subject, names, days))
+
+    def writer(self, gate, context):
+        """A client's socket, and what writes once and says whether that was done; in a context manager."""
+        raise NotImplementedError
+
+    def replace_under_load(self, start_gate):
+        """While clients come, write and go and one stays: new ones see the new certificate, and no write fails. How many there
+        were."""
+        shown = [shutil.copy(path, os.path.join(self.folder, f"replaced{path[-4:]}")) for path in self.shown]
+        gate = start_gate(tls=self.tls(shown))
+        both = client_context(self.authority)
+        both.load_verify_locations(self.rogue.certificate)
+
+        def issuer():
+            with self.writer(gate, both) as (sock, _):
+                return dict(pair[0] for pair in sock.getpeercert()["issuer"])["commonName"]
+
+        def write_anew():
+            with self.writer(gate, both) as (_, write):
+                return write()
+
+        def load(write, **options):
+            def once():
+                try:
+                    return write()
+                except Exception as error:  # whatever a client's library makes of it
+                    return error
+
+            return Load(once, lambda said: said is True, **options)
+
+        with self.writer(gate, both) as (_, stay), load(write_anew) as new, load(stay, threads=1) as kept:
+            self.assertEqual(issuer(), "authority")
+            for path, fresh in zip(shown, self.rogue.issue("gate", "DNS:localhost")):  # in between, they do not fit together
+                replace(path, read(fresh))
+                new.some_more()
+            eventually(lambda: issuer() == "rogue")
+            replace(shown[1], b"nonsense")
+            new.some_more()
+            self.assertEqual(issuer(), "rogue")
+            kept.some_more()
+        self.assertEqual((new.wrong, kept.wrong), ([], []))
+        self.assertEqual(gate.metric("tls_files_refused_total"), 2)
+        refused = [line for line in gate.log_lines() if line["msg"].startswith("new certificates cannot be used")]
+        self.assertEqual(len(refused), 2, refused)
+        self.assertIn("TLS: cannot use tls.key", refused[1]["detail"])
+        return len(new.done) + len(kept.done)
 
 
 class Redis(Listeners):
@@ -211,39 +258,34 @@ class Redis(Listeners):
         self.assertEqual(gives.call("RPUSH", "queue", "one"), 1)
         self.assertEqual(waits.reply(), [b"queue", b"one"])
 
+    @contextlib.contextmanager
+    def writer(self, gate, context):
+        with TlsResp(gate.port, context, name=TAG) as client:
+            yield client.sock, lambda: isinstance(client.call("INCR", "count"), int)
+
     def test_certificates_are_replaced_under_load(self):
-        shown = [shutil.copy(path, os.path.join(self.folder, f"replaced{path[-4:]}")) for path in self.shown]
-        gate = self.redis_gate(self.tls(shown))
-        kept = self.resp(gate)
-        both = ssl.create_default_context(cafile=self.authority.certificate)
-        both.load_verify_locations(self.rogue.certificate)
+        written = self.replace_under_load(self.redis_gate)
+        self.assertEqual(int(self.redis.cli.call("GET", "count")), written)
 
-        def write():
-            with TlsResp(gate.port, both, name=TAG) as client:
-                return client.call("INCR", "count")
-
-        def issuer():
-            with TlsResp(gate.port, both) as client:
-                return dict(pair[0] for pair in client.sock.getpeercert()["issuer"])["commonName"]
-
-        with Load(write, lambda said: isinstance(said, int)) as load:
-            self.assertEqual(issuer(), "authority")
-            fresh = self.rogue.issue("gate", "DNS:localhost")
-            for path, new in zip(shown, fresh):  # in between, they do not fit together
-                with open(new, "rb") as file:
-                    replace(path, file.read())
-                load.some_more()
-            eventually(lambda: issuer() == "rogue")
-            replace(shown[1], b"nonsense")
-            load.some_more()
-            self.assertEqual(issuer(), "rogue")
-        self.assertEqual(load.wrong, [])
-        self.assertEqual(int(self.redis.cli.call("GET", "count")), len(load.done))
-        self.assertEqual(kept.call("SET", "k", "v"), b"OK")
-        self.assertEqual(gate.metric("tls_files_refused_total"), 2)
-        refused = [line for line in gate.log_lines() if line["msg"].startswith("new certificates cannot be used")]
-        self.assertEqual(len(refused), 2, refused)
-        self.assertIn("TLS: cannot use tls.key", refused[1]["detail"])
+    def test_authorities_of_clients_are_replaced(self):
+        known = os.path.join(self.folder, "clients.crt")
+        authorities = {one: read(one.certificate) for one in (self.authority, self.rogue)}
+        contexts = {one: self.context_of(f"client-of-{one.name}", one) for one in authorities}
+        replace(known, authorities[self.authority])
+        gate = self.redis_gate(self.tls(client_ca=known))
+        kept = self.resp(gate, context=contexts[self.authority])
+        for trusted in ([self.authority], [self.authority, self.rogue], [self.rogue]):
+            replace(known, b"".join(authorities[one] for one in trusted))
+            for one, context in contexts.items():
+                with self.subTest(trusted=[each.name for each in trusted], client=one.name):
+                    if one in trusted:
+                        self.assertEqual(self.resp(gate, context=context).call("SET", "k", "v"), b"OK")
+                        continue
+                    before = gate.metric("connections_rejected_total", reason="tls")
+                    with self.assertRaises(OSError):
+                        self.resp(gate, context=context)
+                    self.not_served(gate, "unable to get local issuer certificate", before)
+            self.assertEqual(kept.call("SET", "k", "v"), b"OK")
 
     def test_files_that_cannot_be_used_at_the_start(self):
         gate = TlsGate(self.redis.url(self.checked), extra=self.tls((self.shown[0], self.own[1])))
@@ -288,6 +330,21 @@ class Postgres(ThroughTls, ServerWithTls, Listeners):
 
     def wire(self, gate, context=None, **options):
         return self.start(TlsWire(gate.port, context or self.context, user="alice", **options))
+
+    @contextlib.contextmanager
+    def writer(self, gate, context):
+        with TlsWire(gate.port, context, user="alice", options="-c fencing.tokens=orders=34") as wire:
+            wire.until_ready()
+
+            def write():
+                wire.send(query("INSERT INTO writes VALUES ('a')"))
+                return wire.until_ready() == [(b"C", b"INSERT 0 1\0"), (b"Z", b"I")]
+
+            yield wire.sock, write
+
+    def test_certificates_are_replaced_under_load(self):
+        written = self.replace_under_load(self.gate)
+        self.assertEqual(self.server.value("SELECT count(*) FROM writes"), written)
 
     def test_psql(self):
         gate = self.gate()
@@ -375,10 +432,10 @@ class Postgres(ThroughTls, ServerWithTls, Listeners):
         gate = self.gate()
         login = {"user": "scram", "password": "secret"}
         self.assertEqual(run_sql(self.client(gate, channel_binding="disable", **login), "SELECT 1"), [(1,)])
-        with self.assertRaisesRegex(psycopg2.OperationalError, "channel binding"):
+        with self.assertRaisesRegex(psycopg2.OperationalError, "server did not offer"):
             self.client(gate, channel_binding="require", **login)
-        with self.assertRaisesRegex(psycopg2.OperationalError, "channel binding"):
-            self.client(gate, **login)  # it takes the gate for an attacker
+        with self.assertRaisesRegex(psycopg2.OperationalError, "channel binding negotiation error"):
+            self.client(gate, **login)  # the server takes the gate for an attacker
 
     def test_scram_bound_to_the_certificate_that_both_show(self):
         """RFC 5929, tls-server-end-point: neither the client nor the server sees that TLS ends in between."""
@@ -396,9 +453,8 @@ class Postgres(ThroughTls, ServerWithTls, Listeners):
         self.assertEqual(self.server.sql("SELECT who FROM writes"), [("bound",)])
         # Once the gate shows another one, the offer lacks it again.
         for file, fresh in zip(own, self.shown):
-            with open(fresh, "rb") as content:
-                replace(file, content.read())
-        with self.assertRaisesRegex(psycopg2.OperationalError, "channel binding"):
+            replace(file, read(fresh))
+        with self.assertRaisesRegex(psycopg2.OperationalError, "server did not offer"):
             self.client(gate, channel_binding="require", **login)
 
     def test_what_clients_must_prove(self):
@@ -416,13 +472,32 @@ class Http(Listeners):
         return self.start(SecuredGate(upstream, url, {"marks": self.redis.url(self.checked)}, ROUTES, tls or self.tls(),
                                       **options))
 
+    @staticmethod
+    def connection(gate, context):
+        return contextlib.closing(http.client.HTTPSConnection("localhost", gate.port, timeout=PATIENCE, context=context))
+
+    @staticmethod
+    def put(connection, token, body=b"x"):
+        connection.request("PUT", "/orders/7", body, {"Fencing-Token": str(token)})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
     def request(self, gate, token, body=b"x", context=None):
-        connection = http.client.HTTPSConnection("localhost", gate.port, timeout=PATIENCE, context=context or self.context)
-        with contextlib.closing(connection):
-            connection.request("PUT", "/orders/7", body, {"Fencing-Token": str(token)})
-            answer = connection.getresponse()
-            answer.read()
-            return answer.status
+        with self.connection(gate, context or self.context) as connection:
+            return self.put(connection, token, body)
+
+    @contextlib.contextmanager
+    def writer(self, gate, context):
+        with self.connection(gate, context) as connection:
+            connection.connect()
+            connection.auto_open = False  # who stays does not come anew
+            yield connection.sock, lambda: self.put(connection, 34) == 200
+
+    def test_certificates_are_replaced_under_load(self):
+        upstream = self.start(TlsUpstream(self.own))
+        written = self.replace_under_load(functools.partial(self.gate, upstream))
+        self.assertEqual(len(upstream.seen("PUT")), written)
 
     def test_a_takeover(self):
         upstream = self.start(TlsUpstream(self.own))

@@ -143,6 +143,15 @@ class Load(Workers):
         eventually(lambda: len(self.done) > before + 20 or self.wrong)
 
 
+def read(*paths):
+    """One file behind the other."""
+    texts = []
+    for path in paths:
+        with open(path, "rb") as file:
+            texts.append(file.read())
+    return b"".join(texts)
+
+
 def replace(path, content):
     """As a tool that renews certificates does it: at once, by a rename."""
     with open(path + ".new", "wb") as file:

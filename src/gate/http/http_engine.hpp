@@ -10,6 +10,7 @@
 #include "base/metrics.hpp"
 #include "fence/gate_settings.hpp"
 #include "fence/problem.hpp"
+#include "gate/http/held_bodies.hpp"
 #include "gate/http/http_body.hpp"
 #include "gate/http/http_host.hpp"
 #include "gate/http/http_plan.hpp"
@@ -127,6 +128,7 @@ class http_engine {
     stats_.responses_total.at(static_cast<std::size_t>(status) / 100 - 2).add();
   }
   void tell_access();
+  void drop_collected();
   void finish_request();
 
   // ── forwarding (http_engine_forward.cpp)
@@ -186,6 +188,7 @@ class http_engine {
   std::string trace_;                      // the request's traceparent
   int status_ = 0;                         // of its answer
   std::string collected_;
+  held_bodies held_;  // of it, and of the values that were made of it
   std::chrono::steady_clock::time_point began_{};
   std::chrono::steady_clock::time_point checked_{};  // when the store had said that the marks are at the tokens
 

@@ -84,10 +84,16 @@ void http_engine::tell_access() {
   host_.access({request_.method, target_.path, status, host_.now() - began_, claim, trace_});
 }
 
+// The next request may be long in coming.
+void http_engine::drop_collected() {
+  std::string().swap(collected_);
+  held_.note(0);
+}
+
 void http_engine::finish_request() {
   tell_access();
   request_body_.begin({}, wire::http_framing::kind::none);
-  std::string().swap(collected_);                                         // the next request may be long in coming
+  drop_collected();
   const bool over = draining_ || (client_ended_ && from_client.empty());  // ends_soon_: with an answer that says so
   phase_ = keep_alive_ && !over ? phase::head : phase::closing;
 }

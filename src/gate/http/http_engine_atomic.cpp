@@ -7,13 +7,20 @@
 #include <utility>
 
 namespace fencegate::gate {
+namespace {
+
+constexpr std::string_view no_room_to_hold =
+    "bodies of other requests, which are held for routes with sql or redis, leave no room for a large one: try again "
+    "later";
+
+}  // namespace
 
 // The body is held whole: it becomes one value.
 void http_engine::collect() {
   collected_.clear();
-  const bool too_much =
-      framing_.what == wire::http_framing::kind::length && framing_.length > gate_.body_held_bytes_max;
-  if (too_much) return refuse(413, "the body is larger than body_held_max of this gate");
+  const auto announced = framing_.what == wire::http_framing::kind::length ? framing_.length : 0;
+  if (announced > gate_.body_held_bytes_max) return refuse(413, "the body is larger than body_held_max of this gate");
+  if (announced > limits::http_gathered_bytes_max && held_.others_fill_all()) return refuse(503, no_room_to_hold);
   if (hop_.expects_continue && !request_body_.complete() && from_client.empty())
     to_client += "HTTP/1.1 100 Continue\r\n\r\n";
   request_body_.begin(framing_, wire::http_framing::kind::length);
@@ -22,13 +29,17 @@ void http_engine::collect() {
 
 bool http_engine::step_collecting() {
   const auto how = request_body_.move(from_client, collected_);
+  held_.note(collected_.size());
+  const bool is_whole = how == http_body::progress::complete;
   if (collected_.size() > gate_.body_held_bytes_max) {
     refuse(413, "the body is larger than body_held_max of this gate");
+  } else if (!is_whole && collected_.size() > limits::http_gathered_bytes_max && held_.others_fill_all()) {
+    refuse(503, no_room_to_hold);
   } else if (how == http_body::progress::malformed) {
     keep_alive_ = false;
     stats_.protocol_errors(metrics::side::client).add();
     refuse(400, request_body_.what_is_malformed());
-  } else if (how == http_body::progress::complete) {
+  } else if (is_whole) {
     run();
   } else {
     return false;
@@ -40,6 +51,7 @@ void http_engine::run() {
   route_values values;
   for (const auto& one : plan_.routes[*route_].values)
     if (!add_value(one, values)) return;
+  std::string().swap(collected_);  // the values have it, and it counts until they are not needed any more
   phase_ = phase::checking;
   auto on_answer = [this](const atomic_answer& answered) {
     switch (answered.what) {

@@ -23,6 +23,7 @@ class process_share {
   }
 
  protected:
+  [[nodiscard]] std::size_t held() const { return held_; }
   [[nodiscard]] static std::size_t all() { return of_all.load(std::memory_order_relaxed); }
 
  private:

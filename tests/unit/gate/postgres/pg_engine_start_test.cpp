@@ -339,7 +339,7 @@ TEST(PgEngineStart, NothingIsSaidBeforeAuthenticationHasEnded) {
   EXPECT_THAT(rig.sent(), IsEmpty());
 }
 
-// The client's side has no TLS, or that of another certificate: libpq would take the offer for an attack.
+// Without TLS for clients libpq would take the offer for an attack; with another certificate the server would refuse what is bound.
 TEST(PgEngineStart, ChannelBindingIsTakenOutOfTheOfferWhereItCouldNotHold) {
   const auto sasl = [](const std::string& names) { return wire::encode_pg_message('R', "\0\0\0\x0a"s + names + '\0'); };
   const auto offered = [&](const std::string& names, bool one_certificate = false) {

@@ -1,6 +1,7 @@
 #include "cli/config_http.hpp"
 
 #include "base/header_field.hpp"
+#include "base/limits.hpp"
 #include "cli/config_gate_common.hpp"
 #include "cli/config_http_routes.hpp"
 #include "cli/config_url.hpp"
@@ -20,7 +21,8 @@ using std::chrono::milliseconds;
 
 // What the database's own functions take.
 constexpr milliseconds hold_grace_most = std::chrono::minutes(10);
-constexpr std::int64_t body_held_most = 64 * 1024 * 1024;
+// One alone finds room.
+constexpr auto body_held_most = static_cast<std::int64_t>(limits::http_held_of_process_bytes_max);
 
 bool is_field_name(std::string_view name) {
   constexpr std::size_t name_bytes_max = 64;

@@ -310,6 +310,7 @@ void http_engine::abandon() {
   if (under_way || status_ != 0) tell_access();
   if (linked_) drop_link();
   release();
+  drop_collected();
   phase_ = phase::closing;
 }
 

@@ -20,7 +20,7 @@ void http_engine::collect() {
   collected_.clear();
   const auto announced = framing_.what == wire::http_framing::kind::length ? framing_.length : 0;
   if (announced > gate_.body_held_bytes_max) return refuse(413, "the body is larger than body_held_max of this gate");
-  if (announced > limits::http_gathered_bytes_max && held_.others_fill_all()) return refuse(503, no_room_to_hold);
+  if (!held_.take(announced)) return refuse(503, no_room_to_hold);
   if (hop_.expects_continue && !request_body_.complete() && from_client.empty())
     to_client += "HTTP/1.1 100 Continue\r\n\r\n";
   request_body_.begin(framing_, wire::http_framing::kind::length);
@@ -29,17 +29,15 @@ void http_engine::collect() {
 
 bool http_engine::step_collecting() {
   const auto how = request_body_.move(from_client, collected_);
-  held_.note(collected_.size());
-  const bool is_whole = how == http_body::progress::complete;
   if (collected_.size() > gate_.body_held_bytes_max) {
     refuse(413, "the body is larger than body_held_max of this gate");
-  } else if (!is_whole && collected_.size() > limits::http_gathered_bytes_max && held_.others_fill_all()) {
+  } else if (framing_.what != wire::http_framing::kind::length && !held_.take(collected_.size())) {
     refuse(503, no_room_to_hold);
   } else if (how == http_body::progress::malformed) {
     keep_alive_ = false;
     stats_.protocol_errors(metrics::side::client).add();
     refuse(400, request_body_.what_is_malformed());
-  } else if (is_whole) {
+  } else if (how == http_body::progress::complete) {
     run();
   } else {
     return false;

@@ -23,7 +23,16 @@ class process_share {
   }
 
  protected:
-  [[nodiscard]] std::size_t held() const { return held_; }
+  // As note(), unless all would then hold more than `most`.
+  [[nodiscard]] bool note_within(std::size_t most, std::size_t held) {
+    auto before = of_all.load(std::memory_order_relaxed);
+    while (before - held_ + held <= most) {
+      if (!of_all.compare_exchange_weak(before, before - held_ + held, std::memory_order_relaxed)) continue;
+      held_ = held;
+      return true;
+    }
+    return false;
+  }
   [[nodiscard]] static std::size_t all() { return of_all.load(std::memory_order_relaxed); }
 
  private:

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
+
 namespace fencegate::gate {
 namespace {
 
@@ -78,16 +80,26 @@ TEST_F(http_atomic, a_body_that_is_too_large_runs_nothing) {
   EXPECT_TRUE(engine().lingers());
 }
 
+// Whether there is room for as large a body as there may be.
+bool is_all_free() {
+  held_bodies nobody;
+  return nobody.take(limits::http_held_of_process_bytes_max);
+}
+
+constexpr std::string_view entry = "POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n";
+
+std::string entry_of(std::size_t bytes) {
+  return std::string(entry) + "Content-Length: " + std::to_string(bytes) + "\r\n\r\n";
+}
+
 // Of large bodies, that is: a small one needs no more than a head may.
 TEST_F(http_atomic, a_body_that_finds_no_room_runs_nothing) {
-  const std::string head = "POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\n";
   const std::string large(limits::http_gathered_bytes_max + 1, 'x');
-  const auto with_length = head + "Content-Length: " + std::to_string(large.size() + 1) + "\r\n\r\n" + large;
-  const auto in_chunks = head + "Transfer-Encoding: chunked\r\n\r\n10001\r\n" + large + "\r\n";
+  const auto in_chunks = std::string(entry) + "Transfer-Encoding: chunked\r\n\r\n10001\r\n" + large + "\r\n";
   ASSERT_EQ(large.size(), 0x10001U);
   held_bodies others;
-  others.note(limits::http_held_of_process_bytes_max);
-  for (const auto& request : {with_length, in_chunks}) {
+  ASSERT_TRUE(others.take(limits::http_held_of_process_bytes_max - large.size()));
+  for (const auto& request : {entry_of(large.size() + 1), in_chunks + "1\r\nx\r\n"}) {
     client(request);
     const auto said = to_client();
     EXPECT_EQ(status_of(said), 503);
@@ -95,28 +107,41 @@ TEST_F(http_atomic, a_body_that_finds_no_room_runs_nothing) {
     EXPECT_EQ(host.asked, "");
     restart();
   }
-  client(head + "Content-Length: 5\r\n\r\nhello");
+  client(entry_of(5) + "hello");
   EXPECT_EQ(host.asked, "run");
-  restart();
-  others.note(limits::http_held_of_process_bytes_max - 1);
-  client(with_length + "x");
-  EXPECT_EQ(host.run_values.back(), large + "x");
+  for (const auto& request : {entry_of(large.size()) + large, in_chunks + "0\r\n\r\n"}) {
+    restart();
+    client(request);
+    EXPECT_EQ(host.run_values.back(), large);
+  }
 }
 
-// What is held counts until the request was answered.
-TEST_F(http_atomic, a_body_has_its_room_until_the_answer) {
-  const held_bodies nobody;
+TEST_F(http_atomic, a_body_has_its_room_from_the_head_to_the_answer) {
   gate_.body_held_bytes_max = limits::http_held_of_process_bytes_max;
-  client("POST /entries/7 HTTP/1.1\r\nHost: a\r\nFencing-Token: 34\r\nContent-Length: " +
-         std::to_string(gate_.body_held_bytes_max) + "\r\n\r\n" + std::string(gate_.body_held_bytes_max, 'x'));
+  const std::string body(gate_.body_held_bytes_max, 'x');
+  client(entry_of(body.size()));
+  EXPECT_FALSE(is_all_free());
+  client(body);
   EXPECT_EQ(host.asked, "run");
-  EXPECT_TRUE(nobody.others_fill_all());
+  EXPECT_FALSE(is_all_free());
   atomic_answer done;
   done.what = atomic_answer::outcome::done;
   done.status = 200;
   host.answer(done);
   EXPECT_EQ(status_of(to_client()), 200);
-  EXPECT_FALSE(nobody.others_fill_all());
+  EXPECT_TRUE(is_all_free());
+}
+
+TEST_F(http_atomic, a_body_that_never_comes_gives_its_room_back) {
+  const std::function<void()> ends[] = {[this] { engine().on_client_timeout(); }, [this] { engine().on_client_end(); },
+                                        [this] { restart(); }};
+  for (const auto& end : ends) {
+    restart();
+    client(entry_of(100'000) + "x");
+    EXPECT_FALSE(is_all_free());
+    end();
+    EXPECT_TRUE(is_all_free());
+  }
 }
 
 TEST_F(http_atomic, a_late_body_runs_nothing) {

@@ -38,8 +38,8 @@ void compare_file_limit(const settings::process& config) {
       .add("limit", static_cast<std::int64_t>(files.rlim_cur))
       .add("wanted", static_cast<std::int64_t>(wanted))
       .add("detail",
-           "each client takes two, and connections_max allows more clients: raise the hard limit (ulimit -Hn), or "
-           "lower it")
+           "each client takes two, and connections_max of the gates allows more clients: raise the hard limit "
+           "(ulimit -Hn), or lower connections_max")
       .write(log::level::warn, "too few file descriptors");
 }
 

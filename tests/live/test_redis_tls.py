@@ -124,6 +124,7 @@ class WhatTheServerMustProve(RedisTls):
             trust(second)  # nobody knows the first authority any more
         self.assertEqual(load.wrong, [])
         self.assertEqual(int(redis.cli.call("GET", "count")), len(load.done))
+        self.assertEqual(self.client(gate).call("INCR", "count"), len(load.done) + 1)
 
 
 class WhatGoesThrough(RedisTls):

@@ -32,10 +32,22 @@ using lease::boot_clock;
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds started_patience{30};
-// For one answer of the sidecar, and between two questions.
+// For an answer of the sidecar, and between two questions. Kubelet's probes are given 5 s (docker/k8s/lease-gates.yaml).
 constexpr milliseconds answer_patience{3'000}, ask_again{200};
 enum class probe_status : std::uint8_t { ok = 0, failed = 1, not_executable = 126, not_found = 127 };
 int exit_of(probe_status what) { return static_cast<int>(what); }
+
+// An answer that is not to be asked for again, or what came last by `until`. Meanwhile the sidecar may be started anew.
+template <typename Settled>
+result<lease::local_answer> ask_until(boot_clock::time_point until, const settings::address& at,
+                                      const lease::local_request& what, Settled is_settled) {
+  for (;;) {
+    const auto left = std::chrono::ceil<milliseconds>(until - boot_clock::now());
+    auto came = lease::local_http::ask_now(at, what, std::clamp(left, ask_again, answer_patience));
+    if ((came && is_settled(*came)) || boot_clock::now() + ask_again >= until) return came;
+    std::this_thread::sleep_for(ask_again);
+  }
+}
 
 // Where the sidecar answers about a writer.
 result<settings::address> api_of(const std::string& api, const std::string& writer) {
@@ -127,9 +139,6 @@ result<std::int64_t> start_of(std::string_view stat, long ticks_per_second) {
 int tell_started(const started_request& what, std::ostream& err) {
   const auto api = api_of(what.api, what.writer);
   if (!api) return say_and_end(err, api.error().message, status_of(outcome::error));
-  // A port can be reached by other containers and users, to whom nobody listens about this.
-  if (!api->is_unix())
-    return say_and_end(err, "--api: a start is told over the unix socket alone", status_of(outcome::error));
   const auto started = start_of_process(what.pid);
   if (!started) return say_and_end(err, started.error().message, status_of(outcome::error));
   lease::local_request request{.method = "POST", .target = "/v1/writers/" + what.writer + "/started"};
@@ -137,16 +146,13 @@ int tell_started(const started_request& what, std::ostream& err) {
   body.add("started_ms", *started);
   if (!what.container.empty()) body.add("container", what.container);
   body.end();
-  const auto until = boot_clock::now() + started_patience;
-  for (;;) {
-    const auto came = lease::local_http::ask_now(*api, request, answer_patience);
-    if (came && came->status == 204) return 0;
-    const auto why = came ? sidecar_words(came->body) : came.error().message;
-    const auto told = why.empty() ? "the sidecar answered with status " + std::to_string(came->status) : why;
-    if (came && came->status < 500) return say_and_end(err, told, came->status == 409 ? 1 : status_of(outcome::error));
-    if (boot_clock::now() >= until) return say_and_end(err, told, status_of(outcome::unreachable));
-    std::this_thread::sleep_for(ask_again);
-  }
+  const auto came = ask_until(boot_clock::now() + started_patience, *api, request,
+                              [](const lease::local_answer& answer) { return answer.status < 500; });
+  if (came && came->status == 204) return 0;
+  const auto why = came ? sidecar_words(came->body) : came.error().message;
+  const auto told = why.empty() ? "the sidecar answered with status " + std::to_string(came->status) : why;
+  if (!came || came->status >= 500) return say_and_end(err, told, status_of(outcome::unreachable));
+  return say_and_end(err, told, came->status == 409 ? 1 : status_of(outcome::error));
 }
 
 int heartbeat(const heartbeat_request& what, std::ostream& err) {
@@ -160,7 +166,8 @@ int heartbeat(const heartbeat_request& what, std::ostream& err) {
   }
   const lease::local_request request{
       .method = "POST", .target = "/v1/writers/" + what.writer + "/heartbeat" + (what.holding ? "?holding" : "")};
-  const auto came = lease::local_http::ask_now(*api, request, answer_patience);
+  const auto came =
+      ask_until(boot_clock::now() + answer_patience, *api, request, [](const lease::local_answer&) { return true; });
   if (!came) return say_and_end(err, came.error().message, exit_of(probe_status::failed));
   const auto state = sidecar_words(came->body);
   err << "fencegate lease: writer " << what.writer << ": "

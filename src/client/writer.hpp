@@ -31,8 +31,8 @@ struct heartbeat_request {
   std::vector<std::string> probe;  // empty: none
 };
 
-// A probe. Returns the exit status of the process: 0 it may go on, and so says the other probe; 1 it may not, or there is no
-// answer. Where there is a command to be run, the process becomes it.
+// A probe; asks again for 3 s while there is no answer. Returns the exit status of the process: 0 it may go on, and so says the
+// other probe; 1 it may not, or there is no answer. Where there is a command to be run, the process becomes it.
 [[nodiscard]] int heartbeat(const heartbeat_request& what, std::ostream& err);
 
 // Milliseconds of CLOCK_BOOTTIME, rounded down, at which a process was started. `stat`: /proc/PID/stat.

@@ -168,6 +168,15 @@ class Heartbeat(WriterTest):
         self.assertEqual((status, said), (1, f"fencegate lease: unix:{self.socket}: No such file or directory\n"))
         self.assertFalse(os.path.exists(f"{self.folder}/ran"))
 
+    def test_a_sidecar_that_comes_back_meanwhile(self):
+        probe = subprocess.Popen(self.words("writer", "app"), text=True, stderr=subprocess.PIPE, preexec_fn=die_with_parent)
+        self.addCleanup(probe.communicate)
+        self.addCleanup(probe.kill)
+        with self.assertRaises(subprocess.TimeoutExpired):
+            probe.wait(1)
+        self.sidecar(200, {"state": "holding"})
+        self.assertEqual((probe.wait(PATIENCE), probe.stderr.read()), (0, "fencegate lease: writer app: holding\n"))
+
     def test_and_an_address(self):
         sidecar, port = self.sidecar(200, {"state": "holding"}), free_port()
         app = self.start(server(Tcp, (LOOPBACK, port)))

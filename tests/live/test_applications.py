@@ -269,6 +269,7 @@ class Page(unittest.TestCase):
         "PgBouncer in front of the gate": ("test_applications.py", "test_pgbouncer_in_front"),
         "PgBouncer behind the gate": ("test_pg_guard.py", "PgBouncer"),
         "Java, JDBC": ("test_pg_ends.py", "test_hikaricp"),
+        "psqlODBC": ("test_pg_client_psycopg.py", "test_arrays_of_psqlodbc"),
         "BullMQ": ("test_listener_tag.py", "test_bullmq"),
         "git over HTTP": ("test_applications.py", "test_git"),
         "curl, wget": ("test_applications.py", "test_curl_and_wget"),

@@ -1,16 +1,30 @@
-"""psycopg2 and psycopg 3: what a superseded session sees in the middle of what it does; nothing is retried."""
+"""psycopg2 and psycopg 3: what a superseded session sees in the middle of what it does; nothing is retried. And drivers that put
+many statements into one message."""
 
 import contextlib
 import io
 import logging
+import re
+import unittest
 
 import psycopg
 import psycopg2
+import psycopg2.extras
 
+from documents import text
 from live_test import main
-from postgres import PgGate, PostgresServer
+from postgres import PgBouncer, PgGate, PostgresServer
 from processes import LOOPBACK, eventually
 from test_pg_gate import PgGateTest
+
+try:
+    import sqlalchemy
+except ImportError:
+    sqlalchemy = None
+try:
+    import pyodbc
+except ImportError:
+    pyodbc = None
 
 
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # of what it does not raise, it tells this logger
@@ -155,6 +169,84 @@ class Psycopg3(Superseded, PgGateTest):
         self.assertTrue(self.client.closed)
         with self.assertRaises(self.error):
             self.client.execute("INSERT INTO writes (who) VALUES ('stale')")
+        self.assertEqual(self.written(), [])
+
+
+class Batches(PgGateTest):
+    """Drivers that send a hundred rows as one message of as many statements: to a session, and guarded, through a pooler."""
+
+    rows = [f"{number:03}" for number in range(300)]
+    insert = "INSERT INTO writes (who) VALUES (%s)"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server.sql("GRANT fencegate_gate TO alice")
+        pooler = cls.enterClassContext(PgBouncer(cls.server, user="alice"))
+        cls.pooled = cls.enterClassContext(PgGate(pooler, guard="transaction", user="alice"))
+
+    def assert_fenced(self, connect, write, gates=None, but=""):
+        """`connect(gate, autocommit)` with token 34; `write(client)` writes the rows. `but`: what else a driver may say of its end."""
+        for gate in gates or (self.gate, self.pooled):
+            self.resource += "."
+            stale = f"token 34 of {self.resource} is below mark 35; not applied"
+            clients = [connect(gate, autocommit) for autocommit in (True, False)]
+            for client in clients:
+                write(client)
+                client.commit()
+            self.assertEqual(sorted(self.written()), sorted(self.rows * 2))
+            write(clients[1])
+            self.connect(35, gate)
+            for client in clients:
+                with self.assertRaisesRegex(Exception, stale + but):
+                    write(client)
+            with self.assertRaisesRegex(Exception, stale):
+                connect(gate, True)
+            self.assertEqual(sorted(self.written()), sorted(self.rows * 2))
+            self.server.sql("TRUNCATE writes")
+
+    def test_execute_batch_of_psycopg2(self):
+        for page_size in (100, 300):
+            self.assert_fenced(lambda gate, autocommit: self.connect(34, gate, autocommit=autocommit),
+                               lambda client: psycopg2.extras.execute_batch(client.cursor(), self.insert, [(row,) for row in self.rows],
+                                                                            page_size=page_size))
+
+    @unittest.skipUnless(sqlalchemy, "needs python3-sqlalchemy")
+    def test_values_plus_batch_of_sqlalchemy(self):
+        """It makes one statement of an `INSERT` of its own, and messages of a hundred statements of any other text."""
+        def connect(gate, autocommit):
+            client = sqlalchemy.create_engine("postgresql+psycopg2://", creator=lambda: self.connect(34, gate, autocommit=autocommit),
+                                              executemany_mode="values_plus_batch", future=True).connect()
+            self.addCleanup(client.invalidate)
+            return client
+        for insert in (sqlalchemy.table("writes", sqlalchemy.column("who")).insert(), sqlalchemy.text(self.insert.replace("%s", ":who"))):
+            self.assert_fenced(connect, lambda client: client.execute(insert, [{"who": row} for row in self.rows]))
+
+    @unittest.skipUnless(pyodbc, "needs odbc-postgresql and python3-pyodbc")
+    def test_arrays_of_psqlodbc(self):
+        """It sends savepoints, too. When the server prepares its statements, each row is a message, and the driver does not always say
+        why its session ended: without a gate it does not, either."""
+        row = re.search(r"^\| psqlODBC \| `(pqopt=.*?)`.*`(UseServerSidePrepare=0)`", text("docs/applications.md"), re.M)
+
+        def connect(gate, autocommit, prepare=row[2]):
+            client = pyodbc.connect(f"Driver=PostgreSQL Unicode;Server={LOOPBACK};Port={gate.port};Database=postgres;Uid=alice;{prepare};"
+                                    + row[1].replace("orders", self.resource), autocommit=autocommit)
+            self.addCleanup(client.close)
+            return client
+
+        def prepared(gate, autocommit):
+            return connect(gate, autocommit, "UseServerSidePrepare=1")
+
+        def write(client):
+            cursor = client.cursor()
+            cursor.fast_executemany = True  # as arrays
+            cursor.executemany(self.insert.replace("%s", "?"), [(row,) for row in self.rows])
+        guarded = self.start(PgGate(self.server, guard="transaction", user="alice", extra={"pooled": False}))
+        self.assert_fenced(connect, write, (self.gate, guarded, self.pooled))
+        self.assert_fenced(prepared, write, (self.gate, guarded), "|internal SAVEPOINT failed|connection lost")
+        self.resource += "."
+        with self.assertRaisesRegex(pyodbc.Error, "ZF007.*behind a pooler a prepared statement is known in the transaction of"):
+            write(prepared(self.pooled, True))
         self.assertEqual(self.written(), [])
 
 

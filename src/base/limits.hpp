@@ -30,6 +30,8 @@ inline constexpr std::size_t shared_command_bytes_max = 4 * 1024;
 inline constexpr std::chrono::milliseconds own_link_unused_max{400};
 // A shared link that has failed is not opened again before this long, twice as long each time in vain.
 inline constexpr std::chrono::seconds shared_link_pause_min{5}, shared_link_pause_max{300};
+// One that nobody has used for so long is closed when it does not pay, or is opened where others need it.
+inline constexpr std::chrono::seconds shared_link_unused_max{2};
 // While a batch is under way for longer than this, nothing more is given to its link.
 inline constexpr std::chrono::milliseconds shared_batch_patience{500};
 // Where keys cannot be watched for clients that wait (a blocking pop under a tag), it is not tried again before this.

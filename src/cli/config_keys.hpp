@@ -22,43 +22,14 @@ inline constexpr std::array<std::string_view, 14> leases{
 inline constexpr std::array<std::string_view, 1> lease_issuer{"store"};
 inline constexpr std::array<std::string_view, 2> lease_writer{"containers", "writer_timeout"};
 inline constexpr std::array<std::string_view, 4> lease_rule{"match", "issuer", "lock_delay", "seal"};
-inline constexpr std::array<std::string_view, 37> gate{"name",
-                                                       "protocol",
-                                                       "listen",
-                                                       "tls",
-                                                       "tag_from",
-                                                       "tag",
-                                                       "lease",
-                                                       "writer",
-                                                       "on_loss",
-                                                       "standby",
-                                                       "standby_wait",
-                                                       "upstream",
-                                                       "password_file",
-                                                       "policy",
-                                                       "resources",
-                                                       "unmatched",
-                                                       "allow_commands",
-                                                       "guard",
-                                                       "pooled",
-                                                       "comment_tags",
-                                                       "cut_timeout",
-                                                       "timeouts",
-                                                       "connections_max",
-                                                       "routes",
-                                                       "store",
-                                                       "token_header",
-                                                       "seal",
-                                                       "hold_grace",
-                                                       "answer_timeout",
-                                                       "body_max",
-                                                       "body_held_max",
-                                                       "access_log",
-                                                       "keep_alive",
-                                                       "body_timeout",
-                                                       "request_timeout",
-                                                       "response_timeout",
-                                                       "share_writes_from"};
+inline constexpr std::array<std::string_view, 37> gate{
+    "name",          "protocol",     "listen",      "tls",          "tag_from",        "tag",
+    "lease",         "writer",       "on_loss",     "standby",      "standby_wait",    "upstream",
+    "password_file", "policy",       "resources",   "unmatched",    "allow_commands",  "guard",
+    "pooled",        "comment_tags", "cut_timeout", "timeouts",     "connections_max", "routes",
+    "store",         "token_header", "seal",        "hold_grace",   "answer_timeout",  "body_max",
+    "body_held_max", "access_log",   "keep_alive",  "body_timeout", "request_timeout", "response_timeout",
+    "share_writes"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
 inline constexpr std::array<std::string_view, 5> tls{"cert", "key", "client_ca", "client_certificate", "client_name"};
@@ -121,6 +92,8 @@ inline constexpr std::array<word<fence::reads>, 2> reads{
     {{"pass", fence::reads::pass}, {"fence", fence::reads::fence}}};
 inline constexpr std::array<word<fence::unmatched>, 3> unmatched{
     {{"tag", fence::unmatched::tag}, {"pass", fence::unmatched::pass}, {"reject", fence::unmatched::reject}}};
+inline constexpr std::array<word<settings::sharing>, 3> share_writes{
+    {{"auto", settings::sharing::pays}, {"always", settings::sharing::always}, {"off", settings::sharing::off}}};
 inline constexpr std::array<word<bool>, 1> tag_from{{{"listen", true}}};
 inline constexpr std::array<word<bool>, 2> on_loss{{{"restart", false}, {"rebind", true}}};
 inline constexpr std::array<word<bool>, 2> client_certificate{{{"required", true}, {"optional", false}}};
@@ -142,7 +115,7 @@ inline constexpr std::array<word<settings::comment_tags>, 2> comment_tags{
 inline constexpr std::array<word<protocol>, 22> keys_of_one_protocol{{{"resources", protocol::redis},
                                                                       {"unmatched", protocol::redis},
                                                                       {"allow_commands", protocol::redis},
-                                                                      {"share_writes_from", protocol::redis},
+                                                                      {"share_writes", protocol::redis},
                                                                       {"guard", protocol::postgres},
                                                                       {"pooled", protocol::postgres},
                                                                       {"comment_tags", protocol::postgres},

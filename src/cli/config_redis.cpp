@@ -159,7 +159,7 @@ settings::redis_gate read_redis_gate(report& to, section& gate) {
   }
   read_rules(to, gate, out);
   if (const auto commands = gate.node("allow_commands")) out.allow_commands = read_commands(to, *commands);
-  gate.count("share_writes_from", out.share_writes_from, 0, connections_max_most);
+  gate.choice("share_writes", out.share_writes, words::share_writes);
   read_limits(to, gate, out);
   return out;
 }

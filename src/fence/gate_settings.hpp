@@ -82,6 +82,13 @@ struct gate_lease {
   friend bool operator==(const gate_lease&, const gate_lease&) = default;
 };
 
+// Small writes of connections under one tag.
+enum class sharing : std::uint8_t {
+  off,     // each goes over its connection's own link
+  pays,    // they go over one link while that serves them better
+  always,  // they go over one link
+};
+
 struct redis_gate {
   std::string name;
   address listen;
@@ -95,9 +102,7 @@ struct redis_gate {
   fence::policy policy = fence::policy_of_gates;
   std::vector<fence::key_rule> resources;
   fence::unmatched unmatched = fence::unmatched::tag;
-  // So many connections of one thread with the same tag, user and database send their small writes over one link;
-  // 0 = each keeps to its own.
-  std::size_t share_writes_from = 0;
+  sharing share_writes = sharing::pays;     // of one thread, with the same tag, user and database
   std::vector<std::string> allow_commands;  // lower case, "flushall" or "config|set": not refused
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once

@@ -109,11 +109,11 @@ class FencedGate(Gate):
                 raise RuntimeError(f"the gate does not fence: {answers}")
 
 
-# Columns of fenced writes: by default, and with what is off by default.
+# Columns of fenced writes: by default, and with what helps some loads.
 BUSY_POLL = {"busy_poll_us": 100}
-TUNED = "share_writes_from: 4, busy_poll_us: 100"
+TUNED = "share_writes: always, busy_poll_us: 100"
 FENCED = [("fenced", "fencegate fenced", {}),
-          ("tuned", f"fenced, {TUNED}", {"extra": {"share_writes_from": 4}, "process": BUSY_POLL})]
+          ("tuned", f"fenced, {TUNED}", {"extra": {"share_writes": "always"}, "process": BUSY_POLL})]
 
 
 class Contender:

@@ -75,7 +75,7 @@ class AccessRights(LiveTest):
 
     def test_what_some_writers_need_besides(self):
         self.least_rights("+select", "+info", "+eval")
-        gate = self.start(Gate(self.redis, user="fencegate", password="gate-secret", extra={"share_writes_from": 2}))
+        gate = self.start(Gate(self.redis, user="fencegate", password="gate-secret", extra={"share_writes": "always"}))
         writers = [self.as_writer(gate.port) for _ in range(3)]
         for writer in writers:
             for command in (("FENCE", "SET", "orders", "34"), ("SET", "orders:1", "a"), ("SELECT", "3"), ("SET", "orders:1", "b"),

@@ -66,7 +66,7 @@ class RealHistory(unittest.TestCase):
         self.judge(Run(takeovers=1500, seconds_max=400))
 
     def test_no_stale_write_while_each_keeps_to_its_own_link(self):
-        self.judge(Run(takeovers=600, seconds_max=400, share_from=0))
+        self.judge(Run(takeovers=600, seconds_max=400, share="off"))
 
     def test_no_stale_write_while_scripts_are_flushed(self):
         self.judge(Run(takeovers=600, seconds_max=400, script_flush=True))

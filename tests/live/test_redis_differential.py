@@ -44,12 +44,12 @@ class RedisDifferential(LiveTest):
         cls.plain, cls.fenced = (cls.enterClassContext(RedisServer(appendonly="no", enable_debug_command="yes", databases="4"))
                                  for _ in range(2))
         cls.generator = Generator(cls.plain.cli)
-        cls.gates = [cls.gate(share, reads) for share in (1, None) for reads in READS]
+        cls.gates = [cls.gate(share, reads) for share in ("always", "off") for reads in READS]
         cls.anchors = [cls.anchor(gate, proto) for gate in cls.gates[:2] for proto in (2, 3)]
 
     @classmethod
     def gate(cls, share, reads, redis=None):
-        return cls.enterClassContext(Gate(redis or cls.fenced, policy={"reads": reads}, extra={"share_writes_from": share}, threads=1))
+        return cls.enterClassContext(Gate(redis or cls.fenced, policy={"reads": reads}, extra={"share_writes": share}, threads=1))
 
     @classmethod
     def anchor(cls, gate, proto):

@@ -141,7 +141,7 @@ class WhatGoesThrough(RedisTls):
         redis = self.server(requirepass="for-the-server-only")
         recorder = self.start(Recorder(redis.tls_port))
         gate = self.gate(f"rediss://:for-the-server-only@localhost:{recorder.port}{self.checked}", threads=1,
-                         extra={"share_writes_from": 1})
+                         extra={"share_writes": "always"})
         client = self.client(gate, password="for-the-server-only")
 
         def shared():

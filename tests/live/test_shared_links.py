@@ -10,12 +10,12 @@ import time
 from cut_proxy import CutProxy, unread_bytes
 from gate_process import Gate
 from live_test import LiveTest, main
-from processes import PATIENCE, eventually
+from processes import LOOPBACK, PATIENCE, eventually
 from redis_server import RedisServer
 from resp import Resp, RespError
 
 TAG = "fence:orders=34"
-SHARED = {"share_writes_from": 1}
+SHARED = {"share_writes": "always"}
 
 
 def is_7_0(redis):
@@ -83,7 +83,7 @@ class SharedLinks(LiveTest):
 
     def test_writes_that_arrive_together_are_one_batch(self):
         redis = self.start(RedisServer())
-        gate = self.start(Gate(redis, extra={"share_writes_from": 4}, threads=1))
+        gate = self.start(Gate(redis, extra=SHARED, threads=1))
         clients = [self.writer(gate) for _ in range(24)]
         for client in clients:
             self.assertEqual(client.call("SET", "data:x", "v"), b"OK")
@@ -101,15 +101,33 @@ class SharedLinks(LiveTest):
             self.assertEqual(redis.cli.call("LRANGE", f"data:{number}", 0, -1), [b"%d" % n for n in range(rounds)])
         self.assertEqual(len(self.links(redis)["fencegate-shared;" + TAG]), 1)
 
-    def test_few_connections_keep_to_their_own_links(self):
+    def test_writes_that_come_one_after_the_other_keep_to_their_own_links(self):
         redis = self.start(RedisServer())
-        gate = self.start(Gate(redis, extra={"share_writes_from": 4}, threads=1))
-        clients = [self.writer(gate) for _ in range(3)]
-        for _ in range(20):
+        gate = self.start(Gate(redis, threads=1))
+        clients = [self.writer(gate) for _ in range(8)]
+        end = time.monotonic() + 1.5  # longer than it rests between two trials
+        while time.monotonic() < end:
             for client in clients:
                 self.assertEqual(client.call("SET", "data:x", "v"), b"OK")
         self.assertEqual(gate.metric("shared_writes_total"), 0)
         self.assertNotIn("fencegate-shared;" + TAG, self.links(redis))
+
+    def test_sharing_is_tried_where_many_write_at_the_same_time(self):
+        redis = self.start(RedisServer())
+        for how, shared in (("auto", True), ("off", False)):
+            gate = self.start(Gate(redis, extra={"share_writes": how}, threads=1))
+            clients = [self.writer(gate) for _ in range(8)]
+
+            written = 0
+            end = time.monotonic() + PATIENCE
+            while written < 2000 or (shared and gate.metric("shared_writes_total") == 0 and time.monotonic() < end):
+                for _ in range(50):
+                    for client in clients:
+                        client.send_command("INCR", f"data:{how}")
+                    answers = [client.reply() for client in clients]
+                    self.assertEqual(sorted(answers), list(range(written + 1, written + len(clients) + 1)))
+                    written += len(clients)
+            self.assertEqual(gate.metric("shared_writes_total") > 0, shared)
 
     def test_the_link_goes_with_its_last_writer(self):
         redis = self.start(RedisServer())
@@ -181,9 +199,11 @@ class SharedLinks(LiveTest):
         gate = self.gate(redis)
         client = self.writer(gate, name=None, user="ann", password="ann")
         self.assertEqual(client.call("FENCE", "SET", "orders", 34), b"OK")
+        said = lambda: gate.log().count("small writes are not shared, since their user may not do what it takes")
+        eventually(lambda: client.call("SET", "data:x", "v") == b"OK" and said() > 0)
         for _ in range(20):
             self.assertEqual(client.call("SET", "data:x", "v"), b"OK")
-        self.assertEqual(gate.metric("shared_writes_total"), 0)
+        self.assertEqual((said(), gate.metric("shared_writes_total")), (1, 0))
 
     def ahead_of_a_replica(self):
         """→ a gate, a replica that stands still, and a writer whose last write, over the shared link, that does not have"""
@@ -227,6 +247,8 @@ class SharedLinks(LiveTest):
             self.assertEqual(client.call("SET", "data:x", "v"), b"OK")
         self.assertEqual(gate.metric("shared_writes_total"), 0)
         redis.cli.call(*user, "&fencegate:offset")
+        client.close()  # who may not share is not tried again for minutes
+        eventually(lambda: gate.metric("connections") == 0)
         client = self.writer(gate, user="ann", password="ann")
         self.until_shared(gate, client)
         redis.cli.call(*user, "-spublish")
@@ -258,6 +280,21 @@ class SharedLinks(LiveTest):
             self.assertEqual(client.call("INCR", "data:n") > 0, True)
         self.assertEqual(redis.cli.call("GET", "data:n"), b"20")
         self.until_shared(gate, client)
+
+    def test_it_follows_its_writers_to_another_server(self):
+        """At the same address, while one of the former server's connections goes on."""
+        former, current = self.start(RedisServer()), self.start(RedisServer())
+        current.cli.call("REPLICAOF", LOOPBACK, former.port)
+        proxy = self.start(CutProxy(former.port))
+        gate = self.gate(proxy)
+        self.until_shared(gate, self.writer(gate))
+        eventually(lambda: current.cli.call("GET", "data:x") == b"v")
+        current.cli.call("REPLICAOF", "NO", "ONE")
+        proxy.target_port = current.port
+        client = self.writer(gate)
+        count = self.until_shared(gate, client, "INCR", "data:n")
+        self.assertEqual(current.cli.call("GET", "data:n"), b"%d" % count)
+        self.assertIsNone(former.cli.call("GET", "data:n"))
 
     def test_writes_in_flight_when_it_is_cut_are_unknown_and_not_sent_again(self):
         redis = self.start(RedisServer())
@@ -448,36 +485,46 @@ class SharedLinks(LiveTest):
         proxy.free.set()
         self.assertEqual(b"%d" % clients[0].reply(), redis.cli.call("GET", "data:n"))
 
-    def test_no_stale_write_of_a_crew_that_shares(self):
-        """Each holder writes with several connections at once, through two gates that are frozen now and then."""
+    def run_crews(self, how, crews, tenure, writes):
+        """Each holder writes with several connections at once, through two gates that are frozen now and then. → the part of writes
+        that were shared"""
         seed = random.randrange(1 << 32)
         print(f"seed {seed}")
         draw = random.Random(seed)
         redis = self.start(RedisServer())
-        gates = [self.start(Gate(redis, extra=SHARED)) for _ in range(2)]
-        crews = []
-        for token in range(1, 61):
-            crews.append(Crew(token, [draw.choice(gates) for _ in range(8)]))
+        gates = [self.start(Gate(redis, extra=how)) for _ in range(2)]
+        run = []
+        for token in range(1, crews + 1):
+            run.append(Crew(token, [draw.choice(gates) for _ in range(8)], writes))
             if draw.random() < 0.4:
                 frozen = draw.choice(gates)
                 frozen.stop_process()
                 time.sleep(draw.uniform(0, 0.03))
                 frozen.continue_process()
-            time.sleep(draw.uniform(0.005, 0.05))
-        crews.append(Crew(61, gates, writes=20))
-        for crew in crews:
+            time.sleep(draw.uniform(*tenure))
+        run.append(Crew(crews + 1, gates, writes=20))
+        for crew in run:
             self.assertTrue(crew.has_ended())
         entries = redis.cli.call("LRANGE", "data:log", 0, -1)
         tokens = [int(entry.split(b":")[0]) for entry in entries]
         self.assertEqual(tokens, sorted(tokens))
         self.assertEqual(len(set(entries)), len(entries))
-        told = {outcome: {entry for crew in crews for entry in crew.told[outcome]} for outcome in crews[0].told}
+        told = {outcome: {entry for crew in run for entry in crew.told[outcome]} for outcome in run[0].told}
         shared = sum(gate.metric("shared_writes_total") for gate in gates)
         print(f"{len(entries)} writes, {shared:.0f} shared, " + ", ".join(f"{len(told[key])} {key}" for key in told))
         self.assertFalse(told["acknowledged"] - set(entries))
         self.assertFalse(told["rejected"] & set(entries))
         self.assertGreater(len(told["rejected"]), 0)
-        self.assertGreater(shared, len(entries) / 4)
+        return shared / len(entries)
+
+    def test_no_stale_write_of_a_crew_that_shares(self):
+        self.assertGreater(self.run_crews(SHARED, crews=60, tenure=(0.005, 0.05), writes=5000), 1 / 4)
+
+    def test_no_stale_write_of_a_crew_that_goes_both_ways(self):
+        """As long as a crew needs to try both."""
+        part = self.run_crews({"share_writes": "auto"}, crews=6, tenure=(0.9, 1.2), writes=50_000)
+        self.assertGreater(part, 0)
+        self.assertLess(part, 1)
 
 
 class Crew:

@@ -136,7 +136,7 @@ class SoakSidecar(Sidecar):
         redis = {"url": f"redis://{user}{LOOPBACK}:{case.redis.port}"} | password
         postgres = {"url": f"postgres://{user or 'gate@'}{LOOPBACK}:{case.server.port}/postgres"} | password
         self.config |= {"drain_timeout": "3s", "stores": {"cache": redis, "ledger": postgres | {"pool": POOL}}}
-        self.gate_keys("cache").update(upstream=redis["url"], share_writes_from=1, **password)
+        self.gate_keys("cache").update(upstream=redis["url"], share_writes="always", **password)
         self.gate_keys("db").update(upstream=postgres["url"], comment_tags="lead",
                                     tls={"cert": self.services.cert, "key": self.services.key}, **password)
         self.gate_keys("api").update(routes=ROUTES, hold_grace="100ms")

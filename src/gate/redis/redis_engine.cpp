@@ -31,6 +31,7 @@ redis_engine::redis_engine(engine_host& host, const settings::redis_gate& gate, 
       marks_(marks),
       stats_(stats),
       claims_(gate),
+      asks_identity_(gate.share_writes == settings::sharing::always),
       link_(*this, host, gate, marks, stats, claims_, to_client),
       from_backend(link_.in),
       to_backend(link_.out) {

@@ -301,6 +301,8 @@ class redis_engine final : private redis_engine_state, private link_user {
   const fence::claims_list* tag_of_listener_ = nullptr;  // nullptr: it has none
   bool private_ = false;    // the server knows something of this connection that a shared link cannot be given
   bool counted_ = false;    // the command at hand: it has come back
+  bool asks_identity_;      // the next arm finds out where the link leads
+  bool measured_ = false;   // the host waits for the end of the write under way
   bool wait_lags_ = false;  // a WAIT on this link would not count a write of the client's that went over another one
   server_identity server_;  // to which the link leads; no run_id: not asked yet
   int own_turns_ = 0;       // so many writes go on this link before the next may be shared

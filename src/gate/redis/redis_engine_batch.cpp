@@ -26,6 +26,7 @@ void redis_engine::send_batch() {
 
 // The batch's EXEC and the arm behind it were answered.
 void redis_engine::on_batch() {
+  if (std::exchange(measured_, false)) host_.own_write_answered();
   const bool polled_in_vain = std::exchange(poll_.in_vain, false);
   if (link_.batch.outcome == write_batch::end::executed) {
     batch_attempts_ = 0;

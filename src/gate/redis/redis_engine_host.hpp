@@ -23,9 +23,12 @@ namespace fencegate::gate {
 struct session_profile {
   std::string bytes;         // of the commands; the last is INFO server
   std::size_t commands = 0;  // each is answered once
-  std::string server;        // what that must say: its run_id
+  std::string server;        // what INFO must say: its run_id; "": it was not asked yet
   fence::claims_list tag;    // whose marks are proven
   int database = 0;
+  std::size_t own_bytes = 0;  // of `bytes`: what is said to any server. Those that are alike in this may share.
+
+  [[nodiscard]] std::string_view group() const { return std::string_view(bytes).substr(0, own_bytes); }
 };
 
 // Where a link leads, by INFO server.
@@ -60,8 +63,12 @@ class engine_host {
   // on_timer() comes once, after the delay.
   virtual void set_timer(std::chrono::milliseconds delay) = 0;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() const = 0;
-  // One whole write, to be sent behind the same proof on a link that others use, too. True: on_shared() tells what became
-  // of it, and is not called before this returns.
+  // Whether a small write should go over a link that others use, too. False, here or in share(): it goes over the client's
+  // own, and own_write_answered() is to tell when it is over. `at_once`: it has waited for nothing since it was read.
+  [[nodiscard]] virtual bool sharing_pays(const session_profile& /*mine*/, bool /*at_once*/) { return false; }
+  virtual void own_write_answered() {}
+  // One whole write, to be sent behind the same proof on that link. True: on_shared() tells what became of it, and is not
+  // called before this returns. REQUIRES: sharing_pays(), and it is known where the own link leads.
   [[nodiscard]] virtual bool share(const session_profile& /*mine*/, std::string_view /*command*/,
                                    const batched& /*as*/) {
     return false;

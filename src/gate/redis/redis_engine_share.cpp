@@ -29,7 +29,7 @@ bool is_set_get(const wire::request& r) {
 
 // This link is armed, too: its own server has shown the marks that the shared link's shows.
 bool redis_engine::may_share(const wire::request& r, const command_spec& spec, claim_mask required) const {
-  if (gate_.share_writes_from == 0 || private_ || !spec.short_answer || is_set_get(r) || r.inlined ||
+  if (gate_.share_writes == settings::sharing::off || private_ || !spec.short_answer || is_set_get(r) || r.inlined ||
       consumed_ != from_client.size() || r.raw.size() > limits::shared_command_bytes_max)
     return false;
   if (phase_ != phase::ready || !link_.armed() || !link_.proves(required) || !link_.quiet() || !link_.batch.empty() ||
@@ -40,13 +40,23 @@ bool redis_engine::may_share(const wire::request& r, const command_spec& spec, c
   });
 }
 
+// True: it goes over the shared link, or the own one is asked first where it leads.
 bool redis_engine::share(const wire::request& r, const command_spec& spec, const claims::verdict& verdict) {
   if (own_turns_ > 0) {
     --own_turns_;
     return false;
   }
-  if (server_.run_id.empty() || !host_.share(my_profile(), r.raw, facts_for_batch(r.raw, r, spec, verdict)))
-    return false;
+  const auto& mine = my_profile();
+  const bool pays = host_.sharing_pays(mine, tries_ == 0);
+  if (pays && server_.run_id.empty()) {
+    asks_identity_ = true;
+    if (tries_ > 0) return false;  // one arm for one write: the next arm asks
+    link_.leave();
+    arm();
+    return true;
+  }
+  measured_ = !pays || !host_.share(mine, r.raw, facts_for_batch(r.raw, r, spec, verdict));
+  if (measured_) return false;
   count(spec);
   counted_ = true;
   phase_ = phase::shared;
@@ -55,7 +65,7 @@ bool redis_engine::share(const wire::request& r, const command_spec& spec, const
 
 // A link opened later may lead to another server, by the same address. Ahead of an arm the question costs no round trip.
 void redis_engine::ask_identity() {
-  if (gate_.share_writes_from == 0 || private_ || !server_.run_id.empty()) return;
+  if (!asks_identity_ || private_ || !server_.run_id.empty()) return;
   wire::append_command_of(to_backend, std::string_view("INFO"), std::string_view("server"));
   link_.expect({awaits::identity});
 }
@@ -102,7 +112,7 @@ void redis_engine::renewal_refused(std::string_view why) {
 // What makes another link like this one. REQUIRES: all claims are held.
 const session_profile& redis_engine::my_profile() {
   if (like_.claims == claims_.generation() && like_.protocol == connection_.protocol &&
-      like_.database == link_.database && like_.sign_ins == sign_ins_)
+      like_.database == link_.database && like_.sign_ins == sign_ins_ && like_.value.server == server_.run_id)
     return like_.value;
   like_ = {claims_.generation(), connection_.protocol, link_.database, sign_ins_, {}};
   auto& like = like_.value;
@@ -125,6 +135,7 @@ const session_profile& redis_engine::my_profile() {
     name.append(one.cell->resource).append("=").append(one.digits);
   }
   add(std::string_view("CLIENT"), std::string_view("SETNAME"), name);
+  like.own_bytes = like.bytes.size();
   // Who could not renew its offset could not wait for what was shared.
   if (server_.notes_own_writes) add(std::string_view("SPUBLISH"), offset_channel, std::string_view());
   add(std::string_view("INFO"), std::string_view("server"));

@@ -118,7 +118,9 @@ void redis_session::on_end(peer& of, const boost::system::error_code& why) {
   if (engine_.may_block() && !engine_.may_block_in_server()) return close();
   client_ended_ = std::chrono::steady_clock::now();
   // What waits on a shared link could come behind what the client writes on another connection.
-  if (shared_ != nullptr && shared_->take_back(*this)) engine_.on_shared(std::nullopt);
+  if (shared_ == nullptr || !shared_->take_back(*this)) return;
+  note_answer(way::none);
+  engine_.on_shared(std::nullopt);
 }
 
 // What the backend said before it closed still belongs to the client.
@@ -196,6 +198,7 @@ void redis_session::drain() {
 void redis_session::on_close() {
   cancel_timer();
   stop_waiting();
+  note_answer(way::none);
   if (shared_ != nullptr) shared_->leave();
   shared_ = nullptr;
 }
@@ -204,6 +207,7 @@ void redis_session::on_close() {
 
 void redis_session::on_shared(std::optional<std::string_view> answer) {
   if (closed_) return;
+  note_answer(way::shared);
   before_event();
   engine_.on_shared(answer);
   after_event();
@@ -217,17 +221,41 @@ void redis_session::on_shared_lost() {
 
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
 
-bool redis_session::share(const session_profile& mine, std::string_view command, const batched& as) {
-  if (last_heard_ - link_used_ > limits::own_link_unused_max) return false;
+bool redis_session::sharing_pays(const session_profile& mine, bool at_once) {
+  note_answer(way::none);
+  small_write_at_once_ = at_once;
   if (shared_ == nullptr || !shared_->is_like(mine)) {
     if (shared_ != nullptr) shared_->leave();
     shared_ = redis_shared_link::of(shard_, mine);
     shared_->join();
   }
+  if (last_heard_ - link_used_ <= limits::own_link_unused_max && shared_->pays(last_heard_)) return true;
+  note_write(way::own);
+  return false;
+}
+
+bool redis_session::share(const session_profile& mine, std::string_view command, const batched& as) {
   const std::shared_ptr<shared_writer> self(shared_from_this(), this);
-  if (!shared_->send(command, as, self, last_heard_)) return false;
-  read_at_ = {};
-  return true;
+  const bool sent = shared_->send(mine, command, as, self, last_heard_);
+  note_write(sent ? way::shared : way::own);
+  if (sent) read_at_ = {};
+  return sent;
+}
+
+void redis_session::note_write(way how) {
+  small_write_ = how;
+  small_write_read_ = last_heard_;
+  shared_->choice().began();
+}
+
+// `how`: how it was answered, or came back; none: nobody waits for it any more.
+void redis_session::note_answer(way how) {
+  const way was = std::exchange(small_write_, way::none);
+  if (was == way::none) return;
+  if (was == how && small_write_at_once_)
+    shared_->choice().answered(how == way::shared, small_write_read_, std::chrono::steady_clock::now());
+  else
+    shared_->choice().forgotten();
 }
 
 bool redis_session::wait_for_keys(int database, const std::vector<std::string>& keys) {

@@ -34,6 +34,8 @@ class redis_session final : public relay_session,
   friend class redis_host<redis_session>;
 
   // engine_host
+  [[nodiscard]] bool sharing_pays(const session_profile& mine, bool at_once) override;
+  void own_write_answered() override { note_answer(way::own); }
   [[nodiscard]] bool share(const session_profile& mine, std::string_view command, const batched& as) override;
   [[nodiscard]] bool turns_away() const override;
   [[nodiscard]] bool holds_back() const override;
@@ -64,6 +66,9 @@ class redis_session final : public relay_session,
   [[nodiscard]] bool wants_backend() const override;
   void on_close() override;
 
+  enum class way : std::uint8_t { none, own, shared };
+  void note_write(way how);
+  void note_answer(way how);
   void send_to_server();
   void end_with_server();
   void on_connect_failed(const std::string& why);
@@ -72,6 +77,9 @@ class redis_session final : public relay_session,
   redis_engine engine_;
   bool waits_for_keys_ = false;
   std::shared_ptr<redis_shared_link> shared_;
+  way small_write_ = way::none;  // that is under way
+  time_point small_write_read_;
+  bool small_write_at_once_ = false;
   bool connected_ = false;
   std::string connect_problem_;
   bool ends_soon_ = false;

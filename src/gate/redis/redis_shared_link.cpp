@@ -10,11 +10,11 @@
 
 namespace fencegate::gate {
 
-redis_shared_link::redis_shared_link(redis_shard& shard, session_profile like)
-    : link_owner(shard.context, shard.sockets, shard.state->tls), redis_host(shard), like_(std::move(like)) {}
+redis_shared_link::redis_shared_link(redis_shard& shard, const session_profile& like)
+    : link_owner(shard.context, shard.sockets, shard.state->tls), redis_host(shard), group_(like.group()) {}
 
 std::shared_ptr<redis_shared_link> redis_shared_link::of(redis_shard& shard, const session_profile& like) {
-  auto& place = shard.shared_links[like.server + like.bytes];
+  auto& place = shard.shared_links[std::string(like.group())];
   auto found = place.lock();
   if (found == nullptr) place = found = std::make_shared<redis_shared_link>(shard, like);
   return found;
@@ -25,16 +25,17 @@ void redis_shared_link::join() { ++members_; }
 void redis_shared_link::leave() {
   if (--members_ > 0) return;
   closed_ = true;
-  shard_.shared_links.erase(like_.server + like_.bytes);
+  shard_.shared_links.erase(group_);
   hang_up();
   cancel_timer();
 }
 
 // ── the link ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void redis_shared_link::open() {
+void redis_shared_link::open(const session_profile& like) {
+  like_ = like;
   opening_ = true;
-  opened_ = now();
+  opened_ = used_ = now();
   auto on_connected = [this](const result<void>& connected) {
     opening_ = false;
     if (!connected) return fail(connected.error().message);
@@ -55,10 +56,23 @@ void redis_shared_link::fail(std::string_view why) {
   pause_ = std::min(2 * pause_, limits::shared_link_pause_max);
   oldest_unsent_ = {};
   hang_up();
-  log::write(log::level::warn, "a shared link to the backend closed; its clients use their own",
-             {{"gate", shard_.state->gate.name}, {"detail", why}});
+  refused_ = writes_ != nullptr && !writes_->refusal().empty();
+  if (refused_) not_before_ = now() + limits::shared_link_pause_max;
+  if (refused_)
+    log::write(log::level::info, "small writes are not shared, since their user may not do what it takes",
+               {{"gate", shard_.state->gate.name}, {"detail", writes_->refusal()}});
+  else
+    log::write(log::level::warn, "a shared link to the backend closed; its clients use their own",
+               {{"gate", shard_.state->gate.name}, {"detail", why}});
   const auto last = std::exchange(writes_, nullptr);
   if (last != nullptr) last->end();
+}
+
+// Nobody waits for anything of it. (Not from within the engine, either.)
+void redis_shared_link::close_idle() {
+  hang_up();
+  writes_ = nullptr;
+  moved_ = {};
 }
 
 void redis_shared_link::on_tick(time_point at) {
@@ -74,17 +88,35 @@ void redis_shared_link::on_tick(time_point at) {
 
 // ── writes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-bool redis_shared_link::send(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,
-                             time_point read_at) {
-  if (members_ < shard_.state->gate.share_writes_from || shard_.snapshot.endpoints.empty()) return false;
+bool redis_shared_link::pays(time_point read_at) {
+  if (refused_ && read_at < not_before_) return false;
+  const bool is_there = writes_ != nullptr && writes_->ready();
+  if (shard_.state->gate.share_writes == settings::sharing::always || choice_.shares(read_at, is_there)) return true;
+  if (is_unused(read_at)) close_idle();
+  return false;
+}
+
+// For so long that it is to be closed, or to be opened for others.
+bool redis_shared_link::is_unused(time_point at) const {
+  return writes_ != nullptr && writes_->idle() && !busy_ && at - used_ > limits::shared_link_unused_max;
+}
+
+bool redis_shared_link::send(const session_profile& mine, std::string_view command, const batched& as,
+                             std::weak_ptr<shared_writer> from, time_point read_at) {
+  if (shard_.snapshot.endpoints.empty()) return false;
   if (writes_ == nullptr) {
-    if (!opening_ && read_at >= not_before_) open();
+    if (!opening_ && read_at >= not_before_) open(mine);
     return false;
   }
   if (!writes_->ready() || writes_->broken() || backend_.ended) return false;
+  if (like_.server != mine.server || like_.bytes != mine.bytes) {
+    if (is_unused(read_at)) close_idle();
+    return false;
+  }
   if (moved_ != time_point{} && read_at - moved_ > limits::shared_batch_patience) return false;
   if (writes_->waiting_bytes() + command.size() > limits::command_buffered_bytes_max) return false;
   if (oldest_unsent_ == time_point{}) oldest_unsent_ = read_at;
+  used_ = read_at;
   writes_->add(command, as, std::move(from));
   backend_.socket.again();  // when all that is readable now was read
   return true;

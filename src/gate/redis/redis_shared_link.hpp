@@ -1,9 +1,10 @@
-// A link to Redis that carries small writes of many sessions of one thread: who has the same user, database, protocol and
-// tag. It exists while such sessions do, and is opened when they are many enough. Their own links stay theirs.
+// A link to Redis that carries small writes of many sessions of one thread: those with the same user, database, protocol and
+// tag. It exists while such sessions do, and is opened when it pays. Their own links stay theirs.
 #pragma once
 
 #include "base/limits.hpp"
 #include "gate/redis/redis_host.hpp"
+#include "gate/redis/share_choice.hpp"
 #include "gate/redis/shared_writes.hpp"
 #include "gate/relay/link_owner.hpp"
 
@@ -19,20 +20,22 @@ namespace fencegate::gate {
 
 class redis_shared_link final : public link_owner, public redis_host<redis_shared_link> {
  public:
-  redis_shared_link(redis_shard& shard, session_profile like);
+  redis_shared_link(redis_shard& shard, const session_profile& like);
   // The shard's link for such writers.
   [[nodiscard]] static std::shared_ptr<redis_shared_link> of(redis_shard& shard, const session_profile& like);
 
-  [[nodiscard]] bool is_like(const session_profile& other) const {
-    return like_.server == other.server && like_.bytes == other.bytes;
-  }
+  [[nodiscard]] bool is_like(const session_profile& other) const { return group_ == other.group(); }
   // A session that could use it has come, or has gone. The last one takes the link with it.
   void join();
   void leave();
-  // False: the link is not open, not worth it, has enough to do or does not move; the writer uses its own. True: it hears of
-  // the write.
-  [[nodiscard]] bool send(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,
-                          time_point read_at);
+  // The next write should go over it.
+  [[nodiscard]] bool pays(time_point read_at);
+  // False: the link is not open, has enough to do, does not move or leads elsewhere; the writer uses its own. True: it hears
+  // of the write. REQUIRES: pays(), and `mine` has a server.
+  [[nodiscard]] bool send(const session_profile& mine, std::string_view command, const batched& as,
+                          std::weak_ptr<shared_writer> from, time_point read_at);
+  // How small writes of its sessions go, over it or not.
+  [[nodiscard]] share_choice& choice() { return choice_; }
   // True: the write was not sent, and its writer sends it.
   [[nodiscard]] bool take_back(const shared_writer& from) { return writes_ != nullptr && writes_->take_back(from); }
   void on_tick(time_point now);
@@ -71,19 +74,25 @@ class redis_shared_link final : public link_owner, public redis_host<redis_share
   void before_event() override { shard_.refresh(); }
   void after_event() override;
   void on_timer() {}
-  void open();
+  void open(const session_profile& like);
   void fail(std::string_view why);
+  [[nodiscard]] bool is_unused(time_point at) const;
+  void close_idle();
   void send_batch();
   void note_progress();
 
-  const session_profile like_;
+  const std::string group_;
+  share_choice choice_;
+  session_profile like_;                   // of the last one that has opened it
   std::unique_ptr<shared_writes> writes_;  // while there is a link
   bool opening_ = false;
-  bool busy_ = false;   // the engine is at work, or its answers are handed out
-  bool again_ = false;  // and something has happened meanwhile
+  bool refused_ = false;  // the server does not let its user do what it takes
+  bool busy_ = false;     // the engine is at work, or its answers are handed out
+  bool again_ = false;    // and something has happened meanwhile
   std::size_t members_ = 0;
   time_point opened_{};
   time_point not_before_{};
+  time_point used_{};
   std::chrono::seconds pause_ = limits::shared_link_pause_min;
   std::uint64_t answered_ = 0;
   time_point moved_{};          // while there are writes: when the last one was answered, or the first one came

@@ -22,6 +22,11 @@ std::size_t whole_reply(std::string_view view) {
   return behind == 0 ? 0 : bytes + behind;
 }
 
+// Other errors pass, as those of a server that is full or loads its data.
+bool refuses_for_good(std::string_view answer) {
+  return answer.starts_with("-NOPERM") || answer.starts_with("-WRONGPASS") || answer.starts_with("-ERR unknown");
+}
+
 }  // namespace
 
 // Its writers have raised the marks: their claims are held. What the marks are, the arm tells.
@@ -57,8 +62,9 @@ void shared_writes::on_reply(const expectation& /*front*/, const wire::reply_hea
 // The last greeting is INFO server. A tag that was overtaken meanwhile is of no use to anybody.
 void shared_writes::on_reply_end(awaits /*what*/, std::string text) {
   const bool last = --greetings_left_ == 0;
-  broken_ = broken_ || text.starts_with('-') || text.starts_with('!') ||
-            (last && (server_in(text).run_id != server_ || !is_held()));
+  const bool is_error = text.starts_with('-') || text.starts_with('!');
+  if (refusal_.empty() && refuses_for_good(text)) refusal_ = armed_link::error_text(text);
+  broken_ = broken_ || is_error || (last && (server_in(text).run_id != server_ || !is_held()));
 }
 
 // Each whole answer is that of the first write that has none.

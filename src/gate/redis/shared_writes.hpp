@@ -47,6 +47,8 @@ class shared_writes final : private link_user {
   [[nodiscard]] bool ready() const { return greetings_left_ == 0 && !broken_; }
   // It is of no use any more: end() and a new one.
   [[nodiscard]] bool broken() const { return broken_ || link_.closed(); }
+  // Why the server does none of those commands for this user, now or later; "": it does, or does not say so.
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
   [[nodiscard]] bool idle() const { return sent_.empty() && waiting_.empty() && told_.empty(); }
   [[nodiscard]] std::size_t waiting_bytes() const { return waiting_bytes_.size(); }
   // How many were answered so far, in any way.
@@ -98,6 +100,7 @@ class shared_writes final : private link_user {
   bool arming_ = false;  // what waits, waits for that
   std::uint64_t answered_ = 0;
   bool broken_ = false;
+  std::string refusal_;
 };
 
 }  // namespace fencegate::gate

@@ -28,9 +28,9 @@ class Run(Rig):
     writer_script = "writer.py"
     resources = tuple(RESOURCES)
 
-    def __init__(self, binary=None, takeovers=500, seconds_max=240, script_flush=False, server_dies=False, share_from=1):
+    def __init__(self, binary=None, takeovers=500, seconds_max=240, script_flush=False, server_dies=False, share="always"):
         super().__init__(binary, takeovers, seconds_max)
-        self.script_flush, self.server_dies, self.share_from = script_flush, server_dies, share_from
+        self.script_flush, self.server_dies, self.share = script_flush, server_dies, share
         self.server_freezes = 0
 
     def make_server(self):
@@ -38,7 +38,7 @@ class Run(Rig):
         return RedisServer(appendfsync="always") if self.server_dies else RedisServer()
 
     def make_gate(self, upstream):
-        return Gate(upstream, extra={"share_writes_from": self.share_from}, binary=self.binary)
+        return Gate(upstream, extra={"share_writes": self.share}, binary=self.binary)
 
     def writer_arguments(self, resource, gate_ports):
         return [RESOURCES[resource], *gate_ports]

@@ -85,7 +85,7 @@ TEST_F(ConfigTest, TheExplainedConfigurationShowsTheDefaults) {
   EXPECT_EQ(gate.policy, gate_defaults.policy);
   EXPECT_EQ(gate.unmatched, gate_defaults.unmatched);
   EXPECT_EQ(gate.connections_max, gate_defaults.connections_max);
-  EXPECT_EQ(gate.share_writes_from, gate_defaults.share_writes_from);
+  EXPECT_EQ(gate.share_writes, gate_defaults.share_writes);
   EXPECT_EQ(gate.limits_time.connect, gate_defaults.limits_time.connect);
   EXPECT_EQ(gate.limits_time.head, gate_defaults.limits_time.head);
   EXPECT_EQ(gate.limits_time.idle, gate_defaults.limits_time.idle);
@@ -191,6 +191,7 @@ TEST(ConfigSchema, NamesTheSameKeysAndWordsAsTheReader) {
                                                            {"gates[].guard", names_of(words::guard)},
                                                            {"gates[].comment_tags", names_of(words::comment_tags)},
                                                            {"gates[].seal", names_of(words::seal)},
+                                                           {"gates[].share_writes", names_of(words::share_writes)},
                                                            {"gates[].routes[].guarantee", names_of(words::guarantee)}};
   for (const auto* path : {"gates[].tls.client_certificate", "admin.tls.client_certificate"})
     expected[path] = names_of(words::client_certificate);

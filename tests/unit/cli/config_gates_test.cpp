@@ -30,7 +30,7 @@ TEST_F(ConfigTest, ReadsEveryPolicyAndTimeout) {
       gate_of(gate_with("policy: { mode: monitor, missing_token: read_only, equal_token: reject, reads: fence, "
                         "max_step: 9223372036854775807 }\n"
                         "    timeouts: { connect: 1ms, head: 2s, idle: 3m, write: 4h }\n    connections_max: 1\n"
-                        "    share_writes_from: 0"));
+                        "    share_writes: off"));
   const fence::policy expected{fence::enforcement::monitor, fence::missing_token::read_only, fence::equal_token::reject,
                                fence::reads::fence, INT64_MAX};
   EXPECT_EQ(gate.policy, expected);
@@ -39,7 +39,7 @@ TEST_F(ConfigTest, ReadsEveryPolicyAndTimeout) {
   EXPECT_EQ(gate.limits_time.idle, 3min);
   EXPECT_EQ(gate.limits_time.write, 4h);
   EXPECT_EQ(gate.connections_max, 1u);
-  EXPECT_EQ(gate.share_writes_from, 0u);
+  EXPECT_EQ(gate.share_writes, settings::sharing::off);
 }
 
 TEST_F(ConfigTest, AListenerMayHaveATag) {
@@ -65,11 +65,10 @@ TEST_F(ConfigTest, ATagOfAListenerThatIsNoneIsAnError) {
 
 TEST_F(ConfigTest, RejectsNumbersAndTimesOutOfRange) {
   EXPECT_THAT(errors_of(gate_with("policy: { max_step: 9223372036854775808 }\n    timeouts: { connect: 0, idle: -1s }\n"
-                                  "    connections_max: 0\n    share_writes_from: -1")),
+                                  "    connections_max: 0")),
               ElementsAre("6:25: max_step must be a whole number from 0 to 9223372036854775807",
                           "7:26: connect must be 1ms or longer", HasSubstr("7:35: idle: not a duration"),
-                          "8:22: connections_max must be a whole number from 1 to 1000000",
-                          "9:24: share_writes_from must be a whole number from 0 to 1000000"));
+                          "8:22: connections_max must be a whole number from 1 to 1000000"));
 }
 
 TEST_F(ConfigTest, ARulesPolicyInheritsTheGatesWhereverThatStands) {

@@ -43,6 +43,7 @@ class fake_host : public gate::engine_host {
   // ── what a test looks at
   std::vector<std::string> seen;  // "raise orders 34", "read orders", "recheck", "keys SORT a", "timer 2"
   std::vector<std::string> reports;
+  int own_writes = 0;               // that it was told the end of
   std::string room_for;             // the tag that asked for it last
   std::string like, like_server;    // what makes a link like that of the write shared last, and its server
   std::vector<std::string> shared;  // as the engine gave them
@@ -97,6 +98,8 @@ class fake_host : public gate::engine_host {
     });
   }
 
+  [[nodiscard]] bool sharing_pays(const gate::session_profile& /*mine*/, bool /*at_once*/) override { return shares; }
+  void own_write_answered() override { ++own_writes; }
   [[nodiscard]] bool share(const gate::session_profile& mine, std::string_view command,
                            const gate::batched& /*as*/) override {
     if (!shares) return false;

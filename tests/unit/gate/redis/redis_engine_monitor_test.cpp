@@ -127,7 +127,7 @@ TEST(EngineMonitor, AMonitoredWriteThatLeavesItsBatchIsBooked) {
 // A shared link's engine reports to nobody.
 TEST(EngineMonitor, AWriteThatNeedsBothIsNotShared) {
   auto settings = with_a_monitored_rule();
-  settings.share_writes_from = 4;
+  settings.share_writes = settings::sharing::always;
   engine_rig rig(settings);
   rig.host.shares = true;
   rig.bind("orders=34,report=34");

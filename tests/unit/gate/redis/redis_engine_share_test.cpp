@@ -21,7 +21,7 @@ struct sharing_rig : engine_rig {
   explicit sharing_rig(settings::redis_gate settings = {}) : engine_rig(sharing(std::move(settings))) {}
 
   static settings::redis_gate sharing(settings::redis_gate settings) {
-    settings.share_writes_from = 4;
+    settings.share_writes = settings::sharing::always;
     return settings;
   }
 
@@ -250,6 +250,43 @@ TEST(redis_engine_share, a_link_that_may_not_be_shared_is_not_asked_where_it_lea
   tracked.sent();
   tracked.client("SET k v");
   EXPECT_THAT(tracked.sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+// Where nobody knows yet whether it pays, a link finds out where it leads when it does.
+TEST(redis_engine_share, by_itself_a_link_is_asked_where_it_leads_when_sharing_pays) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  EXPECT_THAT(rig.sent(), ElementsAre(watch, mget, "MULTI"));
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
+  EXPECT_EQ(rig.host.own_writes, 0);
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  EXPECT_EQ(rig.host.own_writes, 1);
+  rig.host.shares = true;
+  rig.client("SET k w");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", "INFO server", watch, mget, "MULTI"));
+  rig.backend("+OK");
+  rig.backend_bytes(test::info_of_server("r1"));
+  EXPECT_THAT(rig.host.shared, IsEmpty());
+  rig.backend("+OK", marks("34"), "+OK");
+  EXPECT_THAT(rig.host.shared, SizeIs(1));
+  EXPECT_EQ(rig.host.like_server, "r1");
+  EXPECT_EQ(rig.host.own_writes, 1);
+}
+
+TEST(redis_engine_share, a_server_that_does_not_say_where_a_link_leads_is_asked_once_for_a_write) {
+  engine_rig rig;
+  rig.bind("orders=34");
+  rig.client("SET k v");
+  rig.backend("+OK", marks("34"), "+OK");
+  rig.backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
+  rig.host.shares = true;
+  rig.client("SET k w");
+  rig.sent();
+  rig.backend("+OK", "-LOADING it is", "+OK", marks("34"), "+OK");  // which ended in between
+  EXPECT_THAT(rig.sent(), ElementsAre("SET k w", "EXEC", watch, mget, "MULTI"));
+  EXPECT_THAT(rig.host.shared, IsEmpty());
 }
 
 struct asking_rig : sharing_rig {

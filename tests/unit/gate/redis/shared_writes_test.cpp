@@ -116,6 +116,20 @@ TEST_F(SharedWrites, ALinkThatIsNotReadyOrWhoseServerIsUnfitSendsNothing) {
   EXPECT_THAT(writers[0]->told, ElementsAre("back"));
 }
 
+TEST_F(SharedWrites, WhatTheUserMayNotIsRefusedForGoodAndWhatPassesIsNot) {
+  const auto refusal = [this](const std::string& answer) {
+    shared_writes fresh{host, gate, memory, stats, like};
+    fresh.on_backend_bytes(answer);
+    EXPECT_TRUE(fresh.broken()) << answer;
+    return fresh.refusal();
+  };
+  EXPECT_EQ(refusal("-NOPERM this user\r\n"), "NOPERM this user");
+  EXPECT_EQ(refusal("-WRONGPASS no\r\n"), "WRONGPASS no");
+  EXPECT_EQ(refusal("-ERR unknown command 'CLIENT'\r\n"), "ERR unknown command 'CLIENT'");
+  for (const auto* passing : {"-ERR max number of clients reached\r\n", "-LOADING\r\n", "-BUSY\r\n", "-DENIED\r\n"})
+    EXPECT_EQ(refusal(passing), "") << passing;
+}
+
 TEST_F(SharedWrites, SetsOfManyWritersGoAsOneMset) {
   open();
   for (std::size_t by = 0; by < 5; ++by) add(by, "SET k" + std::to_string(by) + " v");

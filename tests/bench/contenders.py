@@ -119,7 +119,7 @@ FENCED = [("fenced", "fencegate fenced", {}),
 class Contender:
     """A column: where the load generator connects, and how it writes there."""
 
-    def __init__(self, key, title, server, mode="set", name=None, counts_writes=None):
+    def __init__(self, key, title, server, mode=None, name=None, counts_writes=None):
         self.key = key
         self.title = title
         self.server = server
@@ -127,8 +127,11 @@ class Contender:
         self.name = name
         self.counts_writes = counts_writes  # () -> how many writes the gate has checked so far
 
-    def options(self):
-        return ["--port", str(self.server.port), "--mode", self.mode, *(["--name", self.name] if self.name else [])]
+    def options(self, mode):
+        """For the load generator; None: this way has no writes of that kind."""
+        if self.mode and mode != "set":
+            return None
+        return ["--port", str(self.server.port), "--mode", self.mode or mode, *(["--name", self.name] if self.name else [])]
 
 
 def bench_redis(durable):

@@ -80,7 +80,7 @@ class FencedSet:
 
     def run(self, _, options):
         try:
-            figures = run_load(options.load, self.contender, self.connections, 1, options.seconds)
+            figures = run_load(options.load, self.contender, "set", self.connections, 1, options.seconds)
         except RuntimeError as error:
             raise FailedRun(str(error)) from error
         return {"rate": figures["rate"], "p50": figures["p50_us"], "p99": figures["p99_us"],

@@ -1,7 +1,7 @@
-// A load generator for one question: how many 64-byte SETs per second does this way of sending them reach, and how long
-// does one take. One thread, epoll, closed loop: each connection sends a prebuilt round of P writes, waits for all of
-// its replies, and sends the next. Requests and replies are both known to the byte beforehand, so that every reply of
-// every write is compared, and a benchmark of errors ends with exit status 2 and the reply that came instead.
+// A load generator for one question: how many writes of 64 bytes per second does this way of sending them reach, and how
+// long does one take. One thread, epoll, closed loop: each connection sends a prebuilt round of P writes, waits for all of
+// its replies, and sends the next. Replies are known beforehand, but for the digits of numbers, so that every reply of every
+// write is compared, and a benchmark of errors ends with exit status 2 and the reply that came instead.
 //
 // It prints one line of JSON: ops, seconds, rate, p50_us, p99_us (of a whole round), cpu_seconds (its own).
 #include <arpa/inet.h>
@@ -25,6 +25,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -32,7 +33,7 @@ namespace {
 using clock_type = std::chrono::steady_clock;
 
 struct settings {
-  std::string mode = "set";  // set | evalsha | eval | multi_ahead | wait_trip
+  std::string mode = "set";  // a key of `writes`, or evalsha | eval | multi_ahead | wait_trip
   std::string name;          // CLIENT SETNAME of every connection; "" = none
   std::uint16_t port = 0;
   int connections = 1;
@@ -57,6 +58,9 @@ constexpr std::string_view epoch = "5f1d7c0a9be84b4c";
 constexpr std::string_view script =
     "if redis.call('GET',KEYS[1])~=ARGV[1] then return redis.error_reply('FENCED') end "
     "return redis.call('SET',KEYS[2],ARGV[2])";
+// Where a number is expected: any stands for it.
+constexpr char digits = '#';
+constexpr std::string_view number = ":#\r\n";
 constexpr std::string_view ok = "+OK\r\n";
 constexpr std::string_view queued = "+QUEUED\r\n";
 
@@ -91,33 +95,74 @@ void add_arming(exchange& to) {
   to.add(command({"MGET", mark_key, epoch_key}), "*2\r\n" + bulk(token) + bulk(epoch));
 }
 
-// One write of this mode, and its reply where the mode has one reply per write.
-std::string write_request(const settings& s, const std::string& sha, const std::string& key, const std::string& value) {
-  if (s.mode == "evalsha") return command({"EVALSHA", sha, "2", mark_key, key, token, value});
-  if (s.mode == "eval") return command({"EVAL", script, "2", mark_key, key, token, value});
-  return command({"SET", key, value});
+// The words of a write, where KEY and VALUE stand for them; each kind has keys of its own.
+using words = std::vector<std::string_view>;
+struct write_kind {
+  words said;
+  std::string_view reply;
+};
+const write_kind set{{"SET", "KEY", "VALUE"}, ok}, incr{{"INCR", "KEY:n"}, number},
+    hset{{"HSET", "KEY:h", "field", "VALUE"}, number}, lpush{{"LPUSH", "KEY:l", "VALUE"}, number},
+    expire{{"EXPIRE", "KEY:h", "1000"}, number}, del{{"DEL", "KEY:l"}, number};
+// One after the other, by round and place.
+const std::map<std::string_view, std::vector<const write_kind*>> writes{
+    {"set", {&set}},
+    {"incr", {&incr}},
+    {"hset", {&hset}},
+    {"lpush", {&lpush}},
+    {"mixed", {&set, &incr, &hset, &lpush, &expire, &set, &incr, &del}}};
+
+std::string said(const words& text, const std::string& key, const std::string& value) {
+  std::string out = "*" + std::to_string(text.size()) + "\r\n";
+  for (const auto word : text) {
+    if (word == "VALUE")
+      out += bulk(value);
+    else if (word.starts_with("KEY"))
+      out += bulk(key + std::string(word.substr(3)));
+    else
+      out += bulk(word);
+  }
+  return out;
 }
 
-exchange one_round(const settings& s, const std::string& sha, int connection) {
+// One write of a mode that fences without a proxy.
+std::string scripted_request(const settings& s, const std::string& sha, const std::string& key,
+                             const std::string& value) {
+  if (s.mode == "evalsha") return command({"EVALSHA", sha, "2", mark_key, key, token, value});
+  if (s.mode == "eval") return command({"EVAL", script, "2", mark_key, key, token, value});
+  return said(set.said, key, value);
+}
+
+std::string key_of(int connection, int place) {
+  return "bench:" + std::to_string(connection) + ":" + std::to_string(place);
+}
+
+exchange one_round(const settings& s, const std::string& sha, int connection, int turn) {
   const std::string value(static_cast<std::size_t>(s.value_bytes), 'x');
-  std::string writes;
-  for (int i = 0; i < s.pipeline; ++i) {
-    writes += write_request(s, sha, "bench:" + std::to_string(connection) + ":" + std::to_string(i), value);
-  }
   exchange round;
+  if (const auto plain = writes.find(s.mode); plain != writes.end()) {
+    const auto& kinds = plain->second;
+    for (int i = 0; i < s.pipeline; ++i) {
+      const auto& kind = *kinds[static_cast<std::size_t>(connection + turn + i) % kinds.size()];
+      round.add(said(kind.said, key_of(connection, i), value), kind.reply);
+    }
+    return round;
+  }
+  std::string scripted;
+  for (int i = 0; i < s.pipeline; ++i) scripted += scripted_request(s, sha, key_of(connection, i), value);
   if (s.mode == "multi_ahead") {
-    round.add(writes, repeated(queued, s.pipeline));
+    round.add(scripted, repeated(queued, s.pipeline));
     round.add(command({"EXEC"}), "*" + std::to_string(s.pipeline) + "\r\n" + repeated(ok, s.pipeline));
     add_arming(round);
     round.add(command({"MULTI"}), ok);
   } else if (s.mode == "wait_trip") {
     round.add(command({"MULTI"}), ok);
     round.add(command({"WAIT", "99999", "0"}), queued);
-    round.add(writes, repeated(queued, s.pipeline));
+    round.add(scripted, repeated(queued, s.pipeline));
     round.add(command({"EXEC"}), "*" + std::to_string(s.pipeline + 1) + "\r\n:0\r\n" + repeated(ok, s.pipeline));
     add_arming(round);
   } else {
-    round.add(writes, repeated(ok, s.pipeline));
+    round.add(scripted, repeated(ok, s.pipeline));
   }
   return round;
 }
@@ -164,7 +209,7 @@ std::string ask(int fd, const std::string& request, std::string_view reply) {
 
 // Marks and script of the modes that fence without a proxy; returns the script's SHA1.
 std::string prepare_server(const settings& s) {
-  if (s.mode == "set") return {};
+  if (writes.contains(s.mode)) return {};
   const int fd = connect_to(s.port);
   ask(fd, command({"SET", mark_key, token}), ok);
   ask(fd, command({"SET", epoch_key, epoch}), ok);
@@ -176,12 +221,15 @@ std::string prepare_server(const settings& s) {
 
 struct connection {
   int fd = -1;
-  exchange round;
+  std::vector<exchange> rounds;  // one after the other, and again
+  std::size_t turn = 0;
   std::size_t sent = 0;
-  std::size_t matched = 0;
+  std::size_t matched = 0;  // of what is expected
+  bool in_number = false;
   bool waits_for_room = false;  // EPOLLOUT is asked for
   bool stopped = false;
   clock_type::time_point started;
+  [[nodiscard]] const exchange& round() const { return rounds[turn]; }
 };
 
 class generator {
@@ -221,7 +269,12 @@ void generator::open() {
       if (settings_.mode == "multi_ahead") first.add(command({"MULTI"}), ok);
       ask(c.fd, first.request, first.reply);
     }
-    c.round = one_round(settings_, sha, static_cast<int>(i));
+    // Lists would grow from run to run.
+    for (int place = 0; settings_.mode == "lpush" && place < settings_.pipeline; ++place)
+      ask(c.fd, said(del.said, key_of(static_cast<int>(i), place), {}), "");
+    const auto plain = writes.find(settings_.mode);
+    const int turns = plain == writes.end() ? 1 : static_cast<int>(plain->second.size());
+    for (int turn = 0; turn < turns; ++turn) c.rounds.push_back(one_round(settings_, sha, static_cast<int>(i), turn));
     epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
     ::epoll_ctl(poll_, EPOLL_CTL_ADD, c.fd, &event);
   }
@@ -234,7 +287,7 @@ void generator::begin_round(connection& c) {
 }
 
 void generator::send_rest(connection& c) {
-  const auto& request = c.round.request;
+  const auto& request = c.round().request;
   while (c.sent < request.size()) {
     const auto n = ::send(c.fd, request.data() + c.sent, request.size() - c.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) break;
@@ -255,17 +308,25 @@ void generator::read_some(connection& c) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n <= 0) fail("the server closed a connection");
   const auto bytes = static_cast<std::size_t>(n);
-  const auto& reply = c.round.reply;
-  if (bytes > reply.size() - c.matched || std::memcmp(buffer_.data(), reply.data() + c.matched, bytes) != 0) {
-    const std::string got(buffer_.data(), std::min<std::size_t>(bytes, 300));
-    fail("a reply is not the expected one; got: " + got);
+  const auto& reply = c.round().reply;
+  for (std::size_t at = 0; at < bytes; ++at) {
+    const char got = buffer_[at];
+    const bool is_digit = got >= '0' && got <= '9';
+    if (is_digit && (c.in_number || (c.matched < reply.size() && reply[c.matched] == digits))) {
+      if (!std::exchange(c.in_number, true)) ++c.matched;
+      continue;
+    }
+    c.in_number = false;
+    if (c.matched == reply.size() || reply[c.matched] != got)
+      fail("a reply is not the expected one; got: " +
+           std::string(&buffer_[at], std::min<std::size_t>(bytes - at, 300)));
+    ++c.matched;
   }
-  c.matched += bytes;
   if (c.matched == reply.size()) finish_round(c, clock_type::now());
 }
 
 void generator::finish_round(connection& c, clock_type::time_point now) {
-  if (c.sent != c.round.request.size()) fail("replies came before the requests");
+  if (c.sent != c.round().request.size()) fail("replies came before the requests");
   if (now >= counted_to_) {
     c.stopped = true;
     --running_;
@@ -275,6 +336,7 @@ void generator::finish_round(connection& c, clock_type::time_point now) {
     ops_ += static_cast<std::uint64_t>(settings_.pipeline);
     round_microseconds_.push_back(std::chrono::duration<float, std::micro>(now - c.started).count());
   }
+  c.turn = (c.turn + 1) % c.rounds.size();
   begin_round(c);
 }
 
@@ -340,12 +402,14 @@ settings parse(int argc, char** argv) {
     else
       fail("unknown option " + std::string(key));
   }
-  constexpr std::array<std::string_view, 5> modes{"set", "evalsha", "eval", "multi_ahead", "wait_trip"};
+  constexpr std::array<std::string_view, 4> scripted{"evalsha", "eval", "multi_ahead", "wait_trip"};
+  const bool known = writes.contains(s.mode) || std::find(scripted.begin(), scripted.end(), s.mode) != scripted.end();
   const bool good = argc % 2 == 1 && s.port != 0 && s.connections > 0 && s.pipeline > 0 && s.value_bytes > 0 &&
-                    s.seconds > 0 && std::find(modes.begin(), modes.end(), s.mode) != modes.end();
+                    s.seconds > 0 && known;
   if (!good) {
     fail(
-        "usage: load --port N [--mode set|evalsha|eval|multi_ahead|wait_trip] [--connections N] [--pipeline N] "
+        "usage: load --port N [--mode set|incr|hset|lpush|mixed|evalsha|eval|multi_ahead|wait_trip] [--connections N] "
+        "[--pipeline N] "
         "[--value-bytes N] [--seconds S] [--warmup S] [--name NAME]");
   }
   return s;

@@ -23,15 +23,18 @@ def allow_many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def run_load(load, contender, connections, pipeline, seconds):
-    """One run; its figures, with the processor seconds of the server in front and of Redis per million writes."""
+def run_load(load, contender, mode, connections, pipeline, seconds):
+    """One run; its figures, with the processor seconds of the server in front and of Redis per million writes. None: that way cannot."""
+    options = contender.options(mode)
+    if options is None:
+        return None
     server, redis = contender.server, getattr(contender.server, "redis", contender.server)
     before = [cpu_seconds(server.pid), cpu_seconds(redis.pid)]
     checked = contender.counts_writes() if contender.counts_writes else 0
-    done = subprocess.run([load, *contender.options(), "--connections", str(connections), "--pipeline", str(pipeline),
+    done = subprocess.run([load, *options, "--connections", str(connections), "--pipeline", str(pipeline),
                            "--seconds", str(seconds), "--warmup", str(WARMUP_SECONDS)], capture_output=True, text=True, timeout=seconds + 60)
     if done.returncode != 0:
-        raise RuntimeError(f"{contender.title}, {connections} x {pipeline}: {done.stderr.strip()}")
+        raise RuntimeError(f"{contender.title}, {mode} {connections} x {pipeline}: {done.stderr.strip()}")
     figures = json.loads(done.stdout)
     if contender.counts_writes and contender.counts_writes() == checked:
         raise RuntimeError(f"{contender.title}: not one of {figures['ops']} writes was checked")

@@ -6,8 +6,8 @@ is a median over the rounds of a ratio to the same round's direct run: on a shar
     ./dev bench [redis] [postgres] [http] [leases] [--quick] [--only ROW]... [--rounds N] [--seconds S] [--durable]
                 [--fencegate PATH] [--load PATH]
 
-Without redis, postgres, http or leases all are measured. Rows of redis: 50x1, 50x16, 1x1, 1x64 (connections x pipeline),
-footprint (memory and start-up), waiting (clients that block). Rows of postgres: durable-1, durable-8, async-1, async-8 (INSERT with
+Without redis, postgres, http or leases all are measured. Rows of redis: 50x1, 8x1, 50x16, 1x1, 1x64 (SET, connections x
+pipeline), incr, hset, lpush, mixed (50 x 1), mixed-8 (8 x 1), footprint (memory and start-up), waiting (clients that block). Rows of postgres: durable-1, durable-8, async-1, async-8 (INSERT with
 synchronous_commit on and off, by 1 and 8 clients), select-1, select-8 (`SELECT 1`), connect (a new connection per
 transaction), copy, takeover, memory, simple-1 to prepared-8 (guard: transaction by protocol: simple, extended, prepared, by
 1 and 8 clients). Rows of http: read-1, read-64, write-1, write-64 (GET and PUT by 1 and 64

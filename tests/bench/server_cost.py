@@ -36,7 +36,7 @@ def measure(options, redis):
         for mode, pipeline in found:
             contender = Contender(mode, mode, redis, mode=MODES[mode])
             before = server_seconds(redis)
-            figures = run_load(options.load, contender, options.connections, pipeline, options.seconds)
+            figures = run_load(options.load, contender, "set", options.connections, pipeline, options.seconds)
             writes = figures["ops"] * (figures["seconds"] + WARMUP_SECONDS) / figures["seconds"]
             found[mode, pipeline].append(((server_seconds(redis) - before) / writes * 1e6, figures["rate"]))
     return found

@@ -207,7 +207,7 @@ void redis_session::on_close() {
 
 void redis_session::on_shared(std::optional<std::string_view> answer) {
   if (closed_) return;
-  note_answer(way::shared);
+  note_answer(answer ? way::shared : way::none);
   before_event();
   engine_.on_shared(answer);
   after_event();
@@ -248,7 +248,7 @@ void redis_session::note_write(way how) {
   shared_->choice().began();
 }
 
-// `how`: how it was answered, or came back; none: nobody waits for it any more.
+// `how`: how it was answered; none: it was not, or not here.
 void redis_session::note_answer(way how) {
   const way was = std::exchange(small_write_, way::none);
   if (was == way::none) return;

@@ -54,7 +54,7 @@ void redis_shared_link::fail(std::string_view why) {
   if (served) pause_ = limits::shared_link_pause_min;
   not_before_ = now() + pause_;
   pause_ = std::min(2 * pause_, limits::shared_link_pause_max);
-  oldest_unsent_ = {};
+  oldest_unsent_ = moved_ = {};
   hang_up();
   refused_ = writes_ != nullptr && !writes_->refusal().empty();
   if (refused_) not_before_ = now() + limits::shared_link_pause_max;
@@ -81,9 +81,10 @@ void redis_shared_link::on_tick(time_point at) {
   if ((opening_ || (writes_ != nullptr && !writes_->ready())) && over(opened_, times.connect, at))
     return fail("it could not be made like its clients' in time");
   if (backend_.stalled() && over(backend_.stalled_since, times.write, at)) return fail("the backend takes no bytes");
+  if (!is_always() && is_unused(at)) return close_idle();
   if (writes_ == nullptr || moved_ == time_point{} || at - moved_ <= limits::shared_batch_patience) return;
-  writes_->give_back();
   oldest_unsent_ = {};
+  in_event([this] { writes_->give_back(); });
 }
 
 // ── writes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,14 +92,15 @@ void redis_shared_link::on_tick(time_point at) {
 bool redis_shared_link::pays(time_point read_at) {
   if (refused_ && read_at < not_before_) return false;
   const bool is_there = writes_ != nullptr && writes_->ready();
-  if (shard_.state->gate.share_writes == settings::sharing::always || choice_.shares(read_at, is_there)) return true;
-  if (is_unused(read_at)) close_idle();
-  return false;
+  return is_always() || choice_.shares(read_at, is_there);
 }
+
+bool redis_shared_link::is_always() const { return shard_.state->gate.share_writes == settings::sharing::always; }
 
 // For so long that it is to be closed, or to be opened for others.
 bool redis_shared_link::is_unused(time_point at) const {
-  return writes_ != nullptr && writes_->idle() && !busy_ && at - used_ > limits::shared_link_unused_max;
+  return writes_ != nullptr && writes_->ready() && writes_->idle() && !busy_ &&
+         at - used_ > limits::shared_link_unused_max;
 }
 
 bool redis_shared_link::send(const session_profile& mine, std::string_view command, const batched& as,

@@ -76,6 +76,7 @@ class redis_shared_link final : public link_owner, public redis_host<redis_share
   void on_timer() {}
   void open(const session_profile& like);
   void fail(std::string_view why);
+  [[nodiscard]] bool is_always() const;
   [[nodiscard]] bool is_unused(time_point at) const;
   void close_idle();
   void send_batch();

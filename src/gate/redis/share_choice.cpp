@@ -36,7 +36,7 @@ void share_choice::turn(time_point now, bool can_share) {
     if (now >= next_) begin(stage::before, now);
     return;
   }
-  if (now - began_ > stale) return take(shared_, now);
+  if (now - began_ > stale) return take(shared_ && stage_ == stage::trying, now);
   if (stage_ == stage::trying && !shared_ && !can_share && now - stage_began_ < link_patience) {
     began_ = now;  // as soon as the link is there
     return;
@@ -45,7 +45,7 @@ void share_choice::turn(time_point now, bool can_share) {
   const bool enough = sample.writes >= writes_enough;
   if (now - began_ < slice || (!enough && now - began_ < slice_most)) return;
   if (stage_ == stage::trying) return enough ? conclude(now) : take(shared_, now);
-  // Where never two are under way at the same time there is nothing to share, and where few are nothing to gain.
+  // Where never two are under way at the same time there is nothing to share, and where there are few nothing to gain.
   if (!enough || most_under_way_ < 2) return take(false, now);
   begin(stage::trying, now);
 }

@@ -107,6 +107,15 @@ TEST(share_choice, goes_back_when_few_write) {
   EXPECT_EQ(some.shared_writes, 0);
 }
 
+TEST(share_choice, goes_back_when_writes_become_rare) {
+  writers some{.own = 100us, .shared = 40us};
+  some.write_for(5s);
+  some.own = some.shared = 1'100ms;
+  some.write_for(20s);
+  some.write_for(60s);
+  EXPECT_EQ(some.shared_writes, 0);
+}
+
 TEST(share_choice, one_pause_of_the_server_is_soon_forgotten) {
   writers some{.own = 100us, .shared = 40us};
   some.write_for(5s);

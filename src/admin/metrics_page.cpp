@@ -300,7 +300,8 @@ void add_fencing(page& p) {
   p.per_gate(MetricType::Counter, "unknown_outcomes_total",
              "Requests, or sessions that ended, of which nobody knows what was applied.", &gate::unknown_total);
   p.per_gate(MetricType::Counter, "raises_total", "Marks raised.", &gate::raises_total);
-  p.per_gate(MetricType::Counter, "shared_writes_total", "Writes that went over a link which several connections use.",
+  p.per_gate(MetricType::Counter, "shared_writes_total",
+             "Writes and fenced reads that went over a link which several connections use.",
              &gate::shared_writes_total);
   p.per_gate(MetricType::Counter, "sessions_cut_total", "Sessions of superseded holders that were ended.",
              &gate::sessions_cut_total);

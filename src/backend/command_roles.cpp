@@ -210,12 +210,14 @@ std::optional<command_role> role_by_name(std::string_view lower_name) {
 
 bool answers_shortly(std::string_view lower_name) {
   static const std::unordered_set<std::string_view> names{
-      "append",  "decr",         "decrby",    "del",   "expire", "expireat", "geoadd",  "hdel",
-      "hincrby", "hincrbyfloat", "hmset",     "hset",  "hsetnx", "incr",     "incrby",  "incrbyfloat",
-      "linsert", "lpush",        "lpushx",    "lrem",  "lset",   "ltrim",    "mset",    "msetnx",
-      "persist", "pexpire",      "pexpireat", "pfadd", "psetex", "publish",  "rpush",   "rpushx",
-      "sadd",    "set",          "setbit",    "setex", "setnx",  "setrange", "smove",   "srem",
-      "unlink",  "xack",         "xadd",      "xdel",  "xtrim",  "zadd",     "zincrby", "zrem"};
+      "append", "decr", "decrby", "del", "expire", "expireat", "geoadd", "hdel", "hincrby", "hincrbyfloat", "hmset",
+      "hset", "hsetnx", "incr", "incrby", "incrbyfloat", "linsert", "lpush", "lpushx", "lrem", "lset", "ltrim", "mset",
+      "msetnx", "persist", "pexpire", "pexpireat", "pfadd", "psetex", "publish", "rpush", "rpushx", "sadd", "set",
+      "setbit", "setex", "setnx", "setrange", "smove", "srem", "unlink", "xack", "xadd", "xdel", "xtrim", "zadd",
+      "zincrby", "zrem",
+      // reads
+      "exists", "expiretime", "geodist", "getbit", "hexists", "hlen", "hstrlen", "llen", "pexpiretime", "pttl", "scard",
+      "sismember", "strlen", "ttl", "type", "xlen", "zcard", "zrank", "zrevrank", "zscore"};
   return names.contains(lower_name);
 }
 

@@ -15,8 +15,7 @@ namespace fencegate::backend {
 // What is refused unless an operator allows it, sorted: "config|set" for a subcommand.
 [[nodiscard]] std::vector<std::string_view> refused_commands();
 
-// A write whose answer is short whatever is stored, and comes soon: others may wait behind it. (SET … GET is for the caller
-// to see.)
+// Its answer is short whatever is stored, and comes soon: others may wait behind it. (SET … GET is for the caller to see.)
 [[nodiscard]] bool answers_shortly(std::string_view lower_name);
 
 // How a write answers from within a script.

@@ -122,7 +122,7 @@ struct gate {
   histogram check_duration_seconds;                     // sending an arm or a raise until its proof was read
   histogram overhead_seconds;                           // from reading a client's bytes until they were sent on
   counter raises_total;
-  counter shared_writes_total;  // Redis: went over a link that several connections use
+  counter shared_writes_total;  // Redis: went over a link that several connections use; with fenced reads
   counter sessions_cut_total;
   counter forwards_overtaken_total;  // HTTP, only checked: a higher token was admitted before the answer had come
   histogram takeover_seconds;

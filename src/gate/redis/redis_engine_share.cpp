@@ -1,4 +1,4 @@
-// Sharing: a small write that arrives alone, on a connection that the server knows nothing else of than what another link
+// Sharing: a small write, or a fenced read with a short answer, that arrives alone, on a connection that the server knows nothing else of than what another link
 // can be given, too, may go with those of others. See gate/redis/shared_writes.hpp.
 #include "base/limits.hpp"
 #include "base/log.hpp"

@@ -459,15 +459,29 @@ TEST(redis_engine_share, a_write_is_counted_once_where_it_goes) {
   EXPECT_TRUE(rig.shares("SET k v"));
 }
 
+TEST(redis_engine_share, fenced_reads_with_short_answers_are_shared) {
+  sharing_rig fenced(with_policy([](auto& p) { p.read = fence::reads::fence; }));
+  fenced.arm_as("orders=34");
+  EXPECT_TRUE(fenced.shares("EXISTS k"));
+  EXPECT_TRUE(fenced.shares("ZSCORE k m"));
+  EXPECT_FALSE(fenced.shares("GET k"));
+  sharing_rig passing;
+  passing.arm_as("orders=34");
+  EXPECT_FALSE(passing.shares("EXISTS k"));
+}
+
 TEST(redis_engine_share, policies_that_look_at_each_use_keep_to_the_own_link) {
   sharing_rig once(with_policy([](auto& p) { p.equal = fence::equal_token::reject; }));
   once.arm_as("orders=34");
   EXPECT_FALSE(once.shares("SET k v"));
-  engine_rig by_default;
-  by_default.host.shares = true;
-  by_default.arm();
-  by_default.client("SET k v");
-  EXPECT_THAT(by_default.host.shared, IsEmpty());
+  settings::redis_gate never;
+  never.share_writes = settings::sharing::off;
+  engine_rig off(std::move(never));
+  off.host.shares = true;
+  off.arm();
+  off.client("SET k v");
+  EXPECT_THAT(off.host.shared, IsEmpty());
+  EXPECT_THAT(off.sent(), ElementsAre("SET k v", "EXEC", watch, mget, "MULTI"));
   sharing_rig monitor(with_policy([](auto& p) { p.mode = fence::enforcement::monitor; }));
   monitor.arm_as("orders=34");
   EXPECT_FALSE(monitor.shares("SET k v"));

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <utility>
 
 namespace fencegate::gate {
 namespace {
@@ -97,23 +97,16 @@ TEST(share_choice, a_link_that_does_not_open_is_asked_for_now_and_then) {
   EXPECT_GT(some.part_shared(), 0.97);
 }
 
-TEST(share_choice, goes_back_when_few_write) {
-  writers some{.own = 100us, .shared = 40us};
-  some.write_for(5s);
-  some.many = 2;
-  some.own = some.shared = 50ms;
-  some.write_for(20s);
-  some.write_for(60s);
-  EXPECT_EQ(some.shared_writes, 0);
-}
-
-TEST(share_choice, goes_back_when_writes_become_rare) {
-  writers some{.own = 100us, .shared = 40us};
-  some.write_for(5s);
-  some.own = some.shared = 1'100ms;
-  some.write_for(20s);
-  some.write_for(60s);
-  EXPECT_EQ(some.shared_writes, 0);
+TEST(share_choice, goes_back_when_few_write_or_rarely) {
+  for (const auto& [many, each] : {std::pair<int, microseconds>{2, 50ms}, {8, 1'100ms}}) {
+    writers some{.own = 100us, .shared = 40us};
+    some.write_for(5s);
+    some.many = many;
+    some.own = some.shared = each;
+    some.write_for(20s);
+    some.write_for(60s);
+    EXPECT_EQ(some.shared_writes, 0) << many;
+  }
 }
 
 TEST(share_choice, one_pause_of_the_server_is_soon_forgotten) {

@@ -93,6 +93,7 @@ bool redis_session::turns_away() const {
 bool redis_session::holds_back() const { return engine_.answers_held() > unread_bytes::allowance(); }
 
 void redis_session::on_backend_bytes(std::string_view bytes) {
+  server_has_spoken_ = true;
   engine_.from_backend.append(bytes);
   engine_.on_backend_bytes();
   engine_.from_backend.release();
@@ -113,7 +114,11 @@ void redis_session::on_client_bytes(std::string_view bytes) {
 }
 
 void redis_session::on_end(peer& of, const boost::system::error_code& why) {
-  if (&of == &backend_) return end_with_server();
+  if (&of == &backend_) {
+    // A server of TLS 1.3 refuses the gate's certificate behind the handshake. A client that has asked for nothing yet learns why.
+    const bool refused = !server_has_spoken_ && why.category() == backend::tls_category() && engine_.at_rest();
+    return refused ? on_connect_failed("cannot connect to Redis: " + why.message()) : end_with_server();
+  }
   if (why != asio::error::eof || engine_.has_finished() || !connected_) return close();
   if (engine_.may_block() && !engine_.may_block_in_server()) return close();
   client_ended_ = std::chrono::steady_clock::now();

@@ -81,6 +81,7 @@ class redis_session final : public relay_session,
   time_point small_write_read_;
   bool small_write_at_once_ = false;
   bool connected_ = false;
+  bool server_has_spoken_ = false;
   std::string connect_problem_;
   bool ends_soon_ = false;
   bool asked_last_ = false;  // since: it ends right behind an answer, when its client is not about to ask again

@@ -10,8 +10,8 @@ namespace {
 class redis_sessions final : public protocol_shard {
  public:
   redis_sessions(boost::asio::io_context& context, std::shared_ptr<backend::redis_state> state,
-                 rejection_log& rejections)
-      : common_(context, std::move(state), rejections) {}
+                 rejection_log& rejections, std::shared_ptr<share_choices> choices)
+      : common_(context, std::move(state), rejections, std::move(choices)) {}
 
   void start(std::shared_ptr<void> unsettled) override { common_.control->start(std::move(unsettled)); }
   std::shared_ptr<session> open(client_link client, session_ended ended, bound_tag tag) override {
@@ -32,7 +32,7 @@ class redis_protocol final : public protocol {
       : gate_(gate), rejections_(rejections), state_(std::make_shared<backend::redis_state>(gate, stats)) {}
 
   std::unique_ptr<protocol_shard> make_shard(boost::asio::io_context& context) override {
-    return std::make_unique<redis_sessions>(context, state_, rejections_);
+    return std::make_unique<redis_sessions>(context, state_, rejections_, choices_);
   }
   std::string turned_away(const std::string& why) const override { return too_many_clients(why); }
   bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {
@@ -45,6 +45,7 @@ class redis_protocol final : public protocol {
   const settings::redis_gate& gate_;
   rejection_log& rejections_;
   std::shared_ptr<backend::redis_state> state_;
+  std::shared_ptr<share_choices> choices_ = std::make_shared<share_choices>();
 };
 
 }  // namespace

@@ -123,9 +123,7 @@ void redis_session::on_end(peer& of, const boost::system::error_code& why) {
   if (engine_.may_block() && !engine_.may_block_in_server()) return close();
   client_ended_ = std::chrono::steady_clock::now();
   // What waits on a shared link could come behind what the client writes on another connection.
-  if (shared_ == nullptr || !shared_->take_back(*this)) return;
-  note_answer(way::none);
-  engine_.on_shared(std::nullopt);
+  if (shared_ != nullptr && shared_->take_back(*this)) engine_.on_shared(std::nullopt);
 }
 
 // What the backend said before it closed still belongs to the client.
@@ -203,7 +201,6 @@ void redis_session::drain() {
 void redis_session::on_close() {
   cancel_timer();
   stop_waiting();
-  note_answer(way::none);
   if (shared_ != nullptr) shared_->leave();
   shared_ = nullptr;
 }
@@ -227,7 +224,7 @@ void redis_session::on_shared_lost() {
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
 
 bool redis_session::sharing_pays(const session_profile& mine, bool at_once) {
-  note_answer(way::none);
+  small_write_ = way::none;
   small_write_at_once_ = at_once;
   if (shared_ == nullptr || !shared_->is_like(mine)) {
     if (shared_ != nullptr) shared_->leave();
@@ -250,17 +247,13 @@ bool redis_session::share(const session_profile& mine, std::string_view command,
 void redis_session::note_write(way how) {
   small_write_ = how;
   small_write_read_ = last_heard_;
-  shared_->choice().began();
 }
 
 // `how`: how it was answered; none: it was not, or not here.
 void redis_session::note_answer(way how) {
   const way was = std::exchange(small_write_, way::none);
-  if (was == way::none) return;
-  if (was == how && small_write_at_once_)
-    shared_->choice().answered(how == way::shared, small_write_read_, std::chrono::steady_clock::now());
-  else
-    shared_->choice().forgotten();
+  if (was == way::none || was != how || !small_write_at_once_) return;
+  shared_->choice().answered(how == way::shared, small_write_read_, std::chrono::steady_clock::now());
 }
 
 bool redis_session::wait_for_keys(int database, const std::vector<std::string>& keys) {

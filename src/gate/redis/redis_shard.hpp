@@ -3,6 +3,7 @@
 
 #include "backend/redis_control.hpp"
 #include "backend/redis_state.hpp"
+#include "gate/redis/share_choice.hpp"
 #include "gate/relay/poller.hpp"
 #include "gate/relay/rejection_log.hpp"
 
@@ -20,10 +21,12 @@ class redis_shared_link;
 class redis_key_watch;
 
 struct redis_shard {
-  redis_shard(boost::asio::io_context& io, std::shared_ptr<backend::redis_state> backend_state, rejection_log& log)
+  redis_shard(boost::asio::io_context& io, std::shared_ptr<backend::redis_state> backend_state, rejection_log& log,
+              std::shared_ptr<share_choices> all_choices)
       : context(io),
         state(std::move(backend_state)),
         rejections(log),
+        choices(std::move(all_choices)),
         control(std::make_shared<backend::redis_control>(io, state)),
         sockets(poller::of(io)),
         snapshot(state->look()) {}
@@ -31,6 +34,7 @@ struct redis_shard {
   boost::asio::io_context& context;
   std::shared_ptr<backend::redis_state> state;
   rejection_log& rejections;
+  std::shared_ptr<share_choices> choices;  // of all shards of the gate
   std::shared_ptr<backend::redis_control> control;
   poller& sockets;
   // By what opens them; each lives as long as one of its writers.

@@ -11,7 +11,10 @@
 namespace fencegate::gate {
 
 redis_shared_link::redis_shared_link(redis_shard& shard, const session_profile& like)
-    : link_owner(shard.context, shard.sockets, shard.state->tls), redis_host(shard), group_(like.group()) {}
+    : link_owner(shard.context, shard.sockets, shard.state->tls),
+      redis_host(shard),
+      group_(like.group()),
+      choice_(shard.choices->of(group_)) {}
 
 std::shared_ptr<redis_shared_link> redis_shared_link::of(redis_shard& shard, const session_profile& like) {
   auto& place = shard.shared_links[std::string(like.group())];
@@ -92,7 +95,7 @@ void redis_shared_link::on_tick(time_point at) {
 bool redis_shared_link::pays(time_point read_at) {
   if (refused_ && read_at < not_before_) return false;
   const bool is_there = writes_ != nullptr && writes_->ready();
-  return is_always() || choice_.shares(read_at, is_there);
+  return is_always() || choice_->shares(read_at, is_there);
 }
 
 bool redis_shared_link::is_always() const { return shard_.state->gate.share_writes == settings::sharing::always; }

@@ -35,7 +35,7 @@ class redis_shared_link final : public link_owner, public redis_host<redis_share
   [[nodiscard]] bool send(const session_profile& mine, std::string_view command, const batched& as,
                           std::weak_ptr<shared_writer> from, time_point read_at);
   // How small writes of its sessions go, over it or not.
-  [[nodiscard]] share_choice& choice() { return choice_; }
+  [[nodiscard]] share_choice& choice() { return *choice_; }
   // True: the write was not sent, and its writer sends it.
   [[nodiscard]] bool take_back(const shared_writer& from) { return writes_ != nullptr && writes_->take_back(from); }
   void on_tick(time_point now);
@@ -83,7 +83,7 @@ class redis_shared_link final : public link_owner, public redis_host<redis_share
   void note_progress();
 
   const std::string group_;
-  share_choice choice_;
+  const std::shared_ptr<share_choice> choice_;
   session_profile like_;                   // of the last one that has opened it
   std::unique_ptr<shared_writes> writes_;  // while there is a link
   bool opening_ = false;

@@ -1,24 +1,19 @@
 #include "gate/redis/share_choice.hpp"
 
-#include "base/demand.hpp"
-
 #include <algorithm>
-#include <utility>
 
 namespace fencegate::gate {
 
 bool share_choice::shares(time_point now, bool can_share) {
+  if (stage_ == stage::resting && now < next_.load()) return shared_;
+  const std::scoped_lock lock(mutex_);
   turn(now, can_share);
-  return stage_ == stage::trying ? !shared_ : shared_;
-}
-
-void share_choice::began() {
-  ++under_way_;
-  most_under_way_ = std::max(most_under_way_, under_way_);
+  return stage_ == stage::trying ? !shared_ : shared_.load();
 }
 
 void share_choice::answered(bool shared, time_point read, time_point now) {
-  forgotten();
+  if (stage_ == stage::resting) return;
+  const std::scoped_lock lock(mutex_);
   const bool measured = stage_ == stage::before ? shared == shared_ : stage_ == stage::trying && shared != shared_;
   if (!measured || read < began_) return;
   auto& sample = stage_ == stage::before ? before_ : trial_;
@@ -26,14 +21,11 @@ void share_choice::answered(bool shared, time_point read, time_point now) {
   sample.waited += now - read;
 }
 
-void share_choice::forgotten() {
-  demand(under_way_ > 0, "what is answered was under way");
-  --under_way_;
-}
+// Of these the mutex is held.
 
 void share_choice::turn(time_point now, bool can_share) {
   if (stage_ == stage::resting) {
-    if (now >= next_) begin(stage::before, now);
+    if (now >= next_.load()) begin(stage::before, now);
     return;
   }
   if (now - began_ > stale) return take(shared_ && stage_ == stage::trying, now);
@@ -45,17 +37,16 @@ void share_choice::turn(time_point now, bool can_share) {
   const bool enough = sample.writes >= writes_enough;
   if (now - began_ < slice || (!enough && now - began_ < slice_most)) return;
   if (stage_ == stage::trying) return enough ? conclude(now) : take(shared_, now);
-  // Where never two are under way at the same time there is nothing to share, and where there are few nothing to gain.
-  if (!enough || most_under_way_ < 2) return take(false, now);
+  // Little's law: how many are under way at the same time.
+  const double under_way = std::chrono::duration<double>(sample.waited) / std::chrono::duration<double>(now - began_);
+  if (!enough || under_way < under_way_least) return take(false, now);
   begin(stage::trying, now);
 }
 
 void share_choice::begin(stage what, time_point now) {
   stage_ = what;
   stage_began_ = began_ = now;
-  if (what == stage::trying) return;
-  before_ = trial_ = {};
-  most_under_way_ = under_way_;
+  if (what == stage::before) before_ = trial_ = {};
 }
 
 void share_choice::conclude(time_point now) {
@@ -68,8 +59,20 @@ void share_choice::conclude(time_point now) {
 void share_choice::take(bool shared, time_point now) {
   pause_ = shared == shared_ ? std::min<duration>(2 * pause_, pause_most) : pause_min;
   shared_ = shared;
-  stage_ = stage::resting;
   next_ = now + pause_;
+  stage_ = stage::resting;
+}
+
+std::shared_ptr<share_choice> share_choices::of(const std::string& group) {
+  const std::scoped_lock lock(mutex_);
+  if (choices_.size() >= looked_through_at_) {
+    std::erase_if(choices_, [](const auto& one) { return one.second.expired(); });
+    looked_through_at_ = std::max(looked_through_at_, 2 * choices_.size());
+  }
+  auto& place = choices_[group];
+  auto found = place.lock();
+  if (found == nullptr) place = found = std::make_shared<share_choice>();
+  return found;
 }
 
 }  // namespace fencegate::gate

@@ -29,7 +29,6 @@ struct writers {
       const bool shares = choice.shares(now, link_is_there);
       over_the_link += shares && link_is_there ? 1 : 0;
       in_vain += shares && !link_is_there ? 1 : 0;
-      choice.began();
     }
     now += over_the_link > 0 ? shared : own;
     for (int i = 0; i < many; ++i) choice.answered(i < over_the_link, read, now);
@@ -139,18 +138,10 @@ TEST(share_choice, what_was_under_way_before_tells_nothing) {
   share_choice choice;
   const share_choice::time_point start{1h};
   EXPECT_FALSE(choice.shares(start, true));
-  choice.began();
-  choice.began();
-  for (int i = 0; i < 100; ++i) {
-    choice.began();
-    choice.answered(false, start, start + 100us);
-  }
+  for (int i = 0; i < 100; ++i) choice.answered(false, start, start + 1ms);
   const auto trial = start + share_choice::slice;
   EXPECT_TRUE(choice.shares(trial, true));
-  for (int i = 0; i < 100; ++i) {
-    choice.began();
-    choice.answered(true, trial - 10ms, trial + 5ms);
-  }
+  for (int i = 0; i < 100; ++i) choice.answered(true, trial - 10ms, trial + 5ms);
   EXPECT_TRUE(choice.shares(trial + share_choice::slice, true)) << "the trial goes on: it has measured nothing";
 }
 

@@ -487,9 +487,9 @@ class SharedLinks(LiveTest):
         proxy.free.set()
         self.assertEqual(b"%d" % clients[0].reply(), redis.cli.call("GET", "data:n"))
 
-    def run_crews(self, how, crews, tenure, shares=False, **more):
-        """Each holder writes with several connections at once, through two gates that are frozen now and then, for so many seconds;
-        `shares`: and until some of its writes were shared. → the part of writes that were shared"""
+    def run_crews(self, how, crews, tenure, **more):
+        """Each holder writes with several connections at once, through two gates that are frozen now and then, for so many seconds.
+        → the part of writes that were shared"""
         seed = random.randrange(1 << 32)
         print(f"seed {seed}")
         draw = random.Random(seed)
@@ -500,10 +500,7 @@ class SharedLinks(LiveTest):
         def shared():
             return sum(gate.metric("shared_writes_total") for gate in gates)
         for token in range(1, crews + 1):
-            before = shared() if shares else 0
             run.append(Crew(token, [draw.choice(gates) for _ in range(8)]))
-            if shares:
-                eventually(lambda before=before: shared() > before)
             if draw.random() < 0.4:
                 frozen = draw.choice(gates)
                 frozen.stop_process()
@@ -528,8 +525,8 @@ class SharedLinks(LiveTest):
         self.assertGreater(self.run_crews(SHARED, crews=60, tenure=(0.005, 0.05)), 1 / 4)
 
     def test_no_stale_write_of_a_crew_that_goes_both_ways(self):
-        """By itself."""
-        self.assertLess(self.run_crews({"share_writes": "auto"}, crews=6, tenure=(0, 1), shares=True, threads=1), 1)
+        """By itself, where it pays."""
+        self.assertLess(self.run_crews({"share_writes": "auto"}, crews=6, tenure=(0.5, 1), threads=1), 1)
 
 
 class Crew:

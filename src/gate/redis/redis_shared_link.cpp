@@ -60,13 +60,14 @@ void redis_shared_link::fail(std::string_view why) {
   oldest_unsent_ = moved_ = {};
   hang_up();
   refused_ = writes_ != nullptr && !writes_->refusal().empty();
-  if (refused_) not_before_ = now() + limits::shared_link_pause_max;
-  if (refused_)
+  if (refused_) {
+    not_before_ = now() + limits::shared_link_pause_max;
     log::write(log::level::info, "small writes are not shared, since their user may not do what it takes",
                {{"gate", shard_.state->gate.name}, {"detail", writes_->refusal()}});
-  else
+  } else {
     log::write(log::level::warn, "a shared link to the backend closed; its clients use their own",
                {{"gate", shard_.state->gate.name}, {"detail", why}});
+  }
   const auto last = std::exchange(writes_, nullptr);
   if (last != nullptr) last->end();
 }

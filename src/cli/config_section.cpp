@@ -125,6 +125,17 @@ std::optional<std::int64_t> section::whole_number(std::string_view key, std::int
   return std::nullopt;
 }
 
+void section::count_or_auto(std::string_view key, std::optional<std::int64_t>& out, std::int64_t least,
+                            std::int64_t most) {
+  const auto value = text(key);
+  if (!value || *value == "auto") return;
+  const auto parsed = parse_count(*value, least, most);
+  if (parsed)
+    out = *parsed;
+  else
+    complain(key, std::string(key) + " " + parsed.error().message + ", or auto");
+}
+
 std::optional<settings::address> section::address(std::string_view key) {
   const auto value = text(key);
   if (!value) return std::nullopt;

@@ -66,6 +66,8 @@ class section {
   void count(std::string_view key, Integer& out, std::int64_t least, std::int64_t most) {
     if (const auto value = whole_number(key, least, most)) out = static_cast<Integer>(*value);
   }
+  // The same, where `auto` is nullopt.
+  void count_or_auto(std::string_view key, std::optional<std::int64_t>& out, std::int64_t least, std::int64_t most);
   // `out`: the enum, or an optional of it.
   template <class Out, class Enum, std::size_t n>
   void choice(std::string_view key, Out& out, const std::array<word<Enum>, n>& words);

@@ -9,6 +9,7 @@
 #include "cli/examination.hpp"
 #include "cli/file_limit.hpp"
 #include "cli/gate_facts.hpp"
+#include "cli/processor_time.hpp"
 #include "cli/reload.hpp"
 #include "cli/running_gates.hpp"
 #include "cli/service_manager.hpp"
@@ -155,7 +156,8 @@ int serve(const settings::process& config, configuration_file& file) {
   admin::status_board board;
   metrics::process stats;
   gate::rejection_log rejections;
-  gate::workers workers(config.threads, std::chrono::microseconds(config.busy_poll_us));
+  const auto busy_poll = config.busy_poll_us ? std::chrono::microseconds(*config.busy_poll_us) : busy_poll_by_itself();
+  gate::workers workers(config.threads, busy_poll);
   asio::io_context io(1);
   auto show_rises = [&board, shown = config.admin_enabled](metrics::gate& of) {
     if (!shown) return;

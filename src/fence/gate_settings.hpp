@@ -265,9 +265,9 @@ struct leases {
 };
 
 struct process {
-  unsigned threads = 0;           // 0 = one per core
-  std::int64_t busy_poll_us = 0;  // how long a thread looks for work before it sleeps, in microseconds
-  bool strict = false;            // does not start while there are hazards (backend/hazards.hpp)
+  unsigned threads = 0;                      // 0 = one per core
+  std::optional<std::int64_t> busy_poll_us;  // how long a thread looks for work before it sleeps; nullopt: by itself
+  bool strict = false;                       // does not start while there are hazards (backend/hazards.hpp)
   address admin{"127.0.0.1", 9180, {}};
   bool admin_enabled = false;  // the configuration has a section `admin`
   listener_tls admin_shown;

@@ -13,12 +13,19 @@ using testing::SizeIs;
 TEST_F(ConfigTest, FillsInDefaults) {
   const auto config = settings_of(gate_with(""));
   EXPECT_EQ(config.threads, 0u);
-  EXPECT_EQ(config.busy_poll_us, 0);
+  EXPECT_EQ(config.busy_poll_us, std::nullopt);
   EXPECT_FALSE(config.admin_enabled);
   EXPECT_EQ(config.level, settings::log_level::info);
   EXPECT_EQ(config.format, settings::log_format::json);
   EXPECT_EQ(config.drain_timeout, 25s);
   EXPECT_THAT(config.stores, IsEmpty());
+}
+
+TEST_F(ConfigTest, BusyPollIsANumberOrAuto) {
+  EXPECT_EQ(settings_of("busy_poll_us: auto\n" + gate_with("")).busy_poll_us, std::nullopt);
+  EXPECT_EQ(settings_of("busy_poll_us: 0\n" + gate_with("")).busy_poll_us, 0);
+  EXPECT_THAT(errors_of("busy_poll_us: 1001\n" + gate_with("")),
+              ElementsAre("1:15: busy_poll_us must be a whole number from 0 to 1000, or auto"));
 }
 
 TEST_F(ConfigTest, ReadsTheSectionsOfTheProcess) {

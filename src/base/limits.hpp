@@ -32,6 +32,8 @@ inline constexpr std::chrono::milliseconds own_link_unused_max{400};
 inline constexpr std::chrono::seconds shared_link_pause_min{5}, shared_link_pause_max{300};
 // One that nobody has used for so long is closed when it does not pay, or is opened where others need it.
 inline constexpr std::chrono::seconds shared_link_unused_max{2};
+// A tag on it that was not written under for so long makes room for another one, and leaves without one.
+inline constexpr std::chrono::seconds shared_tag_kept_min{2}, shared_tag_kept_max{30};
 // While a batch is under way for longer than this, nothing more is given to its link.
 inline constexpr std::chrono::milliseconds shared_batch_patience{500};
 // Where keys cannot be watched for clients that wait (a blocking pop under a tag), it is not tried again before this.

@@ -82,7 +82,7 @@ struct gate_lease {
   friend bool operator==(const gate_lease&, const gate_lease&) = default;
 };
 
-// Small writes of connections under one tag.
+// Small writes of connections of one user.
 enum class sharing : std::uint8_t {
   off,     // each goes over its connection's own link
   pays,    // they go over one link while that serves them better
@@ -102,7 +102,7 @@ struct redis_gate {
   fence::policy policy = fence::policy_of_gates;
   std::vector<fence::key_rule> resources;
   fence::unmatched unmatched = fence::unmatched::tag;
-  sharing share_writes = sharing::pays;     // of one thread, with the same tag, user and database
+  sharing share_writes = sharing::pays;     // of one thread, with the same user and database
   std::vector<std::string> allow_commands;  // lower case, "flushall" or "config|set": not refused
   timeouts limits_time;
   std::size_t connections_max = 10'000;  // clients at the same time; what comes on top is closed at once

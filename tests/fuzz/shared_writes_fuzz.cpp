@@ -1,9 +1,9 @@
 // uses: gate
-// Writers that share a link, in front of an honest Redis, which may refuse any command, lose the link in front of any or
-// with its reply, and whose mark may be raised in front of any. Input: a byte of options, then actions of one byte, some
+// Writers that share a link under several tags, in front of an honest Redis, which may refuse any command, lose the link in
+// front of any or with its reply, and whose marks may be raised in front of any. Input: a byte of options, then actions of one byte, some
 // with an operand; while Redis answers, what comes next happens between two of its commands.
 //
-// Claims: no write is applied once the mark is above its token; each writer hears of its write once; what came back, or
+// Claims: no write is applied once a mark is above its token; each writer hears of its write once; what came back, or
 // was taken back, is never applied; what was answered without an error was applied once.
 #include "../unit/gate/redis/fake_redis.hpp"
 #include "gate/redis/shared_writes.hpp"
@@ -37,6 +37,7 @@ struct writer final : gate::shared_writer {
   [[nodiscard]] bool gone() const override { return has_gone; }
 
   std::string line;  // as the fake notes it
+  fence::claims_list tag;
   verdict said = verdict::none;
   bool waits = true;
   bool has_gone = false;
@@ -44,6 +45,10 @@ struct writer final : gate::shared_writer {
 
 constexpr const char* refusals[] = {"-NOPERM x\r\n", "-OOM x\r\n", "-ERR x\r\n", "-LOADING x\r\n", "-FENCED x\r\n"};
 constexpr std::size_t writes_max = 200;
+const fence::claims_list tags[] = {{{"orders", fence::token(34)}},
+                                   {{"stock", fence::token(7)}},
+                                   {{"stock", fence::token(7)}, {"orders", fence::token(34)}},
+                                   {{"orders", fence::token(35)}}};
 
 struct world {
   world(const std::uint8_t* bytes, std::size_t size) : left(bytes, bytes + size) {
@@ -51,7 +56,12 @@ struct world {
     const std::uint8_t options = byte();
     host.hold_answers = (options & 1) != 0;
     host.marks["orders"] = fence::token(34);
-    redis.tokens["orders"] = fence::token(34);
+    host.marks["stock"] = fence::token(7);
+    redis.tokens_of = [this](const std::vector<std::string>& command) {
+      std::map<std::string, fence::token> out;
+      for (const auto& one : writers.at(std::stoul(command.at(1).substr(1)))->tag) out[one.resource] = one.presented;
+      return out;
+    };
     redis.reply_piece = (options & 2) != 0 ? 3 : ~std::size_t{0};
     redis.spoil = [this](std::size_t, const auto&) -> std::optional<std::string> {
       act();
@@ -75,6 +85,10 @@ struct world {
   void add(bool increments) {
     if (!link.ready() || link.broken() || ended || writers.size() >= writes_max) return;
     auto one = std::make_shared<writer>();
+    one->tag = tags[byte() % std::size(tags)];
+    // Its engine has seen that its marks are its tokens, and perhaps they have been raised since.
+    for (const auto& claim : one->tag)
+      if (claim.presented == fence::token(35) && host.marks["orders"] != claim.presented) return;
     const std::string key = "k" + std::to_string(writers.size());
     one->line = increments ? "INCR " + key : "SET " + key + " v";
     std::string command;
@@ -84,8 +98,10 @@ struct world {
       wire::append_command_of(command, std::string_view("SET"), key, std::string_view("v"));
     gate::batched as{command.size(), true, false, !increments};
     as.plain_set = !increments;
-    link.add(command, as, one);
-    writers.push_back(std::move(one));
+    writers.push_back(one);
+    if (link.add(command, as, one, one->tag)) return;
+    one->waits = false;
+    one->said = verdict::back;
   }
 
   std::shared_ptr<writer> any() {
@@ -94,8 +110,10 @@ struct world {
   }
 
   void act() {
-    switch (byte() % 16) {
+    switch (byte() % 18) {
       case 1: host.marks["orders"] = fence::token(35); break;
+      case 16: host.marks["stock"] = fence::token(8); break;
+      case 17: host.clock += std::chrono::milliseconds(1'500); break;
       case 2: refusal = refusals[byte() % std::size(refusals)]; break;
       case 3: (byte() % 2 == 0 ? redis.cut_behind : redis.cut_before) = redis.replies.size() + byte() % 32; break;
       case 4:
@@ -169,12 +187,9 @@ struct world {
 
   static gate::session_profile greeting() {
     gate::session_profile out;
-    wire::append_command_of(out.bytes, std::string_view("CLIENT"), std::string_view("SETNAME"),
-                            std::string_view("fence:orders=34"));
     wire::append_command_of(out.bytes, std::string_view("INFO"), std::string_view("server"));
-    out.commands = 2;
+    out.commands = 1;
     out.server = "r1";
-    out.tag = {{"orders", fence::token(34)}};
     return out;
   }
 };

@@ -1,4 +1,4 @@
-"""Small writes of connections under one tag, which share a link to Redis: what they do is what they do on their own links,
+"""Small writes of connections of one user, which share a link to Redis: what they do is what they do on their own links,
 and no write of an old holder is among them."""
 
 import contextlib
@@ -410,6 +410,39 @@ class SharedLinks(LiveTest):
         else:
             self.assertEqual(answer, b"OK")
         self.until_shared(gate, client)
+
+    def test_writers_of_several_tags_share_one_link_and_one_takeover_stops_its_own_only(self):
+        redis = self.start(RedisServer())
+        gate = self.gate(redis)
+        tags = [f"fence:r{n}=1" for n in range(16)] + ["fence:r0=1,r1=1", TAG]
+        clients = [self.writer(gate, name=tag) for tag in tags]
+        for client in clients:
+            self.until_shared(gate, client)
+        execs, shared = redis.calls("exec"), gate.metric("shared_writes_total")
+        rounds = 40
+        for n in range(rounds):
+            for number, client in enumerate(clients):
+                client.send_command("RPUSH", f"data:{number}", n)
+            for client in clients:
+                self.assertEqual(client.reply(), n + 1)
+        self.assertGreater(gate.metric("shared_writes_total") - shared, rounds * len(clients) / 2)
+        self.assertLess(redis.calls("exec") - execs, rounds * len(clients) * 3 / 4)
+        [name] = [name for name in self.links(redis) if name.startswith("fencegate-shared")]
+        self.assertTrue(all(one in name for one in ("r0=1", "r15=1", TAG.split(":")[1])), name)
+
+        self.writer(gate, name="fence:r1=2")  # its connection raises the mark
+        self.assertEqual(redis.cli.call("GET", "fencegate:mark:{r1}"), b"2")
+        superseded = {tags.index("fence:r1=1"), tags.index("fence:r0=1,r1=1")}
+        for n in range(rounds):
+            for number, client in enumerate(clients):
+                client.send_command("RPUSH", f"data:{number}", n)
+            for number, client in enumerate(clients):
+                if number in superseded:
+                    self.assert_error(client.reply(), "FENCED")
+                else:
+                    self.assertEqual(client.reply(), rounds + n + 1)
+        for number in range(len(clients)):
+            self.assertEqual(redis.cli.call("LLEN", f"data:{number}"), rounds * (1 if number in superseded else 2))
 
     def test_a_takeover_while_the_link_is_made(self):
         redis = self.start(RedisServer())

@@ -19,7 +19,11 @@
 
 namespace fencegate::gate {
 
-// What makes a new link to Redis like that of a connection: the same user, protocol, database and tag, and the same server.
+// CLIENT LIST shows it, and behind it the tags that the link is bound to.
+inline constexpr std::string_view shared_link_name = "fencegate-shared";
+
+// What makes a new link to Redis like that of a connection: the same user, protocol and database, and the same server; and the
+// tag that it brings.
 struct session_profile {
   std::string bytes;         // of the commands; the last is INFO server
   std::size_t commands = 0;  // each is answered once

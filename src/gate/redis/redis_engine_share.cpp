@@ -88,8 +88,8 @@ server_identity server_in(std::string_view info) {
   };
   const auto version = field("redis_version");
   const bool notes_all = version.starts_with("7.0.");
-  const bool notes_own =
-      version.starts_with("7.4.") || version.starts_with("8.") || field("valkey_version").starts_with("8.");
+  const bool notes_own = version.starts_with("7.4.") || version.starts_with("8.") ||
+                         field("valkey_version").starts_with("8.") || field("valkey_version").starts_with("9.");
   return {notes_all || notes_own ? std::string(field("run_id")) : std::string(), notes_own};
 }
 
@@ -119,6 +119,7 @@ const session_profile& redis_engine::my_profile() {
   like.server = server_.run_id;
   like.database = link_.database;
   for (const auto& one : claims_.items()) like.tag.push_back({std::string(one.cell->resource), one.presented});
+  std::sort(like.tag.begin(), like.tag.end(), [](const auto& a, const auto& b) { return a.resource < b.resource; });
   const auto add = [&](const auto&... words) {
     wire::append_command_of(like.bytes, words...);
     ++like.commands;
@@ -129,12 +130,7 @@ const session_profile& redis_engine::my_profile() {
   }
   if (connection_.protocol != 2) add(std::string_view("HELLO"), std::to_string(connection_.protocol));
   if (link_.database != 0) add(std::string_view("SELECT"), std::to_string(link_.database));
-  std::string name = "fencegate-shared;fence:";
-  for (const auto& one : claims_.items()) {
-    if (&one != &claims_.items().front()) name += ',';
-    name.append(one.cell->resource).append("=").append(one.digits);
-  }
-  add(std::string_view("CLIENT"), std::string_view("SETNAME"), name);
+  add(std::string_view("CLIENT"), std::string_view("SETNAME"), shared_link_name);
   like.own_bytes = like.bytes.size();
   // Who could not renew its offset could not wait for what was shared.
   if (server_.notes_own_writes) add(std::string_view("SPUBLISH"), offset_channel, std::string_view());

@@ -121,9 +121,9 @@ bool redis_shared_link::send(const session_profile& mine, std::string_view comma
   }
   if (moved_ != time_point{} && read_at - moved_ > limits::shared_batch_patience) return false;
   if (writes_->waiting_bytes() + command.size() > limits::command_buffered_bytes_max) return false;
+  if (!writes_->add(command, as, std::move(from), mine.tag)) return false;
   if (oldest_unsent_ == time_point{}) oldest_unsent_ = read_at;
   used_ = read_at;
-  writes_->add(command, as, std::move(from));
   backend_.socket.again();  // when all that is readable now was read
   return true;
 }
@@ -160,8 +160,7 @@ void redis_shared_link::after_event() {
   if (writes_->waiting_bytes() == 0) oldest_unsent_ = {};
   if (closed_) return;
   if (writes_->broken())
-    return fail(backend_.ended ? "the backend has closed it"
-                               : "the backend refuses what its clients may, or their tag was overtaken");
+    return fail(backend_.ended ? "the backend has closed it" : "the backend refuses what its clients may");
   note_progress();
   if (backend_.socket.readable()) backend_.socket.again();
 }

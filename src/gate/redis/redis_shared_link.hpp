@@ -1,5 +1,5 @@
-// A link to Redis that carries small writes of many sessions of one thread: those with the same user, database, protocol and
-// tag. It exists while such sessions do, and is opened when it pays. Their own links stay theirs.
+// A link to Redis that carries small writes of many sessions of one thread: those with the same user, database and protocol,
+// under any tags. It exists while such sessions do, and is opened when it pays. Their own links stay theirs.
 #pragma once
 
 #include "base/limits.hpp"

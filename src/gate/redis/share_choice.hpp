@@ -1,4 +1,4 @@
-// Whether small writes of connections under one tag go over the link that they share, or each over its own: decided by how
+// Whether small writes of connections that are alike go over the link that they share, or each over its own: decided by how
 // long they wait. Now and then the other way is tried for a moment, and the way is taken by which writes are answered sooner;
 // a shared link that is hardly slower is taken, too, since the server does less for each write. I/O-free.
 //

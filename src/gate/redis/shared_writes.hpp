@@ -1,14 +1,18 @@
-// Small writes of many connections under one tag, as one client's pipeline: one arm and one EXEC for all that is under way
-// at the same time. I/O-free: gate/redis/redis_shared_link.hpp has the socket.
+// Small writes of many connections, as one client's pipeline: one arm and one EXEC for all that is under way at the same
+// time. I/O-free: gate/redis/redis_shared_link.hpp has the socket.
 //
-// It is an armed link like a session's, bound to the same token by the same user in the same database, so the rule is kept
-// where it always is. What it did not apply is not answered here: it goes back to its writer, who judges it anew and sends
-// it on its own link.
+// It is an armed link like a session's, bound to the tags of all its writers, of the same user in the same database, so the
+// rule is kept where it always is: a batch needs the proof of every tag in it. What it did not apply is not answered here: it
+// goes back to its writer, who judges it anew and sends it on its own link.
+//
+// It is bound anew only while it is open: when a tag writes that it is not bound to, and now and then when some do not write
+// any more.
 #pragma once
 
 #include "gate/redis/armed_link.hpp"
 #include "gate/redis/claims.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fencegate::gate {
 
@@ -49,13 +54,15 @@ class shared_writes final : private link_user {
   [[nodiscard]] bool broken() const { return broken_ || link_.closed(); }
   // Why the server does none of those commands for this user, now or later; "": it does, or does not say so.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
-  [[nodiscard]] bool idle() const { return sent_.empty() && waiting_.empty() && told_.empty(); }
-  [[nodiscard]] std::size_t waiting_bytes() const { return waiting_bytes_.size(); }
+  [[nodiscard]] bool idle() const { return sent_.empty() && waiting_.writes.empty() && told_.empty(); }
+  [[nodiscard]] std::size_t waiting_bytes() const { return waiting_.bytes.size(); }
   // How many were answered so far, in any way.
   [[nodiscard]] std::uint64_t answered() const { return answered_; }
 
-  // REQUIRES: ready(), and one whole command that was inspected by its writer's engine. feed() sends it.
-  void add(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from);
+  // feed() sends it. False: another tag has a higher token, or there is no room for its resources beside others. REQUIRES:
+  // ready(), and one whole command that was inspected by its writer's engine, which holds the claims.
+  [[nodiscard]] bool add(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,
+                         const fence::claims_list& tag);
   // Sends what waits, if that can be done at once, else arms the link.
   void feed();
   // True: it was not sent, and will not be.
@@ -68,9 +75,28 @@ class shared_writes final : private link_user {
   void end();
 
  private:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  struct known_tag {
+    fence::claims_list claims;
+    time_point used;     // when it was written under last
+    bool bound = false;  // the link is bound to it, as of these claims:
+    claim_mask all = 0;
+    claim_mask needs = 0;  // that are enforced
+  };
   struct write {
     std::weak_ptr<shared_writer> from;
     batched as;
+    std::shared_ptr<const known_tag> tag;
+  };
+  struct queue {
+    std::vector<write> writes;
+    std::string bytes;
+
+    void add(write one, std::string_view command) {
+      writes.push_back(std::move(one));
+      bytes += command;
+    }
   };
   struct outcome {
     std::weak_ptr<shared_writer> to;
@@ -81,8 +107,18 @@ class shared_writes final : private link_user {
   void on_reply(const expectation& front, const wire::reply_head& head) override;
   void on_reply_end(awaits what, std::string text) override;
   void resume() override {}  // whoever owns it feeds it behind each event
-  [[nodiscard]] bool is_held();
+  [[nodiscard]] std::shared_ptr<known_tag> know(const fence::claims_list& claims);
+  template <class Predicate>
+  void forget_if(Predicate is);
+  void count_resources();
+  [[nodiscard]] bool is_to_be_bound();
+  void bind();
   [[nodiscard]] bool arm();
+  void give_back_overtaken();
+  template <class Predicate>
+  void give_back_unless(Predicate stays);
+  template <class Predicate>
+  [[nodiscard]] queue take_if(Predicate is);
   void read_answers();
   void tell(std::optional<std::string> answer);
 
@@ -93,11 +129,15 @@ class shared_writes final : private link_user {
   armed_link link_;
   std::deque<std::weak_ptr<shared_writer>> sent_;  // of the batch in flight, those that were not answered yet
   std::deque<outcome> told_;                       // to be handed out
-  std::deque<write> waiting_;                      // for the batch under way
-  std::string waiting_bytes_;
+  queue waiting_;                                  // for the batch under way
   std::size_t greetings_left_;
-  std::string server_;   // that the link has to lead to
-  bool arming_ = false;  // what waits, waits for that
+  backend::mark_memory& marks_;
+  std::string server_;                            // that the link has to lead to
+  std::vector<std::shared_ptr<known_tag>> tags_;  // one token for a resource; tag_resources_max resources
+  std::size_t resources_ = 0;                     // of them
+  bool to_be_bound_ = false;
+  time_point looked_through_{};      // for tags that are not in use
+  std::optional<claim_mask> tried_;  // what waits, waits for the proof of these
   std::uint64_t answered_ = 0;
   bool broken_ = false;
   std::string refusal_;

@@ -43,10 +43,10 @@ class fake_host : public gate::engine_host {
   // ── what a test looks at
   std::vector<std::string> seen;  // "raise orders 34", "read orders", "recheck", "keys SORT a", "timer 2"
   std::vector<std::string> reports;
-  int own_writes = 0;               // that it was told the end of
-  std::string room_for;             // the tag that asked for it last
-  std::string like, like_server;    // what makes a link like that of the write shared last, and its server
-  std::vector<std::string> shared;  // as the engine gave them
+  int own_writes = 0;                       // that it was told the end of
+  std::string room_for;                     // the tag that asked for it last
+  std::string like, like_server, like_tag;  // of the write shared last: what makes a link like its own, server and tag
+  std::vector<std::string> shared;          // as the engine gave them
   std::optional<std::chrono::milliseconds> timer;
 
   [[nodiscard]] bool holds_answers() const { return !held_.empty(); }
@@ -105,6 +105,7 @@ class fake_host : public gate::engine_host {
     if (!shares) return false;
     like = mine.bytes;
     like_server = mine.server;
+    like_tag = fence::write_tag(mine.tag);
     shared.emplace_back(command);
     return true;
   }

@@ -7,6 +7,8 @@
 #include "fake_host.hpp"
 #include "gate/redis/shared_writes.hpp"
 
+#include <functional>
+#include <map>
 #include <set>
 
 namespace fencegate::test {
@@ -22,6 +24,8 @@ class fake_redis {
   std::optional<std::size_t> cut_behind;       // or behind this one, whose reply is lost
   std::size_t reply_piece = ~std::size_t{0};   // replies arrive in pieces of this many bytes
   std::map<std::string, fence::token> tokens;  // of the writer under test, by resource
+  // In place of them, where there are many writers: of the writer of this command.
+  std::function<std::map<std::string, fence::token>(const std::vector<std::string>&)> tokens_of;
 
   // ── what a test looks at
   std::vector<std::string> applied;         // writes to data, "SET k v", in order
@@ -242,7 +246,7 @@ class fake_redis {
     std::string line;
     for (const auto& word : command) line += (line.empty() ? "" : " ") + (word.size() > 64 ? "(large)" : word);
     applied.push_back(line);
-    for (const auto& [resource, token] : tokens) {
+    for (const auto& [resource, token] : tokens_of ? tokens_of(command) : tokens) {
       const auto mark = host_.marks.find(resource);
       if (mark != host_.marks.end() && mark->second > token) violations.push_back(line);
     }

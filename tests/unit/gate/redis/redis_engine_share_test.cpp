@@ -96,8 +96,8 @@ TEST(redis_engine_share, a_lone_write_is_shared_and_answered) {
   rig.arm_as("orders=34");
   rig.client("SET k v");
   EXPECT_THAT(rig.shared(), ElementsAre(readable(command("SET k v"))));
-  EXPECT_EQ(readable(rig.host.like),
-            readable(command("CLIENT SETNAME fencegate-shared;fence:orders=34") + command("INFO server")));
+  EXPECT_EQ(readable(rig.host.like), readable(command("CLIENT SETNAME fencegate-shared") + command("INFO server")));
+  EXPECT_EQ(rig.host.like_tag, "orders=34");
   EXPECT_THAT(rig.sent(), IsEmpty());
   EXPECT_EQ(rig.answers(), "");
   rig.engine.on_shared(":7\r\n");
@@ -303,9 +303,10 @@ struct asking_rig : sharing_rig {
 };
 
 TEST(redis_engine_share, servers_that_are_not_asked_in_vain_and_are_known_are_shared) {
-  for (const auto* known : {"7.0.15", "7.4.1", "8.0.2", "7.2.4\r\nvalkey_version:8.1.1"})
+  for (const auto* known :
+       {"7.0.15", "7.4.1", "8.0.2", "8.6.3", "7.2.4\r\nvalkey_version:8.1.1", "7.2.4\r\nvalkey_version:9.1.2"})
     EXPECT_TRUE(asking_rig().shares_with(test::info_of_server("r1", known))) << known;
-  for (const auto* unknown : {"6.2.14", "7.2.4", "7.2.4\r\nvalkey_version:9.0.0", "9.0.0", "80.0.0", "8", ""})
+  for (const auto* unknown : {"6.2.14", "7.2.4", "7.2.4\r\nvalkey_version:10.0.0", "9.0.0", "80.0.0", "8", ""})
     EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", unknown))) << unknown;
   EXPECT_FALSE(asking_rig().shares_with("$-1\r\n"));
   EXPECT_FALSE(asking_rig().shares_with("-NOPERM no\r\n"));
@@ -428,7 +429,7 @@ TEST(redis_engine_share, since_7_2_who_may_not_send_the_message_any_more_is_told
 
 TEST(redis_engine_share, since_7_2_a_link_is_alike_only_where_the_message_may_be_sent) {
   own_writes_rig rig;
-  EXPECT_EQ(rig.host.like, command("CLIENT SETNAME fencegate-shared;fence:orders=34") +
+  EXPECT_EQ(rig.host.like, command("CLIENT SETNAME fencegate-shared") +
                                "*3\r\n$8\r\nSPUBLISH\r\n$16\r\nfencegate:offset\r\n$0\r\n\r\n" +
                                command("INFO server"));
 }
@@ -493,7 +494,7 @@ TEST(redis_engine_share, policies_that_look_at_each_use_keep_to_the_own_link) {
   EXPECT_THAT(stale.answers(), HasSubstr("-FENCED"));
 }
 
-TEST(redis_engine_share, a_link_is_alike_in_user_protocol_database_and_tag) {
+TEST(redis_engine_share, a_link_is_alike_in_user_protocol_and_database_and_is_told_the_tag) {
   sharing_rig rig;
   rig.client("AUTH ann secret");
   rig.backend("+OK");
@@ -504,8 +505,8 @@ TEST(redis_engine_share, a_link_is_alike_in_user_protocol_database_and_tag) {
   rig.arm_as("orders=34,stock=7");
   EXPECT_TRUE(rig.shares("SET k v"));
   EXPECT_EQ(rig.host.like, command("AUTH ann secret") + command("HELLO 3") + command("SELECT 2") +
-                               command("CLIENT SETNAME fencegate-shared;fence:orders=34,stock=7") +
-                               command("INFO server"));
+                               command("CLIENT SETNAME fencegate-shared") + command("INFO server"));
+  EXPECT_EQ(rig.host.like_tag, "orders=34,stock=7");
   const auto change = [&](const std::string& words, const std::string& answer) {
     rig.client(words);
     rig.backend("+OK");  // to our DISCARD
@@ -526,12 +527,13 @@ TEST(redis_engine_share, a_link_is_alike_in_user_protocol_database_and_tag) {
   rig.write_on_own_link();
   EXPECT_TRUE(rig.shares("SET k v"));
   EXPECT_EQ(rig.host.like, command("AUTH bob right") + command("SELECT 2") +
-                               command("CLIENT SETNAME fencegate-shared;fence:orders=34,stock=8") +
-                               command("INFO server"));
+                               command("CLIENT SETNAME fencegate-shared") + command("INFO server"));
+  EXPECT_EQ(rig.host.like_tag, "orders=34,stock=8");
   change("RESET", "+RESET");
   rig.arm_as("orders=34");
   EXPECT_TRUE(rig.shares("SET k v"));
-  EXPECT_EQ(rig.host.like, command("CLIENT SETNAME fencegate-shared;fence:orders=34") + command("INFO server"));
+  EXPECT_EQ(rig.host.like, command("CLIENT SETNAME fencegate-shared") + command("INFO server"));
+  EXPECT_EQ(rig.host.like_tag, "orders=34");
 }
 
 }  // namespace

@@ -52,14 +52,14 @@ class SharedWrites : public testing::Test {
     link.feed();
     link.hand_out();
   }
-  void add(std::size_t by, std::string_view words) {
+  [[nodiscard]] bool is_taken(std::size_t by, std::string_view words, const fence::claims_list& tag) {
     const auto bytes = command(words);
     batched as{bytes.size(), true, false, words.starts_with("SET")};
     as.plain_set = words.starts_with("SET");
-    link.add(bytes, as, writers[by]);
+    return link.add(bytes, as, writers[by], tag);
   }
+  void add(std::size_t by, std::string_view words) { ASSERT_TRUE(is_taken(by, words, orders)); }
   void open_bare(std::string_view server = "r1") {
-    backend("+OK");
     link.on_backend_bytes(test::info_of_server(server));
     link.hand_out();
     sent();
@@ -70,7 +70,8 @@ class SharedWrites : public testing::Test {
     ASSERT_TRUE(link.ready());
     add(0, "SET first 1");
     link.feed();
-    backend("+OK", marks("34"), "+OK");
+    EXPECT_THAT(sent(), ElementsAre(name, watch, mget, "MULTI"));
+    backend("+OK", "+OK", marks("34"), "+OK");
     backend("+QUEUED", "*1|+OK", "+OK", marks("34"), "+OK");
     EXPECT_THAT(std::exchange(writers[0]->told, {}), ElementsAre("+OK|"));
     sent();
@@ -80,8 +81,9 @@ class SharedWrites : public testing::Test {
   settings::redis_gate gate;
   backend::mark_memory memory;
   metrics::gate stats{"shared"};
-  session_profile like{
-      command("CLIENT SETNAME fence:orders=34") + command("INFO server"), 2, "r1", {{"orders", fence::token(34)}}, 0};
+  static constexpr auto name = "CLIENT SETNAME fencegate-shared;fence:orders=34";
+  const fence::claims_list orders{{"orders", fence::token(34)}};
+  session_profile like{command("INFO server"), 1, "r1", {}, 0};
   shared_writes link{host, gate, memory, stats, like};
   std::array<std::shared_ptr<writer>, 5> writers;
 };
@@ -108,7 +110,7 @@ TEST_F(SharedWrites, WhatArrivesWhileOneIsInFlightIsTheNextBatch) {
 TEST_F(SharedWrites, ALinkThatIsNotReadyOrWhoseServerIsUnfitSendsNothing) {
   add(0, "INCR a");
   link.feed();
-  EXPECT_THAT(sent(), ElementsAre("CLIENT SETNAME fence:orders=34", "INFO server"));
+  EXPECT_THAT(sent(), ElementsAre("INFO server"));
   open_bare();
   host.now_picture.ready = false;
   link.feed();
@@ -188,7 +190,7 @@ TEST_F(SharedWrites, WhatWaitedForAnArmGoesBackWhenTheLinkEnds) {
   add(0, "INCR a");
   add(1, "INCR b");
   link.feed();
-  EXPECT_THAT(sent(), ElementsAre(watch, mget, "MULTI"));
+  EXPECT_THAT(sent(), ElementsAre(name, watch, mget, "MULTI"));
   link.on_backend_end();
   link.hand_out();
   link.end();
@@ -242,12 +244,12 @@ TEST_F(SharedWrites, WhatRedisDoesNotSayEndsTheLinkAndNothingElse) {
   for (const auto* odd : {"*1|>1|:1", "*2|:1|:2", "*1|?", "+OK", "*1|*2|:1|:2|:3"}) {
     shared_writes other(host, gate, memory, stats, like);
     const auto one = std::make_shared<writer>();
-    other.on_backend_bytes(test::reply("+OK") + test::info_of_server("r1"));
+    other.on_backend_bytes(test::info_of_server("r1"));
     const auto bytes = command("INCR a");
     const batched as{bytes.size(), true, false, false};
-    other.add(bytes, as, one);
+    ASSERT_TRUE(other.add(bytes, as, one, orders));
     other.feed();
-    other.on_backend_bytes(test::reply("+OK") + test::reply(marks("34")) + test::reply("+OK"));
+    other.on_backend_bytes(test::reply("+OK") + test::reply("+OK") + test::reply(marks("34")) + test::reply("+OK"));
     other.feed();
     other.on_backend_bytes(test::reply("+QUEUED") + test::reply(odd) + test::reply("+OK") + test::reply(marks("34")) +
                            test::reply("+OK"));
@@ -280,10 +282,10 @@ TEST_F(SharedWrites, NothingIsOutOfReachBeforeTheMarksAreProven) {
   add(1, "INCR b");
   add(2, "INCR c");
   link.feed();
-  EXPECT_THAT(sent(), ElementsAre(watch, mget, "MULTI"));
+  EXPECT_THAT(sent(), ElementsAre(name, watch, mget, "MULTI"));
   writers[0]->has_gone = true;
   EXPECT_TRUE(link.take_back(*writers[2]));
-  backend("+OK", marks("34"), "+OK");
+  backend("+OK", "+OK", marks("34"), "+OK");
   EXPECT_THAT(sent(), ElementsAre("INCR b", "EXEC", watch, mget, "MULTI"));
 }
 
@@ -326,10 +328,13 @@ TEST_F(SharedWrites, ALinkThatIsNotLikeItsWritersIsOfNoUse) {
   }
 }
 
-TEST_F(SharedWrites, ALinkWhoseTagWasOvertakenIsOfNoUse) {
+TEST_F(SharedWrites, WhatIsKnownAsOvertakenGoesBackAtOnce) {
   memory.cell("orders")->saw(fence::token(35));
   open_bare();
-  EXPECT_TRUE(link.broken());
+  add(0, "INCR a");
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre(name));
+  EXPECT_THAT(writers[0]->told, ElementsAre("back"));
 }
 
 TEST_F(SharedWrites, ALinkToAnotherServerIsOfNoUse) {
@@ -342,14 +347,231 @@ TEST_F(SharedWrites, AnArmInVainIsNotRepeated) {
   add(0, "INCR a");
   add(1, "INCR b");
   link.feed();
-  backend("-NOPERM no", "-NOPERM no", "+OK");
-  EXPECT_THAT(sent(), ElementsAre(watch, mget, "MULTI", "DISCARD"));
+  backend("+OK", "-NOPERM no", "-NOPERM no", "+OK");
+  EXPECT_THAT(sent(), ElementsAre(name, watch, mget, "MULTI", "DISCARD"));
   EXPECT_THAT(writers[0]->told, ElementsAre("back"));
   EXPECT_THAT(writers[1]->told, ElementsAre("back"));
   backend("+OK");
   add(2, "INCR c");
   link.feed();
   EXPECT_THAT(sent(), ElementsAre(watch, mget, "MULTI"));
+}
+
+// ── several tags ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+class SharedWritesOfTags : public SharedWrites {
+ protected:
+  static constexpr auto both_names = "CLIENT SETNAME fencegate-shared;fence:orders=34,stock=7";
+  static constexpr auto watch_both = "WATCH fencegate:mark:{orders} fencegate:mark:{stock}";
+  static constexpr auto mget_both = "MGET fencegate:mark:{orders} fencegate:mark:{stock} fencegate:epoch";
+  static fence::claims_list tag(const std::string& resource, std::int64_t token) {
+    return {{resource, fence::token(token)}};
+  }
+  // Bound to both; nobody waits.
+  void open_both() {
+    host.marks["stock"] = fence::token(7);
+    open();
+    ASSERT_TRUE(is_taken(1, "INCR s", stock));
+    link.feed();
+    EXPECT_THAT(sent(), ElementsAre("DISCARD", both_names, watch_both, mget_both, "MULTI"));
+    backend("+OK", "+OK", "+OK", test::bulks("34", "7", "e1"), "+OK");
+    EXPECT_THAT(sent(), ElementsAre("INCR s", "EXEC", watch_both, mget_both, "MULTI"));
+    backend("+QUEUED", "*1|:1", "+OK", test::bulks("34", "7", "e1"), "+OK");
+    EXPECT_THAT(std::exchange(writers[1]->told, {}), ElementsAre(":1|"));
+  }
+  const fence::claims_list stock{{"stock", fence::token(7)}};
+};
+
+TEST_F(SharedWritesOfTags, GoInOneBatchBehindTheProofOfAll) {
+  open_both();
+  add(0, "INCR a");
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  EXPECT_TRUE(is_taken(2, "SET both 1", {orders[0], stock[0]}));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", both_names, watch_both, mget_both, "MULTI"));
+  backend("+OK", "+OK", "+OK", test::bulks("34", "7", "e1"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR a", "INCR s", "SET both 1", "EXEC", watch_both, mget_both, "MULTI"));
+  backend("+QUEUED", "+QUEUED", "+QUEUED", "*3|:1|:2|+OK", "+OK", test::bulks("34", "7", "e1"), "+OK");
+  EXPECT_THAT(writers[0]->told, ElementsAre(":1|"));
+  EXPECT_THAT(writers[1]->told, ElementsAre(":2|"));
+  EXPECT_THAT(writers[2]->told, ElementsAre("+OK|"));
+}
+
+TEST_F(SharedWritesOfTags, ATakeoverOfOneStopsTheBatchAndThenOnlyItsOwn) {
+  open_both();
+  add(0, "INCR a");
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  link.feed();
+  sent();
+  EXPECT_TRUE(is_taken(2, "INCR t", stock));
+  add(3, "INCR b");
+  backend("+QUEUED", "+QUEUED", "*-1", "+OK", test::bulks("35", "7", "e1"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", "WATCH fencegate:mark:{stock}",
+                                  "MGET fencegate:mark:{stock} fencegate:epoch", "MULTI"));
+  EXPECT_THAT(writers[0]->told, ElementsAre("back"));
+  EXPECT_THAT(writers[1]->told, ElementsAre("back"));
+  EXPECT_THAT(writers[3]->told, ElementsAre("back"));
+  backend("+OK", "+OK", test::bulks("7", "e1"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR t", "EXEC", testing::_, testing::_, "MULTI"));
+  add(4, "INCR c");
+  backend("+QUEUED", "*1|:3", "+OK", test::bulks("7", "e1"), "+OK");
+  EXPECT_THAT(writers[2]->told, ElementsAre(":3|"));
+  EXPECT_THAT(writers[4]->told, ElementsAre("back")) << "nothing leaves without its tag's proof";
+  EXPECT_THAT(sent(), IsEmpty());
+}
+
+TEST_F(SharedWritesOfTags, AnArmIsRepeatedWithoutTheMarkInItsWayAndNotAgain) {
+  open_bare();
+  host.marks["stock"] = fence::token(7);
+  add(0, "INCR a");
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre(both_names, watch_both, mget_both, "MULTI"));
+  backend("+OK", "+OK", test::bulks("35", "7", "e1"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", "WATCH fencegate:mark:{stock}",
+                                  "MGET fencegate:mark:{stock} fencegate:epoch", "MULTI"));
+  EXPECT_THAT(writers[0]->told, ElementsAre("back"));
+  EXPECT_THAT(writers[1]->told, IsEmpty());
+  backend("+OK", "-NOPERM no", "-NOPERM no", "+OK");
+  EXPECT_THAT(sent(), ElementsAre("DISCARD"));
+  EXPECT_THAT(writers[1]->told, ElementsAre("back"));
+}
+
+TEST_F(SharedWritesOfTags, AHigherTokenTakesThePlaceOfALowerOneAndNotTheOtherWayRound) {
+  open();
+  host.marks["orders"] = fence::token(35);
+  EXPECT_TRUE(is_taken(1, "INCR s", tag("orders", 35)));
+  EXPECT_FALSE(is_taken(0, "INCR a", orders));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", "CLIENT SETNAME fencegate-shared;fence:orders=35", watch, mget, "MULTI"));
+  backend("+OK", "+OK", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR s", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST_F(SharedWritesOfTags, WhatWaitsUnderALowerTokenGoesBack) {
+  open();
+  add(0, "INCR a");
+  host.marks["orders"] = fence::token(35);
+  EXPECT_TRUE(is_taken(1, "INCR s", tag("orders", 35)));
+  link.feed();
+  EXPECT_THAT(writers[0]->told, ElementsAre("back"));
+  sent();
+  backend("+OK", "+OK", "+OK", marks("35"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR s", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST_F(SharedWritesOfTags, ThereIsRoomForSoManyResourcesUntilTheyAreNotUsedAnyMore) {
+  open();
+  for (std::size_t i = 1; i < limits::tag_resources_max; ++i) {
+    EXPECT_TRUE(is_taken(1, "INCR s", tag("r" + std::to_string(i), 1))) << i;
+    EXPECT_TRUE(link.take_back(*writers[1]));
+  }
+  EXPECT_FALSE(is_taken(1, "INCR s", stock));
+  add(0, "INCR a");
+  EXPECT_TRUE(link.take_back(*writers[0]));
+  host.clock += limits::shared_tag_kept_min + std::chrono::milliseconds(1);
+  add(0, "INCR a");
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", both_names, watch_both, mget_both, "MULTI"));
+}
+
+TEST_F(SharedWritesOfTags, OneThatIsNotUsedAnyMoreIsNotWatchedForLong) {
+  open_both();
+  host.clock += limits::shared_tag_kept_min + std::chrono::milliseconds(1);
+  add(0, "INCR a");
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre("INCR a", "EXEC", watch_both, mget_both, "MULTI")) << "nobody needs its room";
+  backend("+QUEUED", "*1|:1", "+OK", test::bulks("34", "7", "e1"), "+OK");
+  host.clock += limits::shared_tag_kept_max;
+  add(0, "INCR a");
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", name, watch, mget, "MULTI"));
+  backend("+OK", "+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR a", "EXEC", watch, mget, "MULTI"));
+}
+
+TEST_F(SharedWritesOfTags, ATagThatComesDuringAnArmWaitsForTheBatchBehindIt) {
+  open_bare();
+  host.marks["stock"] = fence::token(7);
+  add(0, "INCR a");
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre(name, watch, mget, "MULTI"));
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  backend("+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR a", "EXEC", watch, mget, "MULTI"));
+  add(2, "INCR b");
+  EXPECT_TRUE(is_taken(3, "INCR t", stock));
+  backend("+QUEUED", "*1|:1", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", both_names, watch_both, mget_both, "MULTI"));
+  backend("+OK", "+OK", "+OK", test::bulks("34", "7", "e1"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR s", "INCR b", "INCR t", "EXEC", watch_both, mget_both, "MULTI"));
+  EXPECT_THAT(writers[0]->told, ElementsAre(":1|"));
+  for (std::size_t by = 1; by < 4; ++by) EXPECT_THAT(writers[by]->told, IsEmpty());
+}
+
+TEST_F(SharedWritesOfTags, ATagThatComesBehindAnArmNobodyWaitsForIsBound) {
+  open_bare();
+  host.marks["stock"] = fence::token(7);
+  add(0, "INCR a");
+  link.feed();
+  link.give_back();
+  backend("+OK", "-NOPERM no", "-NOPERM no", "+OK");
+  backend("+OK");
+  sent();
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre(both_names, watch_both, mget_both, "MULTI"));
+}
+
+TEST_F(SharedWritesOfTags, AMarkThatIsKnownToHaveMovedEndsNoBatchOfOthers) {
+  open_both();
+  memory.cell("orders")->saw(fence::token(35));
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", "WATCH fencegate:mark:{stock}",
+                                  "MGET fencegate:mark:{stock} fencegate:epoch", "MULTI"));
+  backend("+OK", "+OK", test::bulks("7", "e1"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR s", "EXEC", testing::_, testing::_, "MULTI"));
+}
+
+TEST_F(SharedWritesOfTags, WhatIsOnlyWatchedIsNotProven) {
+  auto only_watched = gate.policy;
+  only_watched.mode = fence::enforcement::monitor;
+  gate.resources.push_back(*fence::key_rule::compile("stock:*", "stock", only_watched));
+  open_bare();
+  host.marks["stock"] = fence::token(7);
+  EXPECT_TRUE(is_taken(0, "INCR a", {orders[0], stock[0]}));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre(both_names, watch, mget_both, "MULTI"));
+  backend("+OK", "+OK", test::bulks("34", "7", "e1"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("INCR a", "EXEC", watch, mget_both, "MULTI"));
+  backend("+QUEUED", "*1|:1", "+OK", test::bulks("34", "8", "e1"), "+OK");
+  EXPECT_THAT(writers[0]->told, ElementsAre(":1|"));
+  sent();
+  EXPECT_TRUE(is_taken(1, "INCR b", {orders[0], stock[0]}));
+  link.feed();
+  EXPECT_THAT(writers[1]->told, ElementsAre("back")) << "its own link tells and counts that it is stale";
+}
+
+TEST_F(SharedWritesOfTags, ALaterNameMayFailForAMoment) {
+  open();
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  link.feed();
+  backend("+OK", "-BUSY a script", "-BUSY a script", "-BUSY a script", "-BUSY a script");
+  EXPECT_FALSE(link.broken());
+  EXPECT_THAT(writers[1]->told, ElementsAre("back"));
+}
+
+TEST_F(SharedWritesOfTags, AServerThatRefusesTheNameIsNotAskedAgain) {
+  open_bare();
+  add(0, "INCR a");
+  link.feed();
+  backend("-NOPERM this user", "+OK", marks("34"), "+OK");
+  EXPECT_TRUE(link.broken());
+  EXPECT_EQ(link.refusal(), "NOPERM this user");
+  link.end();
+  EXPECT_THAT(writers[0]->told, ElementsAre("back"));
 }
 
 }  // namespace

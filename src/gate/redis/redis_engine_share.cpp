@@ -76,9 +76,9 @@ void redis_engine::identity_done(std::string_view info) {
   private_ = private_ || (server_.run_id.empty() && !passing);
 }
 
-// Redis 7.0 notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that it has
-// propagated, and before 7.4 WAITAOF could wait for ever for what is not in the AOF. Before 7.0 COMMAND does not tell of
-// subcommands, and nobody has tried what comes behind 8. Valkey says that it is Redis 7.2.4.
+// Up to 7.0 Redis notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that it has
+// propagated, and before 7.4 WAITAOF could wait for ever for what is not in the AOF. Nobody has tried what comes behind 8, and
+// behind Valkey 9. Valkey says that it is Redis 7.2.4.
 server_identity server_in(std::string_view info) {
   const auto field = [&](std::string_view name) {
     const auto at = info.find("\n" + std::string(name) + ":");
@@ -87,7 +87,7 @@ server_identity server_in(std::string_view info) {
     return text.substr(0, text.find('\r'));
   };
   const auto version = field("redis_version");
-  const bool notes_all = version.starts_with("7.0.");
+  const bool notes_all = version.starts_with("6.2.") || version.starts_with("7.0.");
   const bool notes_own = version.starts_with("7.4.") || version.starts_with("8.") ||
                          field("valkey_version").starts_with("8.") || field("valkey_version").starts_with("9.");
   return {notes_all || notes_own ? std::string(field("run_id")) : std::string(), notes_own};

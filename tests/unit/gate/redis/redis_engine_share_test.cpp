@@ -303,10 +303,10 @@ struct asking_rig : sharing_rig {
 };
 
 TEST(redis_engine_share, servers_that_are_not_asked_in_vain_and_are_known_are_shared) {
-  for (const auto* known :
-       {"7.0.15", "7.4.1", "8.0.2", "8.6.3", "7.2.4\r\nvalkey_version:8.1.1", "7.2.4\r\nvalkey_version:9.1.2"})
+  for (const auto* known : {"6.2.14", "7.0.15", "7.4.1", "8.0.2", "8.6.3", "7.2.4\r\nvalkey_version:8.1.1",
+                            "7.2.4\r\nvalkey_version:9.1.2"})
     EXPECT_TRUE(asking_rig().shares_with(test::info_of_server("r1", known))) << known;
-  for (const auto* unknown : {"6.2.14", "7.2.4", "7.2.4\r\nvalkey_version:10.0.0", "9.0.0", "80.0.0", "8", ""})
+  for (const auto* unknown : {"6.0.16", "7.2.4", "7.2.4\r\nvalkey_version:10.0.0", "9.0.0", "80.0.0", "8", ""})
     EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", unknown))) << unknown;
   EXPECT_FALSE(asking_rig().shares_with("$-1\r\n"));
   EXPECT_FALSE(asking_rig().shares_with("-NOPERM no\r\n"));

@@ -208,6 +208,12 @@ std::optional<command_role> role_by_name(std::string_view lower_name) {
   return found->second;
 }
 
+bool blocks(std::string_view lower_name) {
+  static const std::unordered_set<std::string_view> names{"blmove", "blmpop",   "blpop",    "brpop", "brpoplpush",
+                                                          "bzmpop", "bzpopmax", "bzpopmin", "xread", "xreadgroup"};
+  return names.contains(lower_name);
+}
+
 bool answers_shortly(std::string_view lower_name) {
   static const std::unordered_set<std::string_view> names{
       "append", "decr", "decrby", "del", "expire", "expireat", "geoadd", "hdel", "hincrby", "hincrbyfloat", "hmset",
@@ -354,6 +360,13 @@ std::vector<std::string_view> refused_commands() {
 }
 
 bool is_replication(std::string_view lower_name) { return lower_name == "sync" || lower_name == "psync"; }
+
+std::vector<std::string_view> subcommands_by_name() {
+  std::vector<std::string_view> out;
+  for (const auto& [name, role] : roles)
+    if (name.find('|') != std::string_view::npos) out.push_back(name);
+  return out;
+}
 
 std::vector<std::string_view> critical_commands() {
   std::vector<std::string_view> out;

@@ -15,6 +15,12 @@ namespace fencegate::backend {
 // What is refused unless an operator allows it, sorted: "config|set" for a subcommand.
 [[nodiscard]] std::vector<std::string_view> refused_commands();
 
+// May wait for what others write. (Before 7.0 no flag of the server's says so.)
+[[nodiscard]] bool blocks(std::string_view lower_name);
+
+// Those in the table, "client|getname".
+[[nodiscard]] std::vector<std::string_view> subcommands_by_name();
+
 // Its answer is short whatever is stored, and comes soon: others may wait behind it. (SET … GET is for the caller to see.)
 [[nodiscard]] bool answers_shortly(std::string_view lower_name);
 

@@ -81,8 +81,8 @@ bool read_key_spec(const wire::reply_value& entry, key_spec& out) {
   return true;
 }
 
-command_role role_from_flags(const wire::reply_value& flags) {
-  const bool blocking = has(flags, "blocking");
+command_role role_from_flags(std::string_view name, const wire::reply_value& flags) {
+  const bool blocking = has(flags, "blocking") || blocks(name);
   if (has(flags, "write")) return blocking ? command_role::blocking_write : command_role::write;
   if (has(flags, "readonly"))
     return blocking || has(flags, "no_multi") ? command_role::blocking_read : command_role::read;
@@ -130,7 +130,10 @@ void command_table::add(const wire::reply_value& entry, const std::vector<std::s
   spec.in_script = answer_in_script(spec.name);
   spec.short_answer = answers_shortly(spec.name);
   spec.stays_with_connection = stays_with_connection(spec.name);
-  spec.role = role_by_name(spec.name).value_or(role_from_flags(flags));
+  spec.role = role_by_name(spec.name).value_or(role_from_flags(spec.name, flags));
+  // Before 7.0 the server does not list the subcommands, and says of all what one of them may do.
+  const bool touches_keys = has(flags, "write") || has(flags, "readonly");
+  if (spec.role == command_role::other && touches_keys) spec.role = role_from_flags(spec.name, flags);
   if (spec.role == command_role::refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
     spec.role = has(flags, "write") ? command_role::write : command_role::other;
   read_keys(entry, spec);
@@ -150,13 +153,15 @@ void command_table::add(const wire::reply_value& entry, const std::vector<std::s
 // What must be known even about a server that does not list it (older versions, renamed commands).
 void command_table::add_builtin(const std::vector<std::string>& allowed) {
   using enum command_role;
-  for (const std::string_view name :
-       {"multi",        "exec",           "discard",        "watch",        "unwatch",        "select",
-        "auth",         "hello",          "reset",          "quit",         "fence",          "subscribe",
-        "psubscribe",   "ssubscribe",     "unsubscribe",    "punsubscribe", "sunsubscribe",   "monitor",
-        "ping",         "echo",           "client|setname", "client|reply", "client|caching", "client|kill",
-        "client|pause", "client|unblock", "config|set",     "flushall",     "flushdb",        "swapdb",
-        "debug",        "replicaof",      "slaveof",        "sync",         "psync",          "shutdown"}) {
+  std::vector<std::string_view> names{
+      "multi",        "exec",           "discard",        "watch",        "unwatch",        "select",
+      "auth",         "hello",          "reset",          "quit",         "fence",          "subscribe",
+      "psubscribe",   "ssubscribe",     "unsubscribe",    "punsubscribe", "sunsubscribe",   "monitor",
+      "ping",         "echo",           "client|setname", "client|reply", "client|caching", "client|kill",
+      "client|pause", "client|unblock", "config|set",     "flushall",     "flushdb",        "swapdb",
+      "debug",        "replicaof",      "slaveof",        "sync",         "psync",          "shutdown"};
+  for (const auto subcommand : subcommands_by_name()) names.push_back(subcommand);
+  for (const auto name : names) {
     if (specs_.contains(name)) continue;
     command_spec spec;
     spec.name = name;

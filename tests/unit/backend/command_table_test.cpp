@@ -127,6 +127,37 @@ TEST(CommandTable, WhatRedis8AddsWithoutAFlagIsKnownByItsName) {
   EXPECT_EQ(of_8->find("cluster", "myshardid").role, command_role::other);
 }
 
+// Before 7.0 COMMAND tells neither of subcommands nor which commands block.
+TEST(CommandTable, WhatRedis6DoesNotTellIsKnownByItsName) {
+  const auto bytes = test::command_reply(6);
+  const auto list = (*wire::parse_value(bytes))->first;
+  const auto of_6 = command_table::build(list, {}, {}).value();
+  std::size_t writes = 0, all = 0;
+  for_each_command(list, [&](std::string_view name, const auto& flags) {
+    ++all;
+    if (!has(flags, "write")) return;
+    ++writes;
+    for (const auto* subcommand : {"", "create", "usage", "help"})
+      EXPECT_TRUE(backend::writes(of_6->find(name, subcommand).role) ||
+                  of_6->find(name, subcommand).role == command_role::refused)
+          << name << ' ' << subcommand;
+  });
+  EXPECT_EQ(writes, 87U);
+  EXPECT_EQ(all, 205U);
+  for (const auto* name : {"blpop", "brpop", "brpoplpush", "bzpopmin", "bzpopmax", "xreadgroup"})
+    EXPECT_EQ(of_6->find(name, {}).role, command_role::blocking_write) << name;
+  EXPECT_EQ(of_6->find("xread", {}).role, command_role::blocking_read);
+  EXPECT_EQ(of_6->find("xgroup", "create").role, command_role::write);
+  for (const auto* name : {"object", "xinfo", "memory"})
+    EXPECT_EQ(of_6->find(name, "usage").role, command_role::read) << name;
+  EXPECT_EQ(of_6->find("client", "getname").role, command_role::other);
+  EXPECT_EQ(of_6->find("client", "setname").role, command_role::client_setname);
+  EXPECT_EQ(of_6->find("client", "kill").role, command_role::refused);
+  EXPECT_EQ(of_6->find("config", "get").role, command_role::other);
+  EXPECT_EQ(of_6->find("config", "set").role, command_role::refused);
+  EXPECT_EQ(of_6->find("script", "load").role, command_role::other);
+}
+
 TEST(CommandTable, UnknownCommandsAndSubcommandsAreWrites) {
   for (const auto* line : {"NOSUCH", "CLIENT NOSUCH", "CONFIG NOSUCH x", "client|kill", "CLIENT|LIST", "XGROUP NOSUCH"})
     EXPECT_EQ(spec_of(line).role, command_role::write) << line;

@@ -1,4 +1,4 @@
-// What redis-server 7.0 and 8.0 answer to COMMAND (data/record.py), so that no test needs a server for it. No gtest here: the
+// What redis-server 6.0, 7.0 and 8.0 answer to COMMAND (data/record.py), so that no test needs a server for it. No gtest here: the
 // fuzz target uses it, too.
 #pragma once
 

@@ -132,7 +132,8 @@ void command_table::add(const wire::reply_value& entry, const std::vector<std::s
   spec.stays_with_connection = stays_with_connection(spec.name);
   spec.role = role_by_name(spec.name).value_or(role_from_flags(spec.name, flags));
   // Before 7.0 the server does not list the subcommands, and says of all what one of them may do.
-  const bool touches_keys = has(flags, "write") || has(flags, "readonly");
+  const bool has_keys = int_of(entry.elements[3]) > 0 || has(flags, "movablekeys");
+  const bool touches_keys = has(flags, "write") || (has(flags, "readonly") && has_keys);
   if (spec.role == command_role::other && touches_keys) spec.role = role_from_flags(spec.name, flags);
   if (spec.role == command_role::refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
     spec.role = has(flags, "write") ? command_role::write : command_role::other;
@@ -166,6 +167,8 @@ void command_table::add_builtin(const std::vector<std::string>& allowed) {
     command_spec spec;
     spec.name = name;
     spec.role = role_by_name(name).value_or(write);
+    spec.in_script = answer_in_script(name);
+    spec.stays_with_connection = stays_with_connection(name);
     if (spec.role == refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
       spec.role = other;
     specs_.emplace(std::string(name), std::move(spec));

@@ -77,8 +77,8 @@ void redis_engine::identity_done(std::string_view info) {
 }
 
 // Up to 7.0 Redis notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that it has
-// propagated, and before 7.4 WAITAOF could wait for ever for what is not in the AOF. Nobody has tried what comes behind 8, and
-// behind Valkey 9. Valkey says that it is Redis 7.2.4.
+// propagated, and before 7.4 WAITAOF waits for ever for what is not in the AOF, here or at a replica. Nobody has tried what
+// comes behind 8, and behind Valkey 9. Valkey says that it is Redis 7.2.4.
 server_identity server_in(std::string_view info) {
   const auto field = [&](std::string_view name) {
     const auto at = info.find("\n" + std::string(name) + ":");

@@ -117,18 +117,20 @@ std::shared_ptr<shared_writes::known_tag> shared_writes::know(const fence::claim
   for (const auto& one : tags_)
     if (one->claims == claims) return one;
   const auto now = host_.now();
-  std::size_t more = 0;
-  for (const auto& mine : claims) {
-    bool is_new = true;
-    for (const auto& tag : tags_)
-      for (const auto& its : tag->claims) {
-        if (its.resource != mine.resource) continue;
-        if (its.presented > mine.presented && now - tag->used <= limits::shared_tag_kept_min) return nullptr;
-        is_new = false;
-      }
-    more += is_new ? 1 : 0;
-  }
+  for (const auto& tag : tags_)
+    for (const auto& its : tag->claims)
+      for (const auto& mine : claims)
+        if (its.resource == mine.resource && its.presented > mine.presented &&
+            now - tag->used <= limits::shared_tag_kept_min)
+          return nullptr;
+  const auto is_new = [this](const fence::claim& mine) {
+    return std::none_of(tags_.begin(), tags_.end(), [&](const auto& tag) {
+      return std::any_of(tag->claims.begin(), tag->claims.end(),
+                         [&](const fence::claim& its) { return its.resource == mine.resource; });
+    });
+  };
   const auto has_room = [&] {
+    const auto more = static_cast<std::size_t>(std::count_if(claims.begin(), claims.end(), is_new));
     return resources_ + more <= limits::tag_resources_max && tags_.size() < limits::tag_resources_max;
   };
   if (!has_room()) forget_if([now](const known_tag& one) { return now - one.used > limits::shared_tag_kept_min; });
@@ -252,7 +254,7 @@ void shared_writes::feed() {
     batch.required |= one.tag->needs;
     sent_.push_back(one.from);
   }
-  if (batch.empty()) return;
+  if (batch.empty()) return feed();  // nobody waited for what was taken: no answer will come to go on with
   batch.needs = batch.required;
   link_.send_batch();
 }

@@ -156,6 +156,16 @@ TEST(CommandTable, WhatRedis6DoesNotTellIsKnownByItsName) {
   EXPECT_EQ(of_6->find("config", "get").role, command_role::other);
   EXPECT_EQ(of_6->find("config", "set").role, command_role::refused);
   EXPECT_EQ(of_6->find("script", "load").role, command_role::other);
+  EXPECT_EQ(of_6->find("role", {}).role, command_role::other);
+  EXPECT_TRUE(of_6->find("client", "tracking").stays_with_connection);
+  EXPECT_FALSE(of_6->find("client", "getname").stays_with_connection);
+}
+
+// 6.2 has it, too.
+TEST(CommandTable, AWriteThatBlocksIsKnownWithoutTheFlag) {
+  const auto list =
+      *wire::parse_value("*1\r\n*6\r\n$6\r\nblmove\r\n:6\r\n*2\r\n+write\r\n+noscript\r\n:1\r\n:2\r\n:1\r\n");
+  EXPECT_EQ(command_table::build(list->first, {}, {}).value()->find("blmove", {}).role, command_role::blocking_write);
 }
 
 TEST(CommandTable, UnknownCommandsAndSubcommandsAreWrites) {

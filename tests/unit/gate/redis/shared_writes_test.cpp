@@ -476,6 +476,56 @@ TEST_F(SharedWritesOfTags, ThereIsRoomForSoManyResourcesUntilTheyAreNotUsedAnyMo
   EXPECT_THAT(sent(), ElementsAre("DISCARD", both_names, watch_both, mget_both, "MULTI"));
 }
 
+TEST_F(SharedWritesOfTags, WhatMakesRoomIsNotCountedAsIfItWasStillThere) {
+  open_bare();
+  fence::claims_list half, other_half;
+  for (std::size_t i = 0; i < limits::tag_resources_max / 2; ++i) {
+    half.push_back({"a" + std::to_string(i), fence::token(1)});
+    other_half.push_back({"b" + std::to_string(i), fence::token(1)});
+  }
+  auto more = half;
+  more.push_back({"c", fence::token(1)});
+  EXPECT_TRUE(is_taken(0, "INCR a", half));
+  host.clock += limits::shared_tag_kept_min + std::chrono::milliseconds(1);
+  EXPECT_TRUE(is_taken(1, "INCR b", other_half));
+  EXPECT_FALSE(is_taken(2, "INCR c", more));
+  EXPECT_TRUE(is_taken(2, "INCR c", half));
+  link.feed();
+  EXPECT_THAT(sent(), ElementsAre(testing::_, testing::_, testing::_, "MULTI"));
+  EXPECT_THAT(writers[0]->told, ElementsAre("back")) << "its tag was forgotten, and has come anew behind it";
+}
+
+TEST_F(SharedWritesOfTags, ThereIsRoomForSoManyTags) {
+  open();
+  std::size_t taken = 1;
+  for (std::size_t i = 0; i < limits::tag_resources_max; ++i)
+    taken += is_taken(1, "INCR s",
+                      {{"r" + std::to_string(i % 8), fence::token(1)}, {"s" + std::to_string(i / 8), fence::token(1)}});
+  EXPECT_EQ(taken, limits::tag_resources_max);
+}
+
+TEST_F(SharedWritesOfTags, ALowerTokenIsTakenAgainWhenNobodyHasWrittenUnderTheHigherOne) {
+  open();
+  host.marks["orders"] = fence::token(35);
+  EXPECT_TRUE(is_taken(1, "INCR s", tag("orders", 35)));
+  EXPECT_TRUE(link.take_back(*writers[1]));
+  EXPECT_FALSE(is_taken(0, "INCR a", orders));
+  host.clock += limits::shared_tag_kept_min + std::chrono::milliseconds(1);
+  EXPECT_TRUE(is_taken(0, "INCR a", orders)) << "an operator has lowered the mark: its engine holds the claim";
+}
+
+TEST_F(SharedWritesOfTags, ATagIsBoundThoughNobodyWaitsForWhatWasProven) {
+  open_bare();
+  host.marks["stock"] = fence::token(7);
+  add(0, "INCR a");
+  link.feed();
+  EXPECT_TRUE(is_taken(1, "INCR s", stock));
+  writers[0]->has_gone = true;
+  sent();
+  backend("+OK", "+OK", marks("34"), "+OK");
+  EXPECT_THAT(sent(), ElementsAre("DISCARD", both_names, watch_both, mget_both, "MULTI"));
+}
+
 TEST_F(SharedWritesOfTags, OneThatIsNotUsedAnyMoreIsNotWatchedForLong) {
   open_both();
   host.clock += limits::shared_tag_kept_min + std::chrono::milliseconds(1);

@@ -108,6 +108,7 @@ class Differential(FenceTest):
                 *question, in_postgres, in_redis = both.step()
                 asked.append((*question, in_redis))
                 self.assertEqual(in_postgres, in_redis, f"seed {seed}: {asked[-6:]}")
+            both.postgres.client.connection.close()
 
 
 if __name__ == "__main__":

@@ -259,6 +259,14 @@ class Grants(FenceTest):
         self.leases.release("two", 34 + STRIDE)
         self.assertEqual(self.leases.token("three"), 35 + STRIDE)
 
+    def test_the_same_id_behind_another_start_gets_another_token(self):
+        """The row may be an older one, in front of a grant that was lost."""
+        self.leases.token("one")
+        self.assertEqual(self.leases.token("one"), 34)
+        self.fenced.sql("UPDATE fencegate.leases SET incarnation = 'another'")
+        self.assertEqual(self.leases.token("one"), 34 + STRIDE)
+        self.assertEqual(self.leases.token("one"), 34 + STRIDE)
+
     def test_a_row_that_may_have_been_forgotten_costs_a_stride(self):
         self.fenced.sql("UPDATE fencegate.settings SET incarnation = 'another'")
         self.assertEqual(self.leases.token("one"), 33 + STRIDE)

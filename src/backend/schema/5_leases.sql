@@ -121,7 +121,8 @@ BEGIN
       'Give the resource another name.'); END IF;
   RETURN QUERY
   UPDATE fencegate.leases l SET
-    token = CASE WHEN l.grant_hash = hash AND l.token > q.floor AND l.token >= coalesce(m.mark, 0) THEN l.token
+    token = CASE WHEN l.grant_hash = hash AND l.incarnation = me AND l.token > q.floor AND l.token >= coalesce(m.mark, 0)
+                 THEN l.token
                  ELSE greatest(l.token, m.mark, q.floor)
                       + CASE WHEN l.incarnation = me THEN 1 ELSE greatest($7, 1) END END,
     past_grants = CASE WHEN l.grant_hash = hash OR l.token = 0 THEN l.past_grants ELSE (l.grant_hash || l.past_grants)[1:64] END,

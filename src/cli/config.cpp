@@ -85,7 +85,7 @@ void read_process(report& to, const YAML::Node& root, settings::process& out) {
   section process(to, root, "the configuration", keys::process);
   if (!root.IsMap()) return;
   std::vector<listener> listeners;
-  process.count("threads", out.threads, 0, threads_most);
+  process.count_or_auto("threads", out.threads, 0, threads_most);
   process.count_or_auto("busy_poll_us", out.busy_poll_us, 0, 1000);
   process.choice("strict", out.strict, words::yes_or_no);
   process.duration("drain_timeout", out.drain_timeout, milliseconds(0));

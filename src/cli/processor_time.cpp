@@ -1,5 +1,6 @@
 #include "cli/processor_time.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -53,6 +54,8 @@ bool processor_time_is_unlimited(const std::string& membership, const std::strin
   }
   return seen;
 }
+
+unsigned threads_by_itself() { return std::max(1U, std::thread::hardware_concurrency() / 2); }
 
 std::chrono::microseconds busy_poll_by_itself() {
   const bool pays = std::thread::hardware_concurrency() > 1 && processor_time_is_unlimited();

@@ -12,6 +12,9 @@ namespace fencegate::cli {
 [[nodiscard]] bool processor_time_is_unlimited(const std::string& membership = "/proc/self/cgroup",
                                                const std::string& mount = "/sys/fs/cgroup");
 
+// threads: auto. Clients and servers need processors, too, and the fewer threads there are, the more writes share a link.
+[[nodiscard]] unsigned threads_by_itself();
+
 // busy_poll_us: auto. Longer than a client on the same machine needs from an answer to its next request; 0 with one processor, or
 // where its time is limited.
 [[nodiscard]] std::chrono::microseconds busy_poll_by_itself();

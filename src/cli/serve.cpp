@@ -157,7 +157,8 @@ int serve(const settings::process& config, configuration_file& file) {
   metrics::process stats;
   gate::rejection_log rejections;
   const auto busy_poll = config.busy_poll_us ? std::chrono::microseconds(*config.busy_poll_us) : busy_poll_by_itself();
-  gate::workers workers(config.threads, busy_poll);
+  const auto threads = config.threads ? static_cast<unsigned>(*config.threads) : threads_by_itself();
+  gate::workers workers(threads, busy_poll);
   asio::io_context io(1);
   auto show_rises = [&board, shown = config.admin_enabled](metrics::gate& of) {
     if (!shown) return;

@@ -265,7 +265,7 @@ struct leases {
 };
 
 struct process {
-  unsigned threads = 0;                      // 0 = one per core
+  std::optional<std::int64_t> threads;       // 0 = one per core; nullopt: by itself
   std::optional<std::int64_t> busy_poll_us;  // how long a thread looks for work before it sleeps; nullopt: by itself
   bool strict = false;                       // does not start while there are hazards (backend/hazards.hpp)
   address admin{"127.0.0.1", 9180, {}};

@@ -12,7 +12,8 @@ from resp import Resp  # noqa: E402
 
 REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 TAG = "fence:bench=34"
-THREADS = 2  # of HAProxy and of fencegate; twemproxy has one
+THREADS = 2  # of HAProxy; twemproxy has one
+OUR_THREADS = max(1, (os.cpu_count() or 1) // 2)  # as fencegate has by itself
 
 
 class Haproxy(Process):
@@ -87,14 +88,14 @@ class MonitorGate(Gate):
     title = "fencegate-monitor"
 
     def __init__(self, redis, binary):
-        super().__init__(redis, policy={"mode": "monitor"}, threads=THREADS, binary=binary)
+        super().__init__(redis, policy={"mode": "monitor"}, threads=OUR_THREADS, binary=binary)
 
 
 class FencedGate(Gate):
     title = "fencegate-fenced"
 
     def __init__(self, redis, binary, **settings):
-        super().__init__(redis, threads=THREADS, binary=binary, **settings)
+        super().__init__(redis, threads=OUR_THREADS, binary=binary, **settings)
 
     def admitted(self):
         return self.metric("checks_total", outcome="admitted")

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from contenders import TAG, THREADS, Contender, FencedGate, bench_redis
+from contenders import OUR_THREADS, TAG, THREADS, Contender, FencedGate, bench_redis
 from http_contenders import IDS, POOL, BenchHttpGate, HttpHaproxy, NginxProxy, Service
 from http_corpus import corpus_report
 from http_measure import ROWS, FailedRun, FencedSet, Pgbench, Wrk, memory, whole_seconds
@@ -108,7 +108,7 @@ def heading(options):
            "error in any run, and what arrived counted at the other end. PUT: 64 bytes, one token, "
            f"{IDS:,} resources in turn, whose marks are at that token. The service: nginx, 1 worker, `return 200`. "
            f"nginx: {THREADS} workers, keeps its connections. HAProxy: HTTP mode, {THREADS} threads, "
-           f"http-reuse always. fencegate: {THREADS} threads, {POOL} connections to PostgreSQL. Stores {durable}. "
+           f"http-reuse always. fencegate: {OUR_THREADS} threads, {POOL} connections to PostgreSQL. Stores {durable}. "
            "SET: through the Redis gate, 64 connections, no pipeline. pgbench: the transaction of the SQL route, "
            f"{POOL} connections. Prepared: BEGIN, the check, the INSERT and COMMIT one by one; pipeline: these at once; "
            "as fencegate: what fencegate sends, the check and the INSERT at once.")

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 
-from contenders import LOOPBACK, THREADS, Haproxy
+from contenders import LOOPBACK, OUR_THREADS, THREADS, Haproxy
 from http_gate import HttpGate
 from processes import Process, free_port
 
@@ -166,7 +166,7 @@ class BenchHttpGate(HttpGate):
         ]
         stores = {"cache": f"redis://{LOOPBACK}:{redis.port}",
                   "ledger": f"postgres://{user}@{LOOPBACK}:{server.port}/postgres"}
-        super().__init__(service, stores, routes, threads=THREADS, binary=binary)
+        super().__init__(service, stores, routes, threads=OUR_THREADS, binary=binary)
         self.service, self.redis, self.server = service, redis, server
 
     def admitted(self):

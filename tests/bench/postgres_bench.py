@@ -4,7 +4,7 @@ import contextlib
 import math
 import statistics
 
-from contenders import THREADS
+from contenders import OUR_THREADS, THREADS
 from postgres import binary
 from postgres_contenders import TABLES, TUNED, BenchServer, all_ways
 from postgres_measure import CONNECTIONS, commit_durably, first_uses, memory, run_copy, run_pgbench, takeovers
@@ -85,7 +85,7 @@ def heading(options):
     yield (f"Measured: pgbench -M prepared, {options.rounds} interleaved rounds of {seconds} s, medians, rows counted. "
            "PostgreSQL synced to disk, autovacuum off. One row of 64 bytes per INSERT. "
            f"HAProxy: TCP mode, {THREADS} threads. PgBouncer: session pooling, 1 thread; keeps its connections to the "
-           f"server. fencegate: {THREADS} threads, each connection with a token. guard: session arms each session once; "
+           f"server. fencegate: {OUR_THREADS} threads, each connection with a token. guard: session arms each session once; "
            "also with settings for few clients. guard: transaction proves the token in each transaction, here without a "
            "pooler behind it. UPDATE by hand: BEGIN, UPDATE of a mark if it is not higher, the statement, COMMIT, without "
            "a proxy; and all of it as one statement.")

@@ -4,7 +4,7 @@ import contextlib
 import os
 
 import psycopg2
-from contenders import BUSY_POLL, LOOPBACK, THREADS, Haproxy
+from contenders import BUSY_POLL, LOOPBACK, OUR_THREADS, Haproxy
 from postgres import PgBouncer, PgGate, PostgresServer
 
 USER = "bench"
@@ -84,7 +84,7 @@ class TransactionPooler(PgBouncer):
 
 
 class BenchGate(PgGate):
-    def __init__(self, server, binary, guard, threads=THREADS, **settings):
+    def __init__(self, server, binary, guard, threads=OUR_THREADS, **settings):
         alone = {"pooled": False} if guard == "transaction" else None
         super().__init__(server, guard=guard, threads=threads, binary=binary, extra=alone, **settings)
         self.title = f"fencegate-{guard}"

@@ -4,7 +4,7 @@ import contextlib
 import statistics
 
 import waiting
-from contenders import THREADS, TUNED, all_contenders, bench_redis
+from contenders import OUR_THREADS, THREADS, TUNED, all_contenders, bench_redis
 from measure import footprint, run_load
 from report import interleave, ratio, table, target_table, version
 
@@ -56,7 +56,7 @@ def heading(options):
     yield from versions(options)
     yield (f"Measured: writes of 64 bytes, {options.rounds} interleaved rounds of {options.seconds} s, medians, every reply compared. "
            f"Redis {'with appendfsync everysec' if options.durable else 'without persistence'}. HAProxy: TCP mode, {THREADS} threads. "
-           f"twemproxy: 1 thread, 1 backend connection. fencegate: {THREADS} threads; monitor: untagged writers; fenced: each "
+           f"twemproxy: 1 thread, 1 backend connection. fencegate: {OUR_THREADS} threads; monitor: untagged writers; fenced: each "
            f"connection named with a tag, each write proved against its mark; also with {TUNED}. Mixed: SET, INCR, HSET, LPUSH, EXPIRE and DEL. EVALSHA: a script per write compares mark and token; no proxy.")
     yield "The load generator, Redis and the proxy share the processors above.\n"
 

@@ -12,7 +12,7 @@ using testing::SizeIs;
 
 TEST_F(ConfigTest, FillsInDefaults) {
   const auto config = settings_of(gate_with(""));
-  EXPECT_EQ(config.threads, 0u);
+  EXPECT_EQ(config.threads, std::nullopt);
   EXPECT_EQ(config.busy_poll_us, std::nullopt);
   EXPECT_FALSE(config.admin_enabled);
   EXPECT_EQ(config.level, settings::log_level::info);
@@ -21,7 +21,9 @@ TEST_F(ConfigTest, FillsInDefaults) {
   EXPECT_THAT(config.stores, IsEmpty());
 }
 
-TEST_F(ConfigTest, BusyPollIsANumberOrAuto) {
+TEST_F(ConfigTest, ThreadsAndBusyPollAreNumbersOrAuto) {
+  EXPECT_EQ(settings_of("threads: auto\n" + gate_with("")).threads, std::nullopt);
+  EXPECT_EQ(settings_of("threads: 0\n" + gate_with("")).threads, 0);
   EXPECT_EQ(settings_of("busy_poll_us: auto\n" + gate_with("")).busy_poll_us, std::nullopt);
   EXPECT_EQ(settings_of("busy_poll_us: 0\n" + gate_with("")).busy_poll_us, 0);
   EXPECT_THAT(errors_of("busy_poll_us: 1001\n" + gate_with("")),
@@ -34,7 +36,7 @@ TEST_F(ConfigTest, ReadsTheSectionsOfTheProcess) {
       "}\ndrain_timeout: 500ms\n"
       "stores: { ledger: { url: \"postgres://u@h/app\" }, marks: { url: \"redis://h\" } }\n" +
       gate_with(""));
-  EXPECT_EQ(config.threads, 3u);
+  EXPECT_EQ(config.threads, 3);
   EXPECT_EQ(config.busy_poll_us, 100);
   EXPECT_TRUE(config.admin_enabled);
   EXPECT_EQ(config.admin, (settings::address{"::1", 9999, ""}));
@@ -57,7 +59,7 @@ TEST_F(ConfigTest, ReportsEveryErrorInTheOrderOfTheFile) {
       errors_of("drain_timeout: 25\nthreads: many\nlog: { level: verbose, format: jsn }\nadmin: { listen: 9180 }\n" +
                 gate_with("unmatched: tagg")),
       ElementsAre("1:16: drain_timeout: a duration needs a unit: ms, s, m or h, such as 25s",
-                  "2:10: threads must be a whole number from 0 to 1024",
+                  "2:10: threads must be a whole number from 0 to 1024, or auto",
                   "3:15: level must be one of debug, info, warn, error",
                   "3:32: format must be one of json, text (did you mean \"json\"?)",
                   "4:18: listen: the port is missing: write host:port, :port or unix:/path",

@@ -82,13 +82,8 @@ class SharedLinks(LiveTest):
             found.setdefault(fields["name"], []).append(fields["id"])
         return found
 
-    def test_writes_that_arrive_together_are_one_batch(self):
-        redis = self.start(RedisServer())
-        gate = self.start(Gate(redis, extra=SHARED, threads=1))
-        clients = [self.writer(gate) for _ in range(24)]
-        for client in clients:
-            self.assertEqual(client.call("SET", "data:x", "v"), b"OK")
-        self.until_shared(gate, clients[0])
+    def assert_batched(self, redis, gate, clients):
+        """Each pushes a number on a list of its own, all at the same time, again and again. → how often"""
         execs, shared = redis.calls("exec"), gate.metric("shared_writes_total")
         rounds = 40
         for n in range(rounds):
@@ -98,6 +93,16 @@ class SharedLinks(LiveTest):
                 self.assertEqual(client.reply(), n + 1)
         self.assertGreater(gate.metric("shared_writes_total") - shared, rounds * len(clients) / 2)
         self.assertLess(redis.calls("exec") - execs, rounds * len(clients) * 3 / 4)
+        return rounds
+
+    def test_writes_that_arrive_together_are_one_batch(self):
+        redis = self.start(RedisServer())
+        gate = self.start(Gate(redis, extra=SHARED, threads=1))
+        clients = [self.writer(gate) for _ in range(24)]
+        for client in clients:
+            self.assertEqual(client.call("SET", "data:x", "v"), b"OK")
+        self.until_shared(gate, clients[0])
+        rounds = self.assert_batched(redis, gate, clients)
         for number in range(len(clients)):
             self.assertEqual(redis.cli.call("LRANGE", f"data:{number}", 0, -1), [b"%d" % n for n in range(rounds)])
         self.assertEqual(len(self.links(redis)["fencegate-shared;" + TAG]), 1)
@@ -418,15 +423,7 @@ class SharedLinks(LiveTest):
         clients = [self.writer(gate, name=tag) for tag in tags]
         for client in clients:
             self.until_shared(gate, client)
-        execs, shared = redis.calls("exec"), gate.metric("shared_writes_total")
-        rounds = 40
-        for n in range(rounds):
-            for number, client in enumerate(clients):
-                client.send_command("RPUSH", f"data:{number}", n)
-            for client in clients:
-                self.assertEqual(client.reply(), n + 1)
-        self.assertGreater(gate.metric("shared_writes_total") - shared, rounds * len(clients) / 2)
-        self.assertLess(redis.calls("exec") - execs, rounds * len(clients) * 3 / 4)
+        rounds = self.assert_batched(redis, gate, clients)
         [name] = [name for name in self.links(redis) if name.startswith("fencegate-shared")]
         self.assertTrue(all(one in name for one in ("r0=1", "r15=1", TAG.split(":")[1])), name)
 

@@ -89,6 +89,12 @@ command_role role_from_flags(std::string_view name, const wire::reply_value& fla
   return command_role::write;
 }
 
+void note_what_the_name_tells(command_spec& spec) {
+  spec.in_script = answer_in_script(spec.name);
+  spec.short_answer = answers_shortly(spec.name);
+  spec.stays_with_connection = stays_with_connection(spec.name);
+}
+
 void read_keys(const wire::reply_value& entry, command_spec& spec) {
   const bool movable = has(entry.elements[2], "movablekeys");
   if (entry.elements.size() >= 9 && !entry.elements[8].elements.empty()) {
@@ -127,9 +133,7 @@ void command_table::add(const wire::reply_value& entry, const std::vector<std::s
   spec.arity = int_of(entry.elements[1]);
   spec.denyoom = has(flags, "denyoom");
   spec.noscript = has(flags, "noscript");
-  spec.in_script = answer_in_script(spec.name);
-  spec.short_answer = answers_shortly(spec.name);
-  spec.stays_with_connection = stays_with_connection(spec.name);
+  note_what_the_name_tells(spec);
   spec.role = role_by_name(spec.name).value_or(role_from_flags(spec.name, flags));
   // Before 7.0 the server does not list the subcommands, and says of all what one of them may do.
   const bool has_keys = int_of(entry.elements[3]) > 0 || has(flags, "movablekeys");
@@ -167,8 +171,7 @@ void command_table::add_builtin(const std::vector<std::string>& allowed) {
     command_spec spec;
     spec.name = name;
     spec.role = role_by_name(name).value_or(write);
-    spec.in_script = answer_in_script(name);
-    spec.stays_with_connection = stays_with_connection(name);
+    note_what_the_name_tells(spec);
     if (spec.role == refused && std::find(allowed.begin(), allowed.end(), spec.name) != allowed.end())
       spec.role = other;
     specs_.emplace(std::string(name), std::move(spec));

@@ -24,6 +24,9 @@ inline constexpr std::string_view healing_busy_key = "fencegate:healing:busy";
 // epoch without its number: under another one they say nothing.
 inline constexpr std::string_view lowered_key = "fencegate:lowered";
 
+// What a client's link says to be followed for WAIT and WAITAOF: a channel that nobody hears, and a key that goes at once.
+inline constexpr std::string_view offset_name = "fencegate:offset";
+
 // A mark that is not to be changed is touched by GETEX … PERSIST. Redis takes that for a write, and refuses it where it
 // would refuse a raise (a replica, NOREPLICAS, MISCONF, missing rights); and a mark that was about to expire stays. It
 // comes behind what Redis may refuse for want of memory: once a script has written, Redis does not look at that any more.

@@ -242,6 +242,57 @@ class SharedLinks(LiveTest):
         replica.continue_process()
         self.assertEqual(client.call("WAIT", 1, 0), 1)
 
+    def with_waitaof(self, **conf):
+        redis = self.start(RedisServer(**conf))
+        if is_7_0(redis):
+            self.skipTest("Redis 7.0 has no WAITAOF")
+        return redis
+
+    def test_waitaof_waits_for_what_the_shared_link_has_written(self):
+        redis = self.with_waitaof(appendfsync="no")  # which leaves it to the system, and WAITAOF waits in vain
+        gate = self.gate(redis)
+        clients = [self.writer(gate) for _ in range(4)]
+        for client in clients:
+            self.until_shared(gate, client)
+        self.assertEqual(clients[1].call("WAIT", 0, 0), 0)
+        self.assertEqual([clients[2].call(one) for one in ("MULTI", "EXEC")], [b"OK", []])
+        for client in clients[:3]:
+            self.assertEqual(client.call("WAITAOF", 1, 0, 100), [0, 0])
+        self.assertEqual(redis.cli.call("EXISTS", "fencegate:offset"), 0)
+        self.assertEqual(clients[3].call("MULTI"), b"OK")
+        self.assertIn("inside MULTI", str(clients[3].call("WAITAOF", 1, 0, 0)))
+        self.assertIn("EXECABORT", str(clients[3].call("EXEC")))
+        redis.cli.call("CONFIG", "SET", "appendfsync", "everysec")
+        for client in clients:
+            self.assertEqual(client.call("WAITAOF", 1, 0, 0), [1, 0])
+
+    def test_waitaof_waits_for_the_replicas_of_what_the_shared_link_has_written(self):
+        redis = self.with_waitaof(repl_diskless_sync_delay=0)
+        replica = self.start(RedisServer(replicaof=f"127.0.0.1 {redis.port}"))
+        gate = self.gate(redis)
+        clients = [self.writer(gate) for _ in range(3)]
+        for client in clients:
+            self.until_shared(gate, client)
+        self.assertEqual(clients[0].call("WAITAOF", 1, 1, 0), [1, 1])
+        replica.stop_process()
+        self.until_shared(gate, clients[1])
+        self.assertEqual(clients[1].call("WAITAOF", 0, 1, 100)[1], 0)
+        self.until_shared(gate, clients[2])
+        self.assertEqual(clients[2].call("WAIT", 0, 0), 0)
+        replica.continue_process()
+        for client in clients[1:]:
+            self.assertEqual(client.call("WAITAOF", 1, 1, 0), [1, 1])
+
+    def test_who_may_not_write_for_waitaof_is_told_so(self):
+        redis = self.with_waitaof()
+        redis.cli.call("ACL", "SETUSER", "ann", "on", ">ann", "~data:*", "%R~fencegate:*", "&fencegate:offset", "+@all")
+        gate = self.gate(redis)
+        client = self.writer(gate, user="ann", password="ann")
+        self.until_shared(gate, client)
+        self.assertRegex(str(client.call("WAITAOF", 1, 0, 0)), "NOPERM .*fencegate:offset first")
+        redis.cli.call("ACL", "SETUSER", "ann", "~fencegate:offset")
+        self.assertEqual(client.call("WAITAOF", 1, 0, 0), [1, 0])
+
     def test_who_may_not_send_what_wait_needs_writes_on_its_own(self):
         redis = self.start(RedisServer())
         if is_7_0(redis):

@@ -194,7 +194,8 @@ void armed_link::start_reply(const wire::reply_head& head) {
     case awaits::probe:
     case awaits::identity:
     case awaits::greeting:
-    case awaits::renewal: return user_.on_reply(front, head);
+    case awaits::renewal:
+    case awaits::renewal_of_aof: return user_.on_reply(front, head);
     case awaits::local:
     case awaits::close: return unexpected("a reply to nothing");
   }
@@ -296,6 +297,7 @@ void armed_link::value_done() {
     case awaits::marks_behind:
     case awaits::probe:
     case awaits::identity:
+    case awaits::renewal_of_aof:
     case awaits::greeting: {
       std::string text = std::exchange(captured_, {});
       pop_expectation();

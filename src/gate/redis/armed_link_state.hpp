@@ -32,18 +32,19 @@ enum class awaits : std::uint8_t {
   look,  // monitor mode: MGET of marks
   look_select_back,
   // The user's:
-  state_change,  // the reply decides what the connection is
-  subscription,  // confirmations, `n` of them
-  tx_queued,     // a command in the client's MULTI: queued or refused, but not run
-  tx_exec,       // the client's EXEC
-  single,        // a wrapped command
-  held_read,     // a read that the client gets when the marks behind it are known
-  marks_behind,  // MGET of these
-  probe,         // PING: is this client authenticated?
-  identity,      // INFO server: where does this link lead?
-  greeting,      // what makes the link like others
-  renewal,       // SPUBLISH: WAIT counts what went over other links
-  close,         // nothing: the connection ends when its turn comes
+  state_change,    // the reply decides what the connection is
+  subscription,    // confirmations, `n` of them
+  tx_queued,       // a command in the client's MULTI: queued or refused, but not run
+  tx_exec,         // the client's EXEC
+  single,          // a wrapped command
+  held_read,       // a read that the client gets when the marks behind it are known
+  marks_behind,    // MGET of these
+  probe,           // PING: is this client authenticated?
+  identity,        // INFO server: where does this link lead?
+  greeting,        // what makes the link like others
+  renewal,         // SPUBLISH: WAIT counts what went over other links
+  renewal_of_aof,  // SET and DEL: so does WAITAOF
+  close,           // nothing: the connection ends when its turn comes
 };
 
 struct expectation {

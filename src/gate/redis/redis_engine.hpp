@@ -190,6 +190,8 @@ class redis_engine final : private redis_engine_state, private link_user {
   // The server gets a command of this link; only since 7.2 that is not enough for WAIT.
   void note_command() { wait_lags_ = wait_lags_ && server_.notes_own_writes; }
   void renew_offset();
+  [[nodiscard]] progress renew_offset_of_aof();
+  void on_renewal_of_aof(std::string text);
   void renewal_refused(std::string_view why);
   [[nodiscard]] const session_profile& my_profile();
 
@@ -304,6 +306,7 @@ class redis_engine final : private redis_engine_state, private link_user {
   bool asks_identity_;      // the next arm finds out where the link leads
   bool measured_ = false;   // the host waits for the end of the write under way
   bool wait_lags_ = false;  // a WAIT on this link would not count a write of the client's that went over another one
+  bool aof_lags_ = false;   // nor would a WAITAOF
   server_identity server_;  // to which the link leads; no run_id: not asked yet
   int own_turns_ = 0;       // so many writes go on this link before the next may be shared
   int own_turns_next_ = 1;  // that many when the next one fails
@@ -336,7 +339,7 @@ class redis_engine final : private redis_engine_state, private link_user {
   bool raise_tried_ = false;  // for the command at hand
   int raise_round_ = 1;
   std::vector<noted> looked_at_;  // sent bare, behind a look at the marks whose answer is still to come
-  std::string probe_error_;       // the server's, with its CRLF
+  std::string refused_ahead_;  // what the server said to a command of ours in front of the one at hand, with its CRLF
 };
 
 }  // namespace fencegate::gate

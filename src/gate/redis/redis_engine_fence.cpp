@@ -58,7 +58,7 @@ bool redis_engine::authenticated() {
 void redis_engine::probe_done(std::string_view answer) {
   phase_ = phase::ready;
   if (answer.starts_with('-'))
-    probe_error_ = answer;
+    refused_ahead_ = answer;
   else
     connection_.authenticated = link_.signed_in = true;
 }
@@ -76,8 +76,8 @@ redis_engine::progress redis_engine::fence_set(const wire::request& r) {
     reply_local("-ERR use FENCE SET resource token [resource token ...]\r\n");
     return progress::taken;
   }
-  if (!probe_error_.empty()) {
-    const std::string answer = std::exchange(probe_error_, {});
+  if (!refused_ahead_.empty()) {
+    const std::string answer = std::exchange(refused_ahead_, {});
     lose_claims(r,
                 {reason::missing, {}, {}, {}, "FENCE SET was refused: " + std::string(armed_link::error_text(answer))});
     reply_local(answer);
@@ -167,8 +167,8 @@ redis_engine::progress redis_engine::fence_mark(const wire::request& r) {
     reject(malformed("use FENCE MARK resource"), "fence|mark");
     return progress::taken;
   }
-  if (!probe_error_.empty()) {
-    reply_local(std::exchange(probe_error_, {}));
+  if (!refused_ahead_.empty()) {
+    reply_local(std::exchange(refused_ahead_, {}));
     return progress::taken;
   }
   if (!authenticated()) return block();
@@ -226,8 +226,8 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   wire::request inner;
   inner.arguments = command;
   if (const auto p = check_keys(inner, spec)) return *p;
-  if (!probe_error_.empty()) {
-    reply_local(std::exchange(probe_error_, {}));
+  if (!refused_ahead_.empty()) {
+    reply_local(std::exchange(refused_ahead_, {}));
     return progress::taken;
   }
   if (!authenticated()) return block();

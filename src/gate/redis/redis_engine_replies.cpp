@@ -73,6 +73,7 @@ void redis_engine::on_reply_end(awaits what, std::string text) {
     case awaits::marks_behind: return look_behind_done(text);
     case awaits::probe: return probe_done(text);
     case awaits::identity: return identity_done(text);
+    case awaits::renewal_of_aof: return on_renewal_of_aof(std::move(text));
     default: return link_.unexpected("a reply to nothing");
   }
 }

@@ -1,10 +1,13 @@
 // Sharing: a small write, or a fenced read with a short answer, that arrives alone, on a connection that the server knows nothing else of than what another link
 // can be given, too, may go with those of others. See gate/redis/shared_writes.hpp.
+#include "backend/redis_info.hpp"
+#include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "gate/redis/redis_engine.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace fencegate::gate {
 
@@ -15,9 +18,6 @@ namespace {
 // A write that fails, or comes back, holds up the others on its link: the next so many of its client go on their own, twice
 // as many each time until one succeeds.
 constexpr int own_turns_max = 64;
-
-// The server propagates an empty message on it, which nobody hears.
-constexpr std::string_view offset_channel = "fencegate:offset";
 
 bool is_set_get(const wire::request& r) {
   const auto is_get = [](std::string_view word) { return wire::iequals(word, "GET"); };
@@ -77,27 +77,50 @@ void redis_engine::identity_done(std::string_view info) {
 }
 
 // Up to 7.0 Redis notes for WAIT, at each command of a connection, how far the data are; since 7.2 only at those that it has
-// propagated, and before 7.4 WAITAOF waits for ever for what is not in the AOF, here or at a replica. Nobody has tried what
-// comes behind 8, and behind Valkey 9. Valkey says that it is Redis 7.2.4.
+// propagated. Nobody has tried what comes behind 8, and behind Valkey 9. Valkey says that it is Redis 7.2.4.
 server_identity server_in(std::string_view info) {
-  const auto field = [&](std::string_view name) {
-    const auto at = info.find("\n" + std::string(name) + ":");
-    if (at == std::string_view::npos) return std::string_view{};
-    const auto text = info.substr(at + name.size() + 2);
-    return text.substr(0, text.find('\r'));
+  const auto is_one_of = [](std::string_view version, std::initializer_list<std::string_view> known) {
+    return std::any_of(known.begin(), known.end(), [&](auto one) { return version.starts_with(one); });
   };
-  const auto version = field("redis_version");
-  const bool notes_all = version.starts_with("6.2.") || version.starts_with("7.0.");
-  const bool notes_own = version.starts_with("7.4.") || version.starts_with("8.") ||
-                         field("valkey_version").starts_with("8.") || field("valkey_version").starts_with("9.");
-  return {notes_all || notes_own ? std::string(field("run_id")) : std::string(), notes_own};
+  const auto valkey = backend::info_field(info, "valkey_version"), redis = backend::info_field(info, "redis_version");
+  const bool notes_own =
+      valkey.empty() ? is_one_of(redis, {"7.2.", "7.4.", "8."}) : is_one_of(valkey, {"7.2.", "8.", "9."});
+  const bool notes_all = valkey.empty() && is_one_of(redis, {"6.2.", "7.0."});
+  return {notes_all || notes_own ? backend::info_field(info, "run_id") : std::string(), notes_own};
 }
 
 // Behind this, WAIT on this link counts what went over others. REQUIRES: the link is outside MULTI.
 void redis_engine::renew_offset() {
   if (!std::exchange(wait_lags_, false) || !server_.notes_own_writes) return;
-  wire::append_command_of(to_backend, std::string_view("SPUBLISH"), offset_channel, std::string_view());
+  wire::append_command_of(to_backend, std::string_view("SPUBLISH"), backend::offset_name, std::string_view());
   link_.expect({awaits::renewal});
+}
+
+// WAITAOF needs a write: messages are in no AOF, and where there never was a replica, the server does not propagate them at
+// all. A moment later the key is gone: a database that holds nothing else has lost its marks.
+redis_engine::progress redis_engine::renew_offset_of_aof() {
+  if (!refused_ahead_.empty()) {
+    reply_local(std::exchange(refused_ahead_, {}));
+    return progress::taken;
+  }
+  if (!quiet()) return block();
+  phase_ = phase::barrier;
+  wire::append_command_of(to_backend, std::string_view("SET"), backend::offset_name, std::string_view());
+  wire::append_command_of(to_backend, std::string_view("DEL"), backend::offset_name);
+  link_.expect({awaits::renewal_of_aof});
+  link_.expect({awaits::renewal_of_aof});
+  return block();
+}
+
+void redis_engine::on_renewal_of_aof(std::string text) {
+  if (text.starts_with('-')) refused_ahead_ = std::move(text);
+  if (link_.next_is(awaits::renewal_of_aof)) return;
+  phase_ = phase::ready;
+  if (refused_ahead_.empty())
+    wait_lags_ = aof_lags_ = false;
+  else if (refused_ahead_.starts_with("-NOPERM"))
+    refused_ahead_.insert(refused_ahead_.size() - 2, " (fencegate writes " + std::string(backend::offset_name) +
+                                                         " first, with the rights of this user)");
 }
 
 // Where an arm stands behind it, an error that passes is that one's, too, and MULTI asks again.
@@ -133,7 +156,7 @@ const session_profile& redis_engine::my_profile() {
   add(std::string_view("CLIENT"), std::string_view("SETNAME"), shared_link_name);
   like.own_bytes = like.bytes.size();
   // Who could not renew its offset could not wait for what was shared.
-  if (server_.notes_own_writes) add(std::string_view("SPUBLISH"), offset_channel, std::string_view());
+  if (server_.notes_own_writes) add(std::string_view("SPUBLISH"), backend::offset_name, std::string_view());
   add(std::string_view("INFO"), std::string_view("server"));
   return like;
 }
@@ -150,7 +173,7 @@ void redis_engine::on_shared(std::optional<std::string_view> answer) {
   if (answer) {
     to_client += *answer;
     stats_.shared_writes_total.add();
-    wait_lags_ = true;
+    wait_lags_ = aof_lags_ = true;
     counted_ = false;
     command_done();
   }

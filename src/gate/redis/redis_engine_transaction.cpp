@@ -133,6 +133,11 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
         return progress::taken;
       }
       if (tx_.left) break;
+      if (spec.name == "waitaof" && aof_lags_) {
+        spoil_transaction(
+            "-ERR WAITAOF inside MULTI does not count what fencegate sent over a shared link; put it behind EXEC\r\n");
+        return progress::taken;
+      }
       if (const auto p = check_keys(r, spec)) return *p;
       judge_in_transaction(r.arguments, spec);
       if (tx_.rejected) leave_server_transaction();

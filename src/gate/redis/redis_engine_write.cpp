@@ -183,6 +183,7 @@ redis_engine::progress redis_engine::step_bare(const wire::request& r, const com
   const bool looks = verdict.monitored != 0 && !verdict.would_be;
   if (!link_.batch.empty() || (looks && looked_at_.size() >= noted_max)) return block();
   if (link_.armed()) link_.leave();
+  if (spec.name == "waitaof" && aof_lags_) return renew_offset_of_aof();
   if (waits_for_replicas(spec) || spec.role == command_role::client_caching) renew_offset();
   // In front, it would take the place of what CLIENT CACHING is meant for.
   if (looks && !connection_.caching) link_.look();

@@ -119,8 +119,7 @@ TEST_P(Recorded, WhatNoScriptRunsIsKnownWithoutTheServer) {
 
 // What Redis 8 has more, and no flag tells what it is.
 TEST(CommandTable, WhatRedis8AddsWithoutAFlagIsKnownByItsName) {
-  const auto bytes = test::command_reply(8);
-  const auto of_8 = command_table::build((*wire::parse_value(bytes))->first, {}, {}).value();
+  const auto of_8 = test::commands_in(test::command_reply(8));
   EXPECT_EQ(of_8->find("waitaof", {}).role, command_role::blocking_read);
   EXPECT_EQ(of_8->find("client", "no-touch").role, command_role::other);
   EXPECT_EQ(of_8->find("client", "setinfo").role, command_role::other);

@@ -21,11 +21,17 @@ inline std::string command_reply(int version = 7) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
+inline std::shared_ptr<const backend::command_table> commands_in(const std::string& reply,
+                                                                 const std::vector<std::string>& allowed = {},
+                                                                 const std::vector<std::string_view>& not_found = {}) {
+  const auto parsed = wire::parse_value(reply);
+  return backend::command_table::build((*parsed)->first, allowed, not_found).value();
+}
+
 inline std::shared_ptr<const backend::command_table> commands_of_redis_7(
     const std::vector<std::string>& allowed = {}, const std::vector<std::string_view>& not_found = {}) {
   static const auto bytes = command_reply();
-  const auto parsed = wire::parse_value(bytes);
-  return backend::command_table::build((*parsed)->first, allowed, not_found).value();
+  return commands_in(bytes, allowed, not_found);
 }
 
 }  // namespace fencegate::test

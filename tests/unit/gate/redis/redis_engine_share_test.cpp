@@ -303,10 +303,11 @@ struct asking_rig : sharing_rig {
 };
 
 TEST(redis_engine_share, servers_that_are_not_asked_in_vain_and_are_known_are_shared) {
-  for (const auto* known : {"6.2.14", "7.0.15", "7.4.1", "8.0.2", "8.6.3", "7.2.4\r\nvalkey_version:8.1.1",
-                            "7.2.4\r\nvalkey_version:9.1.2"})
+  for (const auto* known : {"6.2.14", "7.0.15", "7.2.4", "7.4.1", "8.0.2", "8.6.3", "7.2.4\r\nvalkey_version:7.2.11",
+                            "7.2.4\r\nvalkey_version:8.1.1", "7.2.4\r\nvalkey_version:9.1.2"})
     EXPECT_TRUE(asking_rig().shares_with(test::info_of_server("r1", known))) << known;
-  for (const auto* unknown : {"6.0.16", "7.2.4", "7.2.4\r\nvalkey_version:10.0.0", "9.0.0", "80.0.0", "8", ""})
+  for (const auto* unknown :
+       {"6.0.16", "7.2", "7.2.4\r\nvalkey_version:10.0.0", "7.2.4\r\nvalkey_version:7.4.0", "9.0.0", "80.0.0", "8", ""})
     EXPECT_FALSE(asking_rig().shares_with(test::info_of_server("r1", unknown))) << unknown;
   EXPECT_FALSE(asking_rig().shares_with("$-1\r\n"));
   EXPECT_FALSE(asking_rig().shares_with("-NOPERM no\r\n"));
@@ -345,8 +346,9 @@ TEST(redis_engine_share, wait_stands_behind_a_command_of_its_own_link) {
 
 // Since 7.2 the server notes it only at what it has propagated for the link itself.
 struct own_writes_rig : sharing_rig {
-  own_writes_rig() {
-    version = "8.0.2";
+  explicit own_writes_rig(const std::string& of = "8.0.2") {
+    version = of;
+    host.now_picture.commands = test::commands_in(test::command_reply(8));
     arm_as("orders=34");
     EXPECT_TRUE(shares("SET k v"));
   }
@@ -417,6 +419,87 @@ TEST(redis_engine_share, since_7_2_nothing_stands_between_caching_and_multi) {
   rig.backend(":0", "+OK");
   rig.client("MULTI");
   EXPECT_THAT(rig.sent(), ElementsAre("MULTI"));
+}
+
+// Messages are in no AOF, and without a replica the server does not propagate them at all.
+constexpr const char *set_offset = "SET fencegate:offset ''", *del_offset = "DEL fencegate:offset";
+
+TEST(redis_engine_share, waitaof_stands_behind_a_write_of_its_own_link) {
+  own_writes_rig rig;
+  rig.client("WAITAOF 1 1 0", "GET k");
+  EXPECT_THAT(rig.sent(), ElementsAre("DISCARD"));
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), ElementsAre(set_offset, del_offset));
+  rig.backend("+OK");
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  rig.backend(":1");
+  EXPECT_THAT(rig.sent(), ElementsAre("WAITAOF 1 1 0", "GET k"));
+  rig.backend("*2|:1|:1", "$-1");
+  EXPECT_EQ(rig.answers(), "*2|:1|:1|$-1|");
+  rig.client("WAITAOF 1 1 0", "WAIT 1 0");
+  EXPECT_THAT(rig.sent(), ElementsAre("WAITAOF 1 1 0", "WAIT 1 0")) << "nothing was shared since";
+}
+
+TEST(redis_engine_share, no_message_makes_up_for_the_write_for_waitaof) {
+  const auto writes_behind = [](own_writes_rig& rig) {
+    rig.sent();
+    rig.client("WAITAOF 1 0 0");
+    auto sent = rig.sent();
+    if (sent == std::vector<std::string>{"DISCARD"}) {
+      rig.backend("+OK");
+      sent = rig.sent();
+    }
+    EXPECT_THAT(sent, ElementsAre(set_offset, del_offset));
+  };
+  own_writes_rig behind_wait;
+  behind_wait.client("WAIT 1 0");
+  behind_wait.backend("+OK", ":0", ":1");
+  writes_behind(behind_wait);
+  own_writes_rig behind_multi;
+  behind_multi.client("MULTI");
+  behind_multi.backend("+OK", ":0", "+OK", marks("34"), "+OK");
+  behind_multi.client("EXEC");
+  behind_multi.backend("*0", "+OK", marks("34"), "+OK");
+  writes_behind(behind_multi);
+}
+
+TEST(redis_engine_share, who_may_not_write_for_waitaof_is_told_so_and_no_number) {
+  const auto answer_with = [](const std::string& to_set, const std::string& to_del) {
+    own_writes_rig rig;
+    rig.client("WAITAOF 1 0 0");
+    rig.backend("+OK");
+    rig.backend(to_set, to_del);
+    rig.sent();
+    rig.client("WAITAOF 1 0 0");
+    EXPECT_THAT(rig.sent(), ElementsAre(set_offset, del_offset)) << "it is tried again";
+    return rig.answers();
+  };
+  EXPECT_EQ(answer_with("-OOM no memory", ":0"), "-OOM no memory|");
+  EXPECT_EQ(answer_with("-NOPERM no key", "-NOPERM no key"),
+            "-NOPERM no key (fencegate writes fencegate:offset first, with the rights of this user)|");
+  EXPECT_EQ(answer_with("+OK", "-NOPERM no del"),
+            "-NOPERM no del (fencegate writes fencegate:offset first, with the rights of this user)|");
+}
+
+TEST(redis_engine_share, waitaof_inside_multi_cannot_count_what_was_shared) {
+  own_writes_rig rig;
+  rig.client("MULTI");
+  rig.backend("+OK", ":0", "+OK", marks("34"), "+OK");
+  rig.answers();
+  rig.client("SET a 1", "WAITAOF 1 0 0", "EXEC");
+  EXPECT_THAT(rig.sent(), testing::Not(testing::Contains("EXEC")));
+  rig.backend("+QUEUED", "+OK");
+  EXPECT_THAT(rig.answers(), testing::MatchesRegex("\\+QUEUED\\|-ERR WAITAOF inside MULTI .*\\|-EXECABORT .*"));
+  own_writes_rig behind_write;
+  behind_write.client("WAITAOF 1 0 0");
+  behind_write.backend("+OK");
+  behind_write.backend("+OK", ":1");
+  behind_write.backend("*2|:1|:0");
+  behind_write.client("MULTI");
+  behind_write.backend("+OK", marks("34"), "+OK");
+  behind_write.sent();
+  behind_write.client("WAITAOF 1 0 0");
+  EXPECT_THAT(behind_write.sent(), ElementsAre("WAITAOF 1 0 0"));
 }
 
 TEST(redis_engine_share, since_7_2_who_may_not_send_the_message_any_more_is_told_no_number) {

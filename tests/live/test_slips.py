@@ -175,7 +175,7 @@ class Slips(LiveTest):
         client = self.holder(self.gate(policy={"reads": "fence"}))
         self.assertEqual(client.pipeline([("SET", "k", "v"), ("WAIT", "0", "0"), ("WAIT", "1", "50")]), [b"OK", 0, 0])
         self.assertEqual(client.pipeline([("MULTI",), ("SET", "k", "w"), ("WAIT", "0", "0"), ("EXEC",)])[3], [b"OK", 0])
-        for command in (("WAIT", "x", "0"), ("WAIT", "0"), ("WAITAOF", "0", "0", "0")):
+        for command in (("WAIT", "x", "0"), ("WAIT", "0"), ("WAITAOF", "1", "0", "0")):
             answers = [one.code if isinstance(one, RespError) else one
                        for one in (client.call(*command), self.cli.call(*command))]
             self.assertEqual(answers[0], answers[1], command)

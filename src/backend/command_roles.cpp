@@ -371,7 +371,7 @@ std::vector<std::string_view> subcommands_by_name() {
 std::vector<std::string_view> critical_commands() {
   std::vector<std::string_view> out;
   for (const auto& [name, role] : roles)
-    if (role != read && role != other && !may_block(role) && role != fence)
+    if ((role != read && role != other && !may_block(role) && role != fence) || stays_with_connection(name))
       out.push_back(name.substr(0, name.find('|')));
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());

@@ -40,7 +40,7 @@ inline constexpr std::string_view replication_refused =
     "itself";
 
 // Names of whole commands that must be known for what they are when they come: those that are refused, those that the
-// gate's state machine owns, and containers of such.
+// gate's state machine owns, those that stay with their connection, and containers of such.
 [[nodiscard]] std::vector<std::string_view> critical_commands();
 
 }  // namespace fencegate::backend

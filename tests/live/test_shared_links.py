@@ -285,13 +285,14 @@ class SharedLinks(LiveTest):
 
     def test_who_may_not_write_for_waitaof_is_told_so(self):
         redis = self.with_waitaof()
-        redis.cli.call("ACL", "SETUSER", "ann", "on", ">ann", "~data:*", "%R~fencegate:*", "&fencegate:offset", "+@all")
+        redis.cli.call("ACL", "SETUSER", "ann", "on", ">ann", "~data:*", "%R~fencegate:*", "&fencegate:offset", "+@all", "-del")
         gate = self.gate(redis)
         client = self.writer(gate, user="ann", password="ann")
         self.until_shared(gate, client)
         self.assertRegex(str(client.call("WAITAOF", 1, 0, 0)), "NOPERM .*fencegate:offset first")
         redis.cli.call("ACL", "SETUSER", "ann", "~fencegate:offset")
         self.assertEqual(client.call("WAITAOF", 1, 0, 0), [1, 0])
+        eventually(lambda: redis.cli.call("EXISTS", "fencegate:offset") == 0)
 
     def test_who_may_not_send_what_wait_needs_writes_on_its_own(self):
         redis = self.start(RedisServer())

@@ -43,7 +43,7 @@ enum class awaits : std::uint8_t {
   identity,        // INFO server: where does this link lead?
   greeting,        // what makes the link like others
   renewal,         // SPUBLISH: WAIT counts what went over other links
-  renewal_of_aof,  // SET and DEL: so does WAITAOF
+  renewal_of_aof,  // SET: so does WAITAOF
   close,           // nothing: the connection ends when its turn comes
 };
 

@@ -97,7 +97,7 @@ void redis_engine::renew_offset() {
 }
 
 // WAITAOF needs a write: messages are in no AOF, and where there never was a replica, the server does not propagate them at
-// all. A moment later the key is gone: a database that holds nothing else has lost its marks.
+// all. The key must not stay, not even for a user without DEL: a database with nothing else in it has lost its marks.
 redis_engine::progress redis_engine::renew_offset_of_aof() {
   if (!refused_ahead_.empty()) {
     reply_local(std::exchange(refused_ahead_, {}));
@@ -105,22 +105,24 @@ redis_engine::progress redis_engine::renew_offset_of_aof() {
   }
   if (!quiet()) return block();
   phase_ = phase::barrier;
-  wire::append_command_of(to_backend, std::string_view("SET"), backend::offset_name, std::string_view());
+  wire::append_command_of(to_backend, std::string_view("SET"), backend::offset_name, std::string_view(),
+                          std::string_view("PX"), std::string_view("1"));
+  link_.expect({awaits::renewal_of_aof});
   wire::append_command_of(to_backend, std::string_view("DEL"), backend::offset_name);
-  link_.expect({awaits::renewal_of_aof});
-  link_.expect({awaits::renewal_of_aof});
+  link_.expect({awaits::relay, true});
   return block();
 }
 
 void redis_engine::on_renewal_of_aof(std::string text) {
-  if (text.starts_with('-')) refused_ahead_ = std::move(text);
-  if (link_.next_is(awaits::renewal_of_aof)) return;
   phase_ = phase::ready;
-  if (refused_ahead_.empty())
+  if (!text.starts_with('-')) {
     wait_lags_ = aof_lags_ = false;
-  else if (refused_ahead_.starts_with("-NOPERM"))
-    refused_ahead_.insert(refused_ahead_.size() - 2, " (fencegate writes " + std::string(backend::offset_name) +
-                                                         " first, with the rights of this user)");
+    return;
+  }
+  if (text.starts_with("-NOPERM"))
+    text.insert(text.size() - 2,
+                " (fencegate writes " + std::string(backend::offset_name) + " first, with the rights of this user)");
+  refused_ahead_ = std::move(text);
 }
 
 // Where an arm stands behind it, an error that passes is that one's, too, and MULTI asks again.

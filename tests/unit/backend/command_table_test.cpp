@@ -218,7 +218,7 @@ TEST(CommandTable, WhereCommandsWereRenamedUnknownOnesAreRefused) {
     return test::commands_of_redis_7(allowed, not_found)->find(name, {}).role;
   };
   const std::string very_long(100, 'x');
-  for (const std::string_view renamed : {"flushall", "reset", "config", "multi"}) {
+  for (const std::string_view renamed : {"flushall", "reset", "config", "multi", "wait"}) {
     EXPECT_EQ(role_of("x", {renamed}, {}), command_role::refused) << renamed;
     EXPECT_EQ(role_of(very_long, {renamed}, {}), command_role::refused) << renamed;
     EXPECT_EQ(role_of("get", {renamed}, {}), command_role::read) << renamed;
@@ -239,9 +239,8 @@ TEST(CommandTable, SetsMayGoAsMsetWhereItIsKnownByItsName) {
 TEST(CommandTable, CriticalIsWhatIsRefusedOrChangesTheConnection) {
   EXPECT_THAT(critical_commands(),
               testing::IsSupersetOf({"acl", "client", "config", "exec", "flushall", "multi", "reset", "script",
-                                     "select", "subscribe", "swapdb", "watch"}));
-  EXPECT_THAT(critical_commands(),
-              testing::Not(testing::Contains(testing::AnyOf("fence", "get", "ping", "info", "wait"))));
+                                     "select", "subscribe", "swapdb", "wait", "watch"}));
+  EXPECT_THAT(critical_commands(), testing::Not(testing::Contains(testing::AnyOf("fence", "get", "ping", "info"))));
 }
 
 TEST(CommandTable, BlockingWritesAreKnownAsSuch) {

@@ -1,5 +1,5 @@
 /* The fence of a Redis gate, as a model that spin walks through whole: links that stand armed inside MULTI, a link that is
-   shared, raises, marks that are lost and put back. What it says is what src/gate/armed_link*.cpp and shared_writes.cpp,
+   shared, raises, marks that are lost and put back. What it says is what src/gate/redis/armed_link*.cpp and shared_writes.cpp,
    src/backend/marks_keeper*.cpp and redis_scripts.hpp do; "MULTI-ahead" in src/README.md is the short form.
 
    Two gates and one Redis. Older writers, with token 1, are connected through gate 0: A by a link of its own (link 0), A and B
@@ -13,8 +13,8 @@
    refuted. Without any, nothing may be.
 
    Not modelled: time (all gates put marks back before a new epoch is written: docs/redis.md says for how long they wait),
-   gates that end, data that outlive their marks, a server that forgets a tail of its log, several threads of a gate, tokens
-   that are good for one use, transactions and watches of the clients' own. */
+   gates that end, several tags on a shared link (tags.pml), data that outlive their marks, a server that forgets a tail of its
+   log, several threads of a gate, tokens that are good for one use, transactions and watches of the clients' own. */
 
 #ifndef WRITES
 #define WRITES 2  /* of A; B has one more where there is a shared link */

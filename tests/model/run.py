@@ -28,7 +28,7 @@ NEITHER = " LOSSES=0 CUTS=0"
 CALM = NEITHER + " ERRORS=0"
 LOSS = " CUTS=0 ERRORS=0"
 CUT = " LOSSES=0 ERRORS=0"
-# Name: macros, and the assertion by which it is to be refuted. What holds, holds with one loss of all data, one connection that
+# Of fence.pml. Name: macros, and the assertion by which it is to be refuted. What holds, holds with one loss of all data, one connection that
 # breaks and one command that fails, as far as these are not taken out.
 RUNS = {
     "own link": (OWN, HOLDS),
@@ -54,7 +54,24 @@ RUNS = {
     "a write that is given back does not commit": (BOTH + " LOSSES=0" + " NEVER_GIVEN_BACK", "given_back"),
 }
 LONG = {"shared and own link, a loss": ("WRITES=1 ERRORS=0 CUTS=0", HOLDS)}
-EVERY = RUNS | LONG
+LOWER_OF_TAG = "1>=mark["
+# Of tags.pml, alike.
+OF_TAGS = {
+    "several tags": ("", HOLDS),
+    "several tags: only the first mark watched": ("OTHERS_NOT_WATCHED", LOWER_OF_TAG),
+    "several tags: only the first mark read": ("OTHERS_NOT_READ", LOWER_OF_TAG),
+    "several tags: sent without its own proof": ("SENT_UNPROVEN", LOWER_OF_TAG),
+    "several tags: another token of the resource": ("TOKEN_NOT_COMPARED", LOWER_OF_TAG),
+    "several tags: bound anew while armed": ("BOUND_WHILE_ARMED", LOWER_OF_TAG),
+    "no batch has writes of two tags": ("NEVER_TOGETHER", "queued"),
+    "nothing commits once it was bound anew": ("NEVER_BOUND_ANEW", "bound_anew"),
+    "nothing commits beside a takeover": ("NEVER_BESIDE_A_TAKEOVER", "mark[1]==1"),
+}
+EVERY = RUNS | LONG | OF_TAGS
+
+
+def model_of(name):
+    return HERE / ("tags.pml" if name in OF_TAGS else "fence.pml")
 
 
 def run(name):
@@ -64,8 +81,7 @@ def run(name):
     folder = BUILD / re.sub(r"\W+", "_", name)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    model = HERE / "fence.pml"
-    for command in (["spin", *(f"-D{one}" for one in macros.split()), "-a", model],
+    for command in (["spin", *(f"-D{one}" for one in macros.split()), "-a", model_of(name)],
                     [*COMPILE, "-O0" if expected else "-O1"]):  # what is soon refuted takes longer to compile
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0:
@@ -84,7 +100,7 @@ def run(name):
 def trail(name):
     folder = BUILD / re.sub(r"\W+", "_", name)
     macros, _ = EVERY[name]
-    subprocess.run(["spin", *(f"-D{one}" for one in macros.split()), "-t", "-p", "-g", "-k", "fence.pml.trail", HERE / "fence.pml"],
+    subprocess.run(["spin", *(f"-D{one}" for one in macros.split()), "-t", "-p", "-g", "-k", f"{model_of(name).name}.trail", model_of(name)],
                    cwd=folder, check=True)
 
 
@@ -97,7 +113,7 @@ def main():
     unknown = set(wanted.runs) - set(EVERY)
     if unknown:
         parser.error(f"no run {', '.join(sorted(unknown))}; there are: {', '.join(EVERY)}")
-    failed, names = [], wanted.runs or list(EVERY if wanted.long else RUNS)
+    failed, names = [], wanted.runs or list(EVERY if wanted.long else RUNS | OF_TAGS)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         report(names, pool.map(run, names), wanted.trail, failed)
     if failed:

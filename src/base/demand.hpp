@@ -6,6 +6,12 @@
 
 namespace fencegate {
 
+#ifdef NDEBUG
+inline constexpr bool is_debug_build = false;
+#else
+inline constexpr bool is_debug_build = true;
+#endif
+
 inline void demand(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "fencegate: broken invariant: %s\n", what);

@@ -112,6 +112,7 @@ void fire_timer(test::fake_host& host, gate::redis_engine& engine) {
 
 // Redis says what it likes: only crashes count.
 void against_a_hostile_backend(test::fake_host& host, gate::redis_engine& engine, input& in) {
+  test::sent_commands commands;
   while (!in.over() && !engine.closing()) {
     const std::uint8_t action = in.byte();
     switch (action % 8) {
@@ -133,6 +134,8 @@ void against_a_hostile_backend(test::fake_host& host, gate::redis_engine& engine
         fire_timer(host, engine);
         if (host.holds_answers()) host.answer_next();
     }
+    commands.take(engine.to_backend);
+    if (!engine.closing()) commands.compare(engine.commands_expected());
     engine.to_backend.clear();
     engine.to_client.clear();
   }

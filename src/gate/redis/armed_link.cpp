@@ -113,7 +113,8 @@ bool armed_link::take_run(std::string_view view) {
 }
 
 bool armed_link::take_elements(std::string_view view) {
-  if (batch.polls || batch.muted || batch.merged || elements_seen_ < batch.prefixed) return false;
+  if (batch.polls || batch.muted || batch.merged || batch.suffixed != 0 || elements_seen_ < batch.prefixed)
+    return false;
   std::size_t taken = 0;
   while (elements_left_ > 0) {
     const std::size_t bytes = short_line(view.substr(taken));
@@ -308,6 +309,12 @@ void armed_link::value_done() {
   }
 }
 
+void armed_link::expect(expectation one) {
+  const bool is_command = one.what != awaits::local && one.what != awaits::close;
+  if (is_command) commands_expected_ += one.what == awaits::subscription ? 1 : one.n;
+  expectations_.push_back(one);
+}
+
 void armed_link::pop_expectation() {
   expectations_.pop_front();
   if (next_is(awaits::local) || next_is(awaits::close)) user_.on_turn();
@@ -320,13 +327,12 @@ void armed_link::unexpected(std::string_view what) {
   closed_ = true;
 }
 
-void armed_link::invariants(bool streaming, bool over) const {
+void armed_link::invariants(bool over) const {
   if (closed_) return;
   demand((at_ != state::arming && at_ != state::batch && at_ != state::tailed) || !expectations_.empty(),
          "what was sent is answered");
   if (armed()) {
-    demand(expectations_.empty() || next_is(awaits::local) || streaming || over,
-           "nothing is in flight on an armed link");
+    demand(expectations_.empty() || next_is(awaits::local) || over, "nothing is in flight on an armed link");
     demand(armed_mask_ == arm_mask_ && tail_.claims == claims_.generation(), "an armed link has proven these claims");
     demand(proves(batch.needs), "a batch needs no more than was proven");
   }

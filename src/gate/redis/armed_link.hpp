@@ -105,7 +105,9 @@ class armed_link {
   [[nodiscard]] bool went_back() const { return gone_back_ || epoch_moved_; }
 
   // ── replies to come
-  void expect(expectation one) { expectations_.push_back(one); }
+  void expect(expectation one);
+  // Of all that was sent so far, how many commands were expected to be answered.
+  [[nodiscard]] std::uint64_t commands_expected() const { return commands_expected_; }
   [[nodiscard]] bool quiet() const { return expectations_.empty(); }
   [[nodiscard]] const std::deque<expectation>& expected() const { return expectations_; }
   [[nodiscard]] bool next_is(awaits what) const { return !expectations_.empty() && expectations_.front().what == what; }
@@ -145,7 +147,7 @@ class armed_link {
   // EXEC, and the next arm behind it.
   void send_exec();
   // equal_token: reject: the token is spent in the same transaction as the writes that it admits.
-  void append_uses(claim_mask required, std::size_t& prefixed);
+  void append_uses(claim_mask required, std::size_t& count);
   // → how many tokens
   std::size_t mark_used(claim_mask required);
   // A merged batch was refused: the next ones go as they are.
@@ -171,7 +173,7 @@ class armed_link {
   [[nodiscard]] static std::string_view error_text(std::string_view reply);
 
   // The process ends where they do not hold. `streaming`: a value is on its way, `over`: its client says nothing more.
-  void invariants(bool streaming, bool over) const;
+  void invariants(bool over) const;
 
  private:
   // A user who may SET but not MSET has one refusal in so many batches.
@@ -222,6 +224,7 @@ class armed_link {
 
   // Replies.
   std::deque<expectation> expectations_;
+  std::uint64_t commands_expected_ = 0;
   std::size_t elements_left_ = 0, elements_seen_ = 0;  // of EXEC's reply
   wire::value_scanner scanner_;
   sink sink_ = sink::drop;

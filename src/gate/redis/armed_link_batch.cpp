@@ -40,19 +40,19 @@ void armed_link::append_merged() {
   }
 }
 
-void armed_link::append_uses(claim_mask required, std::size_t& prefixed) {
+void armed_link::append_uses(claim_mask required, std::size_t& count) {
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
     const auto& one = claims_.items()[i];
     if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
     if (database != 0) {
       append_select(out, 0);
-      ++prefixed;
+      ++count;
     }
     wire::append_command_of(out, std::string_view("SET"), one.cell->key, one.digits);
-    ++prefixed;
+    ++count;
     if (database != 0) {
       append_select(out, database);
-      ++prefixed;
+      ++count;
     }
   }
 }
@@ -70,7 +70,7 @@ void armed_link::start_queued(const wire::reply_head& head) {
   const std::size_t at = batch.queued_seen++;
   if (head.type == '-') {
     const std::string why(head.line);
-    if (at < batch.prefixed) {
+    if (batch.is_ours(at)) {
       batch.abort_text = why;
     } else if (batch.merged && at == 1) {
       batch.merge_refused = true;
@@ -88,7 +88,7 @@ void armed_link::start_queued(const wire::reply_head& head) {
 
 void armed_link::start_exec(const wire::reply_head& head) {
   if (head.is_array()) {
-    if (static_cast<std::size_t>(head.count) != batch.prefixed + batch.sent())
+    if (static_cast<std::size_t>(head.count) != batch.prefixed + batch.sent() + batch.suffixed)
       return unexpected("EXEC answered another number of commands");
     batch.outcome = write_batch::end::executed;
     return begin_elements(head);
@@ -106,7 +106,7 @@ void armed_link::start_exec(const wire::reply_head& head) {
 
 void armed_link::start_batch_element(const wire::reply_head& head) {
   const std::size_t at = elements_seen_;
-  if (at < batch.prefixed) {
+  if (batch.is_ours(at)) {
     if (head.is_error()) {
       // EXEC has found another right than the queue, and runs the writes all the same. What is remembered as used is
       // raised by the comparisons, as one that went back.

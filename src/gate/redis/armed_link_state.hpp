@@ -103,6 +103,7 @@ struct write_batch {
   bool merged = false;         // they were sent as one SET and one MSET
   bool merge_refused = false;  // Redis has not done the MSET
   std::size_t prefixed = 0;    // commands of ours in front (equal_token: reject)
+  std::size_t suffixed = 0;    // or behind, where only the end of a value tells what it needs
   std::size_t queued_seen = 0;
   enum class end : std::uint8_t { unknown, executed, nil, aborted } outcome = end::unknown;
   std::string abort_text;
@@ -117,6 +118,8 @@ struct write_batch {
   }
   // How many commands these are for Redis.
   [[nodiscard]] std::size_t sent() const { return merged ? 2 : commands.size(); }
+  // The command in this place is one of ours.
+  [[nodiscard]] bool is_ours(std::size_t at) const { return at < prefixed || at >= prefixed + sent(); }
   // How many of them Redis has done.
   [[nodiscard]] std::size_t applied() const {
     if (outcome != end::executed) return 0;

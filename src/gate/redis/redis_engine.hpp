@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/byte_queue.hpp"
+#include "base/demand.hpp"
 #include "gate/redis/armed_link.hpp"
 #include "gate/redis/claims.hpp"
 #include "gate/redis/pubsub.hpp"
@@ -63,7 +64,9 @@ class redis_engine final : private redis_engine_state, private link_user {
   [[nodiscard]] bool say_more();
 
   // The process ends where they do not hold; each event asks. `thorough`: at the price of a walk through what is awaited.
-  void invariants(bool thorough = false) const;
+  void invariants(bool thorough = is_debug_build) const;
+  // Of all that was sent so far, how many commands were expected to be answered.
+  [[nodiscard]] std::uint64_t commands_expected() const { return link_.commands_expected(); }
 
   // The backend has closed the connection.
   void end() { link_.close(); }

@@ -8,7 +8,7 @@ namespace fencegate::gate {
 
 void redis_engine::invariants(bool thorough) const {
   if (closing()) return;
-  link_.invariants(streaming(), input_over_);
+  link_.invariants(input_over_);
   const bool in_flight = phase_ == phase::finishing || phase_ == phase::single || phase_ == phase::barrier;
   demand(!in_flight || !link_.quiet(), "what was sent is answered");
   const bool inside =

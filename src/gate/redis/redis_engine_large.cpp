@@ -207,10 +207,6 @@ bool redis_engine::decide_large_write() {
   }
   demand(to == route::by_pieces, "a value this large goes bare, or behind its proof");
   l.how = large::route::fenced;
-  // Their answers come while the value is still on its way.
-  link_.append_uses(verdict.required, link_.batch.prefixed);
-  if (link_.batch.prefixed != 0)
-    link_.expect({awaits::queued, false, static_cast<std::uint32_t>(link_.batch.prefixed)});
   return true;
 }
 
@@ -260,19 +256,13 @@ bool redis_engine::late_check() {
     l.verdict = claims_.judge(arguments, keys_);
     const auto [to, refused] = route_of(facts_of(arguments, *l.spec, l.verdict, streamed));
     if (to == route::reject) why = rejection_of(refused, *l.spec, l.verdict, streamed);
-    link_.batch.required = l.how == large::route::fenced ? l.verdict.required : 0;
+    if (l.how == large::route::fenced) link_.batch.required = link_.batch.needs = l.verdict.required;
   }
   if (!why) return true;
   host_.report(*why, l.name, false);
   muted_ = l.muted;
-  // Behind an arm nothing of the client's is in flight: it gets the answer at once.
-  if (l.how == large::route::fenced && !link_.quiet()) {
-    if (!muted_) to_client += fence::redis_error(*why);
-    link_.close();
-  } else {
-    reply_local(fence::redis_error(*why));
-    end_input();
-  }
+  reply_local(fence::redis_error(*why));
+  end_input();
   link_.batch = write_batch{};
   return false;
 }
@@ -310,8 +300,9 @@ void redis_engine::finish_large() {
       link_.batch.name = done->name;
       link_.batch.add({0, !done->verdict.watched(), muted_, done->spec->denyoom || done->spec->noscript});
       if (done->verdict.watched()) note(link_.batch.notes, done->verdict, false, done->name);
-      demand(link_.proves(done->verdict.required), "a value leaves when all that it needs was proven");
-      link_.expect({awaits::queued});
+      demand(link_.proves(link_.batch.needs), "a value leaves when all that it needs was proven");
+      link_.append_uses(link_.batch.required, link_.batch.suffixed);
+      link_.expect({awaits::queued, false, static_cast<std::uint32_t>(1 + link_.batch.suffixed)});
       reads_in_a_row_ = 0;
       note_command();
       link_.send_exec();

@@ -7,6 +7,7 @@
 #include "wire/resp_request.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <set>
 #include <utility>
@@ -56,7 +57,7 @@ void shared_writes::on_backend_bytes(std::string_view bytes) {
   link_.read();
   link_.in.release();
   read_answers();
-  link_.invariants(false, false);
+  invariants();
 }
 
 void shared_writes::on_reply(const expectation& /*front*/, const wire::reply_head& head) {
@@ -208,6 +209,7 @@ bool shared_writes::add(std::string_view command, const batched& as, std::weak_p
   if (known == nullptr) return false;
   known->used = host_.now();
   waiting_.add({std::move(from), as, known}, command);
+  invariants();
   return true;
 }
 
@@ -257,6 +259,7 @@ void shared_writes::feed() {
   if (batch.empty()) return feed();  // nobody waited for what was taken: no answer will come to go on with
   batch.needs = batch.required;
   link_.send_batch();
+  invariants();
 }
 
 bool shared_writes::take_back(const shared_writer& from) {
@@ -305,6 +308,17 @@ shared_writes::queue shared_writes::take_if(Predicate is) {
 void shared_writes::hand_out() {
   for (auto& one : std::exchange(told_, {}))
     if (const auto to = one.to.lock()) to->on_shared(one.answer);
+  invariants();
+}
+
+void shared_writes::invariants() const {
+  if (broken()) return;
+  link_.invariants(false);
+  demand(sent_.empty() || link_.at() == armed_link::state::batch, "what was sent is a batch under way");
+  demand(resources_ <= limits::tag_resources_max, "a claim for each bit of a mask");
+  for (const auto& tag : tags_)
+    demand(!tag->bound || static_cast<std::size_t>(std::popcount(tag->all)) == tag->claims.size(),
+           "who is bound has a bit for each claim");
 }
 
 void shared_writes::end() {

@@ -59,6 +59,11 @@ class shared_writes final : private link_user {
   // How many were answered so far, in any way.
   [[nodiscard]] std::uint64_t answered() const { return answered_; }
 
+  // The process ends where they do not hold; each event asks.
+  void invariants() const;
+  // Of all that was sent so far, how many commands were expected to be answered.
+  [[nodiscard]] std::uint64_t commands_expected() const { return link_.commands_expected(); }
+
   // feed() sends it. False: another tag has a higher token, or there is no room for its resources beside others. REQUIRES:
   // ready(), and one whole command that was inspected by its writer's engine, which holds the claims.
   [[nodiscard]] bool add(std::string_view command, const batched& as, std::weak_ptr<shared_writer> from,

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "unit/gate/redis/fake_host.hpp"
+#include "unit/gate/redis/sent_commands.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,12 +91,13 @@ class engine_rig {
   backend::mark_memory mark_memory;
   metrics::gate stats{"rig"};
   gate::redis_engine engine;
+  bool counts_commands = true;  // else whoever takes them from the engine does
 
   // ── the client's side
   void client_bytes(std::string_view bytes) {
     engine.from_client.append(bytes);
     engine.on_client_bytes();
-    engine.invariants(true);
+    check();
   }
   // Several commands arrive in one piece.
   template <class... Commands>
@@ -108,16 +110,21 @@ class engine_rig {
   void backend_bytes(std::string_view bytes) {
     engine.from_backend.append(bytes);
     engine.on_backend_bytes();
-    engine.invariants(true);
+    check();
   }
   template <class... Lines>
   void backend(const Lines&... lines) {
     backend_bytes((reply(lines) + ...));
   }
+  std::string sent_bytes() {
+    check();
+    commands_.emptied();
+    return std::exchange(engine.to_backend, {});
+  }
   // What was sent since last asked, command by command. What is not the canonical form of a command shows as such.
   std::vector<std::string> sent() {
     std::vector<std::string> out;
-    const std::string bytes = std::exchange(engine.to_backend, {});
+    const std::string bytes = sent_bytes();
     std::string_view left = bytes;
     wire::request_decoder decoder;
     wire::request one;
@@ -160,10 +167,20 @@ class engine_rig {
     host.clock += *host.timer;
     host.timer.reset();
     engine.on_timer();
+    check();
+  }
+  void check() {
+    if (engine.closing()) return;
     engine.invariants(true);
+    if (!counts_commands) return;
+    commands_.look(engine.to_backend);
+    commands_.compare(engine.commands_expected());
   }
   // Somebody else's raise, as this gate's own link to Redis will see it.
   void mark_is(const std::string& resource, std::int64_t value) { host.marks[resource] = fence::token(value); }
+
+ private:
+  sent_commands commands_;
 };
 
 inline settings::redis_gate with_policy(const std::function<void(fence::policy&)>& change) {

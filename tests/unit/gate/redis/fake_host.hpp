@@ -20,14 +20,14 @@ class fake_host : public gate::engine_host {
  public:
   fake_host() {
     static const auto commands = commands_of_redis_7();
-    now_picture.commands = commands;
-    now_picture.epoch = "e1";
-    now_picture.ready = true;
-    now_picture.problem.clear();
+    snapshot_now.commands = commands;
+    snapshot_now.epoch = "e1";
+    snapshot_now.ready = true;
+    snapshot_now.problem.clear();
   }
 
   // ── what a test sets
-  backend::redis_state::snapshot now_picture;
+  backend::redis_state::snapshot snapshot_now;
   std::map<std::string, fence::token> marks;            // by resource: what the gate's own link to Redis sees
   std::string control_down;                             // not "": neither raises nor reads work, and why
   bool hold_answers = false;                            // then answer_next() lets one out after the other
@@ -61,7 +61,7 @@ class fake_host : public gate::engine_host {
     room_for = fence::write_tag(tag);
     return no_room.empty() ? std::nullopt : std::optional(no_room);
   }
-  [[nodiscard]] const backend::redis_state::snapshot& snapshot() const override { return now_picture; }
+  [[nodiscard]] const backend::redis_state::snapshot& snapshot() const override { return snapshot_now; }
 
   void raise(std::shared_ptr<backend::mark_cell> cell, fence::token wanted, std::int64_t max_step,
              backend::raise_callback done) override {

@@ -6,6 +6,7 @@
 #include "backend/redis_scripts.hpp"
 #include "fake_host.hpp"
 #include "gate/redis/shared_writes.hpp"
+#include "sent_commands.hpp"
 
 #include <functional>
 #include <map>
@@ -45,7 +46,7 @@ class fake_redis {
         engine.on_timer();
         continue;
       }
-      input_ += std::exchange(engine.to_backend, {});
+      take_from(engine.to_backend, engine.commands_expected());
       answer_input([&] { return engine.closing(); },
                    [&](std::string_view bytes) {
                      engine.from_backend.append(bytes);
@@ -55,7 +56,7 @@ class fake_redis {
   }
   void serve(gate::shared_writes& link) {
     while (!cut && !link.broken() && !link.to_backend().empty()) {
-      input_ += std::exchange(link.to_backend(), {});
+      take_from(link.to_backend(), link.commands_expected());
       answer_input([&] { return link.broken(); }, [&](std::string_view bytes) { link.on_backend_bytes(bytes); });
     }
   }
@@ -65,6 +66,13 @@ class fake_redis {
 
   static std::string bulk(const std::optional<std::string>& text) {
     return text ? "$" + std::to_string(text->size()) + "\r\n" + *text + "\r\n" : "$-1\r\n";
+  }
+
+  void take_from(std::string& out, std::uint64_t expected) {
+    commands_.take(out);
+    if (!expected_before_) expected_before_ = expected - commands_.count();
+    commands_.compare(expected - *expected_before_);
+    input_ += std::exchange(out, {});
   }
 
   template <class Over, class Hear>
@@ -254,6 +262,8 @@ class fake_redis {
 
   fake_host& host_;
   std::string input_;
+  sent_commands commands_;
+  std::optional<std::uint64_t> expected_before_;  // it was told to somebody else
   bool in_multi_ = false;
   bool aborted_ = false;
   std::vector<words> queue_;

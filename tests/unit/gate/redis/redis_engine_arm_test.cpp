@@ -424,7 +424,7 @@ TEST(EngineArm, AnotherEpochDisarmsUntilTheControlLinkKnowsIt) {
     rig.bind("orders=34");
     rig.client("SET k v");
     rig.sent();
-    rig.host.on_recheck = [&] { rig.host.now_picture.epoch = "e2"; };
+    rig.host.on_recheck = [&] { rig.host.snapshot_now.epoch = "e2"; };
     rig.backend("+OK", bulks("34", epoch), "+OK");
     EXPECT_THAT(rig.sent(), ElementsAre("DISCARD", watch, mget, "MULTI"));
     rig.backend("+OK", "+OK", bulks("34", "e2"), "+OK");
@@ -435,7 +435,7 @@ TEST(EngineArm, AnotherEpochDisarmsUntilTheControlLinkKnowsIt) {
 TEST(EngineArm, WithoutAKnownEpochNothingIsProven) {
   engine_rig rig;
   rig.bind("orders=34");
-  rig.host.now_picture.epoch.clear();
+  rig.host.snapshot_now.epoch.clear();
   rig.client("SET k v");
   rig.sent();
   rig.backend("+OK", bulks("34", ""), "+OK");
@@ -448,7 +448,7 @@ TEST(EngineArm, MarksThatNeverComeRightAreGivenUp) {
   rig.client("SET k v");
   int arms = 0;
   for (; arms < 100 && rig.engine.to_client.empty(); ++arms) {
-    rig.engine.to_backend.clear();
+    rig.sent();
     rig.backend("+OK", marks("33"), "+OK", "+OK");  // the last one for DISCARD
   }
   EXPECT_EQ(arms, limits::batch_attempts_max + 1);
@@ -459,8 +459,8 @@ TEST(EngineArm, MarksThatNeverComeRightAreGivenUp) {
 TEST(EngineArm, AnUnfitBackendAdmitsNothing) {
   engine_rig rig;
   rig.bind("orders=34");
-  rig.host.now_picture.ready = false;
-  rig.host.now_picture.problem = "the backend is a replica";
+  rig.host.snapshot_now.ready = false;
+  rig.host.snapshot_now.problem = "the backend is a replica";
   rig.client("SET k v", "GET k");
   EXPECT_THAT(rig.sent(), ElementsAre("GET k"));
   EXPECT_THAT(rig.answers(),

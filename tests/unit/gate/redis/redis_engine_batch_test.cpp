@@ -235,7 +235,7 @@ TEST(EngineBatch, MutedSetsAreNotMerged) {
 
 TEST(EngineBatch, NothingIsMergedWhereMsetIsNotToBeHad) {
   engine_rig rig;
-  rig.host.now_picture.commands = commands_of_redis_7({}, {"mset"});
+  rig.host.snapshot_now.commands = commands_of_redis_7({}, {"mset"});
   rig.arm();
   rig.client("SET b 2", "SET c 3", "SET d 4");
   EXPECT_THAT(rig.sent(), ElementsAre("SET b 2", "SET c 3", "SET d 4", "EXEC", watch, mget, "MULTI"));

@@ -250,7 +250,7 @@ TEST(EngineConnection, AnswersDuringMonitorKeepTheirOrder) {
 constexpr const char* eleven = "DEL 1 2 3 4 5 6 7 8 9 10";
 
 struct stranger : engine_rig {
-  stranger() { host.now_picture.wants_auth = true; }
+  stranger() { host.snapshot_now.wants_auth = true; }
 };
 
 TEST(EngineConnection, AStrangerMaySendLittle) {
@@ -283,7 +283,7 @@ TEST(EngineConnection, WhoHasSignedInMaySendMore) {
 TEST(EngineConnection, WhomTheServerHasShownTheMarksIsNoStrangerWhenItWantsAPassword) {
   engine_rig rig;
   rig.arm();
-  rig.host.now_picture.wants_auth = true;
+  rig.host.snapshot_now.wants_auth = true;
   rig.client(eleven);
   EXPECT_FALSE(rig.engine.closing());
 }

@@ -81,6 +81,7 @@ struct bench {
   fake_redis redis{rig.host};
 
   explicit bench(const exchange& e) {
+    rig.counts_commands = false;
     rig.client_bytes(e.before);
     redis.serve(rig.engine);
     rig.answers();

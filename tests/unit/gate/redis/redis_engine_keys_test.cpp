@@ -21,7 +21,7 @@ struct asking_rig : engine_rig {
           with_a_rule.unmatched = fence::unmatched::pass;
           return with_a_rule;
         }()) {
-    host.now_picture.commands = commands_of_redis_7({"migrate"});
+    host.snapshot_now.commands = commands_of_redis_7({"migrate"});
     host.hold_answers = true;
   }
 };

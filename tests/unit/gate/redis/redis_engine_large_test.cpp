@@ -39,6 +39,44 @@ TEST(EngineLarge, AFencedValueStreamsIntoTheProvenMulti) {
   EXPECT_EQ(rig.answers(), "+OK|");
 }
 
+// Only its end tells whose keys it writes.
+TEST(EngineLarge, AValueSpendsThoseTokensThatItNeeds) {
+  auto gate = with_policy([](auto& p) { p.equal = fence::equal_token::reject; });
+  gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", gate.policy).value());
+  gate.resources.push_back(fence::key_rule::compile("item:*", "stock", gate.policy).value());
+  engine_rig rig(std::move(gate));
+  rig.mark_is("orders", 33);
+  rig.mark_is("stock", 6);
+  rig.bind("orders=34,stock=7");
+  std::string mset;
+  wire::append_command_of(mset, std::string_view("MSET"), std::string_view("acct:1"), std::string(large_bytes, 'x'),
+                          std::string_view("acct:2"), std::string_view("1"));
+  rig.client_bytes(mset);
+  EXPECT_EQ(rig.sent().back(), "MULTI");
+  rig.backend("+OK", marks("33", "6"), "+OK");
+  const auto sent = sent_shortly(rig);
+  EXPECT_THAT(std::vector(sent.begin(), sent.begin() + 3),
+              ElementsAre("MSET acct:1 (large)", "SET fencegate:mark:{orders} 34", "EXEC"));
+  rig.backend("+QUEUED", "+QUEUED", "*2|+OK|+OK", "+OK", marks("34", "6"), "+OK");
+  EXPECT_EQ(rig.answers(), "+OK|");
+  EXPECT_EQ(rig.stats.raises_total.value(), 1u);
+  EXPECT_EQ(rig.mark_memory.cell("orders")->seen(), fence::token(34));
+  EXPECT_EQ(rig.mark_memory.cell("stock")->seen(), fence::token(6));
+}
+
+TEST(EngineLarge, AUseThatIsRefusedBehindAValueAbortsBoth) {
+  engine_rig rig(with_policy([](auto& p) { p.equal = fence::equal_token::reject; }));
+  rig.mark_is("orders", 33);
+  rig.bind("orders=34");
+  rig.client_bytes(large_set("k"));
+  rig.backend("+OK", marks("33"), "+OK");
+  EXPECT_THAT(sent_shortly(rig), ElementsAre(watch, mget, "MULTI", "SET k (large)", "SET fencegate:mark:{orders} 34",
+                                             "EXEC", watch, mget, "MULTI"));
+  rig.backend("+QUEUED", "-NOPERM no", "-EXECABORT no", "+OK", marks("33"), "+OK");
+  EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN the mark could not be checked: NOPERM no"));
+  EXPECT_NE(rig.mark_memory.cell("orders")->seen(), fence::token(34));
+}
+
 TEST(EngineLarge, WithoutATokenNothingOfItIsSent) {
   engine_rig rig;
   const std::string set = large_set("k");
@@ -236,7 +274,7 @@ TEST(EngineLarge, AReadWhoseKeysComeLateIsNeverCompleted) {
   bound = "*30002\r\n$4\r\nMGET\r\n" + free + "$6\r\nacct:1\r\n";
   free = "*30002\r\n$4\r\nMGET\r\n" + free + "$6\r\nfree:1\r\n";
   rig.client_bytes(free);
-  EXPECT_EQ(std::exchange(rig.engine.to_backend, {}), free);
+  EXPECT_EQ(rig.sent_bytes(), free);
   rig.backend("*0");
   EXPECT_EQ(rig.answers(), "*0|");
   rig.client_bytes(bound);
@@ -256,7 +294,7 @@ TEST(EngineLarge, AReadWhoseKeysOnlyTheServerKnowsIsNeverCompleted) {
     auto settings = fenced_reads();
     settings.resources.push_back(fence::key_rule::compile("acct:*", "orders", settings.policy).value());
     engine_rig rig(settings);
-    rig.host.now_picture.commands = commands_of_a_module();
+    rig.host.snapshot_now.commands = commands_of_a_module();
     rig.bind("orders=34");
     if (inside) {
       rig.client("MULTI");

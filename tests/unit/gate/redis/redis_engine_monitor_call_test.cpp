@@ -11,8 +11,8 @@ using testing::StartsWith;
 
 TEST(EngineMonitor, WithoutTheServersTableACallIsRefused) {
   engine_rig rig(with_a_monitored_rule());
-  rig.host.now_picture.commands = backend::command_table::empty();
-  rig.host.now_picture.problem = "the server is away";
+  rig.host.snapshot_now.commands = backend::command_table::empty();
+  rig.host.snapshot_now.problem = "the server is away";
   for (const std::string words : {"ACL SETUSER evil on", "EVAL x 0", "SET report:1 v"}) {
     rig.client("FENCE CALL report 34 " + words);
     EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN ")) << words;

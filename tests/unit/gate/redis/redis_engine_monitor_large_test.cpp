@@ -40,7 +40,7 @@ TEST(EngineMonitor, ALargeWriteUnderARuleInMonitorModeGoesBare) {
   for (const std::string tag : {"report=34", "orders=34,report=34"}) {
     engine_rig rig(with_a_monitored_rule());
     rig.bind(tag);
-    rig.host.now_picture.ready = false;
+    rig.host.snapshot_now.ready = false;
     const auto set = set_beyond_buffer("report:1");
     rig.client_bytes(set.substr(0, 100'000));
     rig.client_bytes(set.substr(100'000));

@@ -348,7 +348,7 @@ TEST(redis_engine_share, wait_stands_behind_a_command_of_its_own_link) {
 struct own_writes_rig : sharing_rig {
   explicit own_writes_rig(const std::string& of = "8.0.2") {
     version = of;
-    host.now_picture.commands = test::commands_in(test::command_reply(8));
+    host.snapshot_now.commands = test::commands_in(test::command_reply(8));
     arm_as("orders=34");
     EXPECT_TRUE(shares("SET k v"));
   }

@@ -222,9 +222,9 @@ TEST(EngineTransaction, AStrayExecThatRanCloses) {
 // It may be EXEC, DISCARD or RESET under another name, which the server does not queue.
 TEST(EngineTransaction, WhatMayBeARenamedCommandIsNotQueued) {
   engine_rig rig;
-  rig.host.now_picture.commands = backend::command_table::empty();
-  rig.host.now_picture.ready = false;
-  rig.host.now_picture.problem = "no answer yet";
+  rig.host.snapshot_now.commands = backend::command_table::empty();
+  rig.host.snapshot_now.ready = false;
+  rig.host.snapshot_now.problem = "no answer yet";
   rig.client("MULTI", "RENAMED", "EXEC");
   rig.backend("+OK");
   EXPECT_THAT(rig.sent(), ElementsAre("MULTI", "DISCARD"));
@@ -279,9 +279,9 @@ TEST(EngineTransaction, WithoutTheServersTableNoWriteIsExecuted) {
   gate.resources.push_back(fence::key_rule::compile("acct:*", "orders", {}).value());
   gate.unmatched = fence::unmatched::pass;
   engine_rig rig(std::move(gate));
-  rig.host.now_picture.commands = backend::command_table::empty();
-  rig.host.now_picture.ready = false;
-  rig.host.now_picture.problem = "no answer yet";
+  rig.host.snapshot_now.commands = backend::command_table::empty();
+  rig.host.snapshot_now.ready = false;
+  rig.host.snapshot_now.problem = "no answer yet";
   rig.client("MULTI", "SET acct:1 x", "EXEC");
   rig.backend("+OK");
   EXPECT_THAT(rig.sent(), testing::Not(Contains("SET acct:1 x")));

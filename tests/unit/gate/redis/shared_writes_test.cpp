@@ -33,6 +33,8 @@ class SharedWrites : public testing::Test {
   }
 
   std::vector<std::string> sent() {
+    commands.take(link.to_backend());
+    commands.compare(link.commands_expected());
     std::vector<std::string> out;
     std::string_view left = link.to_backend();
     wire::request_decoder decoder;
@@ -85,6 +87,7 @@ class SharedWrites : public testing::Test {
   const fence::claims_list orders{{"orders", fence::token(34)}};
   session_profile like{command("INFO server"), 1, "r1", {}, 0};
   shared_writes link{host, gate, memory, stats, like};
+  test::sent_commands commands;
   std::array<std::shared_ptr<writer>, 5> writers;
 };
 
@@ -112,7 +115,7 @@ TEST_F(SharedWrites, ALinkThatIsNotReadyOrWhoseServerIsUnfitSendsNothing) {
   link.feed();
   EXPECT_THAT(sent(), ElementsAre("INFO server"));
   open_bare();
-  host.now_picture.ready = false;
+  host.snapshot_now.ready = false;
   link.feed();
   EXPECT_THAT(sent(), IsEmpty());
   EXPECT_THAT(writers[0]->told, ElementsAre("back"));

@@ -20,7 +20,7 @@ from processes import eventually
 from redis_server import RedisServer
 from resp import Resp
 
-SEEDS = int(os.environ.get("FENCEGATE_DIFFERENTIAL_SEEDS") or (120 if "FENCEGATE_SANITIZED" in os.environ else 400))
+SEEDS = int(os.environ.get("FENCEGATE_DIFFERENTIAL_SEEDS") or (200 if "FENCEGATE_SANITIZED" in os.environ else 2000))
 SECONDS = float(os.environ.get("FENCEGATE_DIFFERENTIAL_SECONDS") or 0)
 SHRINKING = 60  # seconds
 FAILURES = 5

@@ -26,7 +26,7 @@ ALIKE = (
     ("UNBLOCKED the stream key no longer exists", "NOGROUP No such key", "a fenced client that waits looks again"),
     ("NOGROUP the consumer group this client was blocked on", "NOGROUP No such key", "the same"),
     ("ERR unknown ", "ERR Unknown Redis command called from script", "a script between WATCH and MULTI has words of its own"),
-    ("ERR unknown command", "FENCEDENY ", "both refuse it; the gate does not know what it would be"),
+    ("ERR unknown ", "FENCEDENY ", "both refuse it; the gate does not know what it would be"),
 )
 # What a gate says in place of an answer that changes nothing: docs/redis.md, "Scripts".
 NOT_TOLD = b"FENCEDENY an answer larger than 1 MiB"

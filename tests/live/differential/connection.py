@@ -30,6 +30,12 @@ def expires_soon(words):
     return any(time.isdigit() and 0 < int(time) < 100_000 for time in times)
 
 
+def chooses_by_hash(words):
+    """Elements of a set that weigh the same are sorted in the order of its hash table."""
+    upper = {word.upper() for word in words}
+    return words[0].lower() in ("sort", "sort_ro") and "BY" in upper and bool(upper & {"STORE", "LIMIT"})
+
+
 class Connection:
     """The state of one connection, as the server knows it."""
 
@@ -53,8 +59,8 @@ class Connection:
             return False  # the latter is refused
         if self.waits(words) and {*words} & {*EVERY_KEY}:
             return False  # docs/redis.md: where the key gets another type, Redis lets a client wait on
-        if expires_soon(words) or name == "sort" and {"BY", "STORE"} <= {word.upper() for word in words}:
-            return False  # (elements of a set that weigh the same are stored in the order of its hash table)
+        if expires_soon(words) or chooses_by_hash(words):
+            return False
         if self.replies != "on" and (name in ("multi", "quit") or name in SUBSCRIBING or name in UNSUBSCRIBING):
             return False  # nothing would tell when all is done
         if name.endswith("scan") and ("1000" not in words or words[1:3][name != "scan":][:1] != ["0"]):

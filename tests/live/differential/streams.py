@@ -40,6 +40,7 @@ class Round:
 def stream(generator, seed):
     chance = random.Random(seed)
     rounds = [Round(0, data(chance))]
+    rounds += [Round(client, [["HELLO", "3"]]) for client in range(CLIENTS) if chance.random() < 0.4]
     for _ in range(chance.randint(6, 18)):
         client, draw = chance.randrange(CLIENTS), chance.random()
         if draw < 0.2:
@@ -72,7 +73,9 @@ class Typed(Resp):
     def _value(self):
         line = self._line()
         kind, rest = line[:1].decode(), line[1:]
-        if kind in "+-:(_#,":
+        if kind == ",":
+            return kind, float(rest)  # a script keeps the value, and not all digits
+        if kind in "+-:(_#":
             return kind, rest
         count = int(rest)
         if kind in "$!=":

@@ -164,7 +164,8 @@ void mark_raising::is_set(const std::shared_ptr<attempt>& a) {
     state_.stats.raises_total.add();
     state_.stats.takeover_seconds.observe(took);
   }
-  if (a->target > a->wanted) return a->done({raise_outcome::kind::stale, false, a->target, {}});
+  if (fence::compare(a->wanted, a->target) == fence::comparison::stale)
+    return a->done({raise_outcome::kind::stale, false, a->target, {}});
   a->done({raise_outcome::kind::held, raised, a->target, {}});
 }
 
@@ -182,7 +183,7 @@ void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::s
   if (mark.has_error()) return broken(*a);
   if (a->seen && *mark < *a->seen) note_regression(*a, *mark);
   const fence::token base = seen ? std::max(*mark, *seen) : *mark;
-  if (*mark >= a->target) {
+  if (fence::compare(a->target, *mark) != fence::comparison::lower) {
     if (a->healing == nullptr)
       state_.marks.saw_since(a->asked, a->cell, *mark);
     else

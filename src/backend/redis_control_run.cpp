@@ -2,6 +2,7 @@
 #include "backend/redis_control.hpp"
 #include "backend/redis_replies.hpp"
 #include "backend/redis_scripts.hpp"
+#include "fence/compare.hpp"
 #include "wire/resp_request.hpp"
 
 #include <algorithm>
@@ -59,13 +60,12 @@ redis_control::sent redis_control::run_raising(const presented_claims& wanted, c
   if (!known) return std::nullopt;
   std::vector<std::string> keys, grants, tokens, least, seen;
   for (const auto& [resource, presented] : wanted.claims) {
-    const bool from_any = wanted.max_step <= 0 || presented.value() <= wanted.max_step;
     const auto cell = state_->marks.cell(resource);
     if (!cell->kept) return refuse_too_many(done), known->lowerings;
     keys.push_back(cell->key);
     grants.push_back(cell->grant_key());
     tokens.push_back(presented.to_string());
-    least.push_back(std::to_string(from_any ? 0 : presented.value() - wanted.max_step));
+    least.push_back(std::to_string(fence::lowest_mark_for(presented, wanted.max_step)));
     seen.push_back(cell->seen() ? cell->seen()->to_string() : "");
   }
   keys.insert(keys.end(), grants.begin(), grants.end());

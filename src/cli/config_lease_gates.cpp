@@ -25,13 +25,11 @@ bool has(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
-bool uses_up_tokens(const fence::policy& rules) { return rules.equal == fence::equal_token::reject; }
-
 // What is wrong with what a gate fences, as the gate of a lease; "": nothing.
 std::string wrong_rules(const settings::redis_gate& gate) {
-  if (uses_up_tokens(gate.policy)) return "equal_token: reject would let each grant write once only";
+  if (gate.policy.spends()) return "equal_token: reject would let each grant write once only";
   for (const auto& rule : gate.resources) {
-    if (uses_up_tokens(rule.rules())) return "equal_token: reject would let each grant write once only";
+    if (rule.rules().spends()) return "equal_token: reject would let each grant write once only";
     const auto names_only = [&](const std::string& leased) {
       const auto exactly = fence::key_rule::compile("*", leased);
       return exactly && exactly->can_name_all_of(rule);
@@ -45,9 +43,9 @@ std::string wrong_rules(const settings::redis_gate& gate) {
 std::string wrong_rules(const settings::postgres_gate&) { return {}; }
 
 std::string wrong_rules(const settings::http_gate& gate) {
-  if (uses_up_tokens(gate.policy)) return "equal_token: reject would let each grant write once only";
+  if (gate.policy.spends()) return "equal_token: reject would let each grant write once only";
   for (const auto& route : gate.routes) {
-    if (uses_up_tokens(route.policy)) return "equal_token: reject would let each grant write once only";
+    if (route.policy.spends()) return "equal_token: reject would let each grant write once only";
     if (!has(gate.leased.resources, route.resource))
       return "the resource of each route must be one of the key lease, by its name; " + route.resource + " is none";
   }

@@ -16,7 +16,7 @@ constexpr milliseconds cut_timeout_most = std::chrono::minutes(10);
 // What other gates can do and this one cannot, each with its reason.
 void check_policy(section& policy, const settings::postgres_gate& gate) {
   const bool pooled = gate.kept_by == settings::guard::transaction;
-  if (gate.policy.equal == fence::equal_token::reject) {
+  if (gate.policy.spends()) {
     policy.complain("equal_token",
                     pooled ? "equal_token: reject is not served by postgres gates: the check of guard: transaction "
                              "compares the token with the mark, and does not note that it was used"

@@ -30,10 +30,9 @@ const settings::lease_rule* rule_of(const settings::leases& all, const std::stri
   return nullptr;
 }
 
-bool uses_up_tokens(const settings::redis_gate& gate) {
-  const auto rejects = [](const fence::policy& p) { return p.equal == fence::equal_token::reject; };
-  return rejects(gate.policy) || std::any_of(gate.resources.begin(), gate.resources.end(),
-                                             [&](const auto& rule) { return rejects(rule.rules()); });
+bool spends_tokens(const settings::redis_gate& gate) {
+  return gate.policy.spends() || std::any_of(gate.resources.begin(), gate.resources.end(),
+                                             [](const auto& rule) { return rule.rules().spends(); });
 }
 
 }  // namespace
@@ -59,7 +58,7 @@ result<lease_plan> plan_lease(const settings::process& config, const std::vector
   plan.issuer = *known;
   for (const auto& place : plan.places)
     if (const auto* gate = place.starts_with("gate:") ? named(config.redis_gates, name_in(place)) : nullptr)
-      if (uses_up_tokens(*gate))
+      if (spends_tokens(*gate))
         return error{place +
                      " has equal_token: reject, so that a holder could write there once only: leave it out by the "
                      "key seal of a rule in leases.resources"};

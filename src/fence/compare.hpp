@@ -22,9 +22,14 @@ enum class comparison : std::uint8_t {
 [[nodiscard]] constexpr comparison compare(token presented, std::optional<token> mark, const policy& rules = {}) {
   if (!mark) return comparison::lower;
   if (*mark > presented) return comparison::stale;
-  if (*mark == presented) return rules.equal == equal_token::reject ? comparison::used : comparison::equal;
+  if (*mark == presented) return rules.spends() ? comparison::used : comparison::equal;
   const bool jumps = rules.max_step > 0 && presented.value() - mark->value() > rules.max_step;
   return jumps ? comparison::jump : comparison::lower;
+}
+
+// The lowest mark from which the token is no jump. 0: any, or none.
+[[nodiscard]] constexpr std::int64_t lowest_mark_for(token presented, std::int64_t max_step) {
+  return max_step <= 0 || presented.value() <= max_step ? 0 : presented.value() - max_step;
 }
 
 }  // namespace fencegate::fence

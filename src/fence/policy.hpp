@@ -33,6 +33,9 @@ struct policy {
   fence::reads read = fence::reads::pass;
   std::int64_t max_step = 0;  // largest allowed rise of a mark by one token; 0 = no limit
 
+  // A write spends its token: the next one is told that the token was used.
+  [[nodiscard]] constexpr bool spends() const { return equal == equal_token::reject; }
+
   friend bool operator==(const policy&, const policy&) = default;
 };
 

@@ -96,7 +96,7 @@ class http_session final : public relay_session, public http_host {
   const bound_tag tag_;
   http_engine engine_;
   link link_ = link::none;
-  std::unique_ptr<hold_lease> hold_;
+  std::unique_ptr<mark_hold> hold_;
   bool lingering_ = false;
   time_point connecting_since_{};
   waiting waits_for_ = waiting::nobody;

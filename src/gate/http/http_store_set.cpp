@@ -153,7 +153,7 @@ atomic_answer answer_of(const backend::command_outcome& ran, const claims_list& 
 }
 
 // A hold that is asked for, then granted, until it is dropped.
-class lease final : public hold_lease {
+class lease final : public mark_hold {
  public:
   struct shared {
     std::optional<backend::held_marks> marks;
@@ -218,7 +218,7 @@ backend::store_caller http_session_stores::from(std::weak_ptr<const void> sessio
 backend::presented_claims http_session_stores::presented(where route, const claims_list& wanted) const {
   const auto& policy = route ? set_->gate().routes[*route].policy : set_->gate().policy;
   // A mark that is a resource of its own is raised to where it is as often as anybody likes.
-  return {wanted, policy.max_step, false, route && policy.equal == fence::equal_token::reject};
+  return {wanted, policy.max_step, false, route && policy.spends()};
 }
 
 void http_session_stores::look(std::weak_ptr<const void> session, where route, const claims_list& wanted,
@@ -239,8 +239,8 @@ void http_session_stores::raise(std::weak_ptr<const void> session, where route, 
   });
 }
 
-std::unique_ptr<hold_lease> http_session_stores::hold(std::weak_ptr<const void> session, where route,
-                                                      const claims_list& wanted, fence_callback done, hold_lost lost) {
+std::unique_ptr<mark_hold> http_session_stores::hold(std::weak_ptr<const void> session, where route,
+                                                     const claims_list& wanted, fence_callback done, hold_lost lost) {
   auto mine = std::make_unique<lease>();
   // Only PostgreSQL can hold; the configuration was checked for that.
   const auto& store = std::get<std::shared_ptr<pg_store>>(set_->of(route));

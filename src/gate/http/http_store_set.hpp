@@ -53,9 +53,9 @@ class http_session_stores final : public http_stores, public std::enable_shared_
 
   void look(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) override;
   void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) override;
-  [[nodiscard]] std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
-                                                 const claims_list& wanted, fence_callback done,
-                                                 hold_lost lost) override;
+  [[nodiscard]] std::unique_ptr<mark_hold> hold(std::weak_ptr<const void> session, where route,
+                                                const claims_list& wanted, fence_callback done,
+                                                hold_lost lost) override;
   [[nodiscard]] std::optional<fence::rejection> known_stale(where route, const claims_list& claims) override;
   void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) override;
   void run(std::weak_ptr<const void> session, std::size_t route, const claims_list& wanted, route_values values,

@@ -14,12 +14,12 @@
 namespace fencegate::gate {
 
 // A hold on marks that was asked for. Dropping it lets go, or takes the question back.
-class hold_lease {
+class mark_hold {
  public:
-  hold_lease() = default;
-  virtual ~hold_lease() = default;
-  hold_lease(const hold_lease&) = delete;
-  hold_lease& operator=(const hold_lease&) = delete;
+  mark_hold() = default;
+  virtual ~mark_hold() = default;
+  mark_hold(const mark_hold&) = delete;
+  mark_hold& operator=(const mark_hold&) = delete;
   // The store's session is there, as far as its socket shows at this moment.
   [[nodiscard]] virtual bool alive() = 0;
 };
@@ -36,9 +36,9 @@ class http_stores {
                      fence_callback done) = 0;
   // `lost` comes after `done` has said that it holds, and not once the lease was dropped: at once with nullopt, then with
   // what is known of why.
-  [[nodiscard]] virtual std::unique_ptr<hold_lease> hold(std::weak_ptr<const void> session, where route,
-                                                         const claims_list& wanted, fence_callback done,
-                                                         hold_lost lost) = 0;
+  [[nodiscard]] virtual std::unique_ptr<mark_hold> hold(std::weak_ptr<const void> session, where route,
+                                                        const claims_list& wanted, fence_callback done,
+                                                        hold_lost lost) = 0;
   // See http_host.
   [[nodiscard]] virtual std::optional<fence::rejection> known_stale(where route, const claims_list& claims) = 0;
   virtual void count_overtaken(where route, const claims_list& claims, std::chrono::nanoseconds ago) = 0;

@@ -59,7 +59,7 @@ void pg_engine::begin_arming(claims_list claims) {
   arm_sent_ = host_.now();
   seen_before_.clear();
   for (const auto& c : arming_for_)
-    if (const auto seen = host_.seen(database_, c.resource); seen && *seen >= c.presented)
+    if (fence::compare(c.presented, host_.seen(database_, c.resource)) != fence::comparison::lower)
       seen_before_.push_back(c.resource);
   phase_ = phase::arming;
   if (const auto stale = refused_by_memory(arming_for_)) return on_arming_failed(*stale);

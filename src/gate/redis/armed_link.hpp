@@ -8,6 +8,7 @@
 
 #include "base/byte_queue.hpp"
 #include "base/metrics.hpp"
+#include "base/result.hpp"
 #include "gate/redis/armed_link_state.hpp"
 #include "gate/redis/redis_engine_host.hpp"
 #include "wire/resp_reply.hpp"
@@ -123,7 +124,6 @@ class armed_link {
   }
   // As many replies as the array has are asked for one by one (on_element).
   void begin_elements(const wire::reply_head& head);
-  [[nodiscard]] std::size_t elements_left() const { return elements_left_; }
   // One of the expected has come.
   void pop_expectation();
 
@@ -137,9 +137,10 @@ class armed_link {
   // Reads the marks of all claims, outside MULTI, unless that is under way.
   void look();
   [[nodiscard]] bool is_looked_at() const { return looked_; }
+  // Asks for marks, outside MULTI; and what was answered, or why there is nothing. `raw` outlives it.
+  void ask_marks(const std::vector<std::string_view>& command, awaits what);
+  [[nodiscard]] result<std::vector<wire::reply_value>> asked_marks(std::string_view raw) const;
   static void append_select(std::string& out, int number);
-  // The SELECT 0 of an arm, or of a look, was refused: the link stays in the client's database.
-  [[nodiscard]] bool select_stayed() const { return select_stayed_; }
 
   // ── batches
   // REQUIRES: armed(), and something in `batch` that needs no more than is proven.
@@ -147,9 +148,9 @@ class armed_link {
   // EXEC, and the next arm behind it.
   void send_exec();
   // equal_token: reject: the token is spent in the same transaction as the writes that it admits.
-  void append_uses(claim_mask required, std::size_t& count);
+  void append_spent_marks(claim_mask required, std::size_t& count);
   // → how many tokens
-  std::size_t mark_used(claim_mask required);
+  std::size_t mark_spent(claim_mask required);
   // A merged batch was refused: the next ones go as they are.
   void merge_no_more() { unmerged_ = batches_unmerged; }
 

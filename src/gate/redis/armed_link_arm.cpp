@@ -139,16 +139,16 @@ void armed_link::remember_proven() {
 // True: the mark is what has to be proven of it.
 bool armed_link::mark_reply(std::size_t i, const wire::reply_value& found) {
   auto& one = claims_.items()[i];
-  const bool once = one.rules.equal == fence::equal_token::reject;
+  const bool spends = one.rules.spends();
   if (!found.null && found.text == one.digits) {
     // Used by somebody since the claim was looked at. Only what was known as used is proven, for reads.
     marks_.saw_since(asked_, one.cell, one.presented);
-    if (!once || one.status == claim_status::used) return true;
+    if (!spends || one.status == claim_status::used) return true;
     one.status = claim_status::used;
     one.mark = one.presented;
     return false;
   }
-  if (once && !one.cell->seen() && found.null) return true;
+  if (spends && !one.cell->seen() && found.null) return true;
   const auto mark = found.null ? result<fence::token>(error{}) : fence::token::parse(found.text);
   if (mark.has_value()) {
     const auto seen = one.cell->seen();
@@ -159,7 +159,7 @@ bool armed_link::mark_reply(std::size_t i, const wire::reply_value& found) {
       return false;
     }
     // Where it has moved since the claim was looked at, a lease may have sealed it: then it is looked at again.
-    if (once && (!seen || *mark >= *seen)) {
+    if (spends && (!seen || *mark >= *seen)) {
       if (one.mark == *mark) return true;
       looks_again_.push_back(i);
       return false;
@@ -222,8 +222,8 @@ void armed_link::look_again() {
   for (const std::size_t i : these) {
     const auto& one = claims_.items()[i];
     auto cell = one.cell;
-    const bool once = one.rules.equal == fence::equal_token::reject;
-    if (once && !cell->seen()) cell->saw(fence::token());
+    const bool spends = one.rules.spends();
+    if (spends && !cell->seen()) cell->saw(fence::token());
     host_.read_mark(cell, [one_done, this, cell](const backend::mark_reading& reading) {
       on_mark(*cell, reading);
       one_done();
@@ -236,10 +236,11 @@ void armed_link::look_again() {
 void armed_link::on_mark(const backend::mark_cell& cell, const backend::mark_reading& reading) {
   if (!reading.detail.empty()) arm_error_ = "the mark of " + std::string(cell.resource) + ": " + reading.detail;
   if (reading.detail.empty()) claims_.on_lowered(cell, reading.mark);
-  const auto uses_up = [&](const bound_claim& one) {
-    return one.cell.get() == &cell && one.rules.equal == fence::equal_token::reject && one.status == claim_status::held;
+  const auto is_spent_here = [&](const bound_claim& one) {
+    return one.cell.get() == &cell && one.rules.spends() && one.status == claim_status::held;
   };
-  if (std::any_of(claims_.items().begin(), claims_.items().end(), uses_up)) claims_.on_mark_for_one_use(cell, reading);
+  if (std::any_of(claims_.items().begin(), claims_.items().end(), is_spent_here))
+    claims_.on_mark_for_one_use(cell, reading);
 }
 
 // ── looks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,32 +249,40 @@ void armed_link::look() {
   if (!is_open() || claims_.items().empty() || looked_) return;
   std::vector<std::string_view> command{"MGET"};
   for (const auto& one : claims_.items()) command.push_back(one.cell->key);
-  if (database != 0) {
-    append_select(out, 0);
-    expect({awaits::look_select0});
-  }
-  wire::append_command(out, command);
-  expect({awaits::look});
-  if (database != 0) {
-    append_select(out, database);
-    expect({awaits::look_select_back});
-  }
+  ask_marks(command, awaits::look);
   looked_ = true;
   look_asked_ = marks_.now(host_.snapshot().lowerings);
 }
 
 void armed_link::look_done(std::string_view raw) {
   looked_ = false;
+  const auto found = asked_marks(raw);
+  if (!found) return user_.on_look(found.error().message);
+  for (std::size_t i = 0; i < found->size() && i < claims_.items().size(); ++i)
+    see_mark(claims_.items()[i], (*found)[i], look_asked_);
+  user_.on_look({});
+}
+
+// Marks are in database 0.
+void armed_link::ask_marks(const std::vector<std::string_view>& command, awaits what) {
+  if (database != 0) {
+    append_select(out, 0);
+    expect({awaits::look_select0});
+  }
+  wire::append_command(out, command);
+  expect({what});
+  if (database != 0) {
+    append_select(out, database);
+    expect({awaits::look_select_back});
+  }
+}
+
+result<std::vector<wire::reply_value>> armed_link::asked_marks(std::string_view raw) const {
   const auto parsed = wire::parse_value(raw);
   const bool readable = !parsed.has_error() && *parsed;
-  if (!readable || (*parsed)->first.type != '*' || select_stayed_) {
-    const bool refused = readable && (*parsed)->first.type == '-';
-    return user_.on_look(refused ? std::string((*parsed)->first.text) : "the marks could not be read");
-  }
-  const auto& found = (*parsed)->first.elements;
-  for (std::size_t i = 0; i < found.size() && i < claims_.items().size(); ++i)
-    see_mark(claims_.items()[i], found[i], look_asked_);
-  user_.on_look({});
+  if (readable && (*parsed)->first.type == '-') return error{std::string((*parsed)->first.text)};
+  if (!readable || (*parsed)->first.type != '*' || select_stayed_) return error{"the marks could not be read"};
+  return (*parsed)->first.elements;
 }
 
 // What a mark says of a claim, beside what it proves.

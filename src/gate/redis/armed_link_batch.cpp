@@ -9,7 +9,7 @@ namespace fencegate::gate {
 
 void armed_link::send_batch() {
   demand(proves(batch.needs), "a batch leaves when all that it needs was proven");
-  append_uses(batch.required, batch.prefixed);
+  append_spent_marks(batch.required, batch.prefixed);
   batch.merged = unmerged_ == 0 && mergeable();
   if (unmerged_ > 0) --unmerged_;
   if (batch.merged)
@@ -40,10 +40,10 @@ void armed_link::append_merged() {
   }
 }
 
-void armed_link::append_uses(claim_mask required, std::size_t& count) {
+void armed_link::append_spent_marks(claim_mask required, std::size_t& count) {
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
     const auto& one = claims_.items()[i];
-    if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
+    if ((required >> i & 1) == 0 || !one.rules.spends()) continue;
     if (database != 0) {
       append_select(out, 0);
       ++count;
@@ -110,7 +110,7 @@ void armed_link::start_batch_element(const wire::reply_head& head) {
     if (head.is_error()) {
       // EXEC has found another right than the queue, and runs the writes all the same. What is remembered as used is
       // raised by the comparisons, as one that went back.
-      static_cast<void>(mark_used(batch.required));
+      static_cast<void>(mark_spent(batch.required));
       return unexpected("using up a token failed");
     }
     return begin(head, sink::drop);
@@ -129,11 +129,11 @@ void armed_link::start_batch_element(const wire::reply_head& head) {
   begin(head, batch.commands[at - batch.prefixed].muted ? sink::drop : sink::answers);
 }
 
-std::size_t armed_link::mark_used(claim_mask required) {
+std::size_t armed_link::mark_spent(claim_mask required) {
   std::size_t used = 0;
   for (std::size_t i = 0; i < claims_.items().size(); ++i) {
     auto& one = claims_.items()[i];
-    if ((required >> i & 1) == 0 || one.rules.equal != fence::equal_token::reject) continue;
+    if ((required >> i & 1) == 0 || !one.rules.spends()) continue;
     one.status = claim_status::used;
     one.mark = one.presented;
     marks_.saw_since(asked_, one.cell, one.presented);

@@ -141,8 +141,8 @@ void claims::learn_that_they_were_raised() {
 
 void claims::on_lowered(const backend::mark_cell& cell, std::optional<fence::token> mark) {
   for (auto& one : items_) {
-    const bool once = one.rules.equal == fence::equal_token::reject;
-    if (one.cell.get() == &cell && one.status == claim_status::held && !once &&
+    const bool spends = one.rules.spends();
+    if (one.cell.get() == &cell && one.status == claim_status::held && !spends &&
         fence::compare(one.presented, mark) == fence::comparison::lower)
       one.status = claim_status::unraised;
   }

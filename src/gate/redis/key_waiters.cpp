@@ -70,7 +70,7 @@ void key_waiters::ask(const place& at, watch& one) {
   asked_.push_back(at);
 }
 
-// Between a question and its answer it is of no matter: words come in the server's order, and the answer is younger.
+// Between a question and its answer a touch changes nothing: the server answers in order, so the answer is younger.
 void key_waiters::on_touched(std::string_view name) {
   for (auto at = places_.lower_bound({std::string(name), 0}); at != places_.end() && at->first.key == name; ++at)
     touch(at->first, at->second);

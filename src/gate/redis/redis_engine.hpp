@@ -1,8 +1,5 @@
 // One Redis client's session as an I/O-free machine: bytes in, bytes out. It decides what reaches the backend and when.
-//
-// Rule kept (success must enable): a fenced write is sent only while the link sits inside a MULTI whose +OK was read,
-// behind a WATCH and an MGET of its marks whose values were read and are byte-equal to the tokens. EXEC then applies it
-// only if no mark has moved. See src/README.md, "MULTI-ahead".
+// armed_link.hpp says how the link keeps the rule.
 //
 // The session (gate/redis/redis_session.hpp) moves the bytes, owns the clock, and calls on_*(); each may change to_client,
 // to_backend and closing().

@@ -39,7 +39,7 @@ void redis_engine::on_batch() {
     const auto admitted = std::count_if(applied.begin(), applied.end(), [](const batched& one) { return one.counts; });
     if (admitted != 0) stats_.checks(metrics::check_outcome::admitted).add(static_cast<std::size_t>(admitted));
     book(link_.batch.notes, link_.batch.required);
-    stats_.raises_total.add(link_.mark_used(link_.batch.required));
+    stats_.raises_total.add(link_.mark_spent(link_.batch.required));
     if (!link_.batch.merge_refused) {
       link_.batch.clear();
       return link_.finish_arm();

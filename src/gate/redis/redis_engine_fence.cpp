@@ -241,10 +241,10 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   // (One resource may belong to two rules: the key's decides, whatever the token's says.)
   const bool monitored = !verdict.rejected && verdict.required == 0 &&
                          (verdict.watched() || under.rules.mode == fence::enforcement::monitor);
-  const bool once = under.rules.equal == fence::equal_token::reject;
+  const bool spends = under.rules.spends();
   auto why = verdict.rejected;
   if (!why && (under.status != claim_status::unraised || raise_tried_)) why = call_->refusal_of(under);
-  if (!why && once)
+  if (!why && spends)
     why = rejection{reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"};
 
   route_facts facts;
@@ -252,7 +252,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   facts.what = backend::writes(spec.role) ? route_facts::kind::write : route_facts::kind::read;
   facts.rejected = verdict.rejected.has_value();
   facts.required = !monitored;
-  facts.unraised = under.status == claim_status::unraised && !raise_tried_ && !once;
+  facts.unraised = under.status == claim_status::unraised && !raise_tried_ && !spends;
   facts.refused = why.has_value();
   facts.ready = host_.snapshot().ready;
   const auto to = route_of(facts).to;

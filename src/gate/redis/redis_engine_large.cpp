@@ -301,7 +301,7 @@ void redis_engine::finish_large() {
       link_.batch.add({0, !done->verdict.watched(), muted_, done->spec->denyoom || done->spec->noscript});
       if (done->verdict.watched()) note(link_.batch.notes, done->verdict, false, done->name);
       demand(link_.proves(link_.batch.needs), "a value leaves when all that it needs was proven");
-      link_.append_uses(link_.batch.required, link_.batch.suffixed);
+      link_.append_spent_marks(link_.batch.required, link_.batch.suffixed);
       link_.expect({awaits::queued, false, static_cast<std::uint32_t>(1 + link_.batch.suffixed)});
       reads_in_a_row_ = 0;
       note_command();

@@ -60,7 +60,7 @@ void redis_engine::book(const std::vector<noted>& notes, claim_mask used) {
 // equal_token: reject: the mark rises behind the writes that it has admitted, since nothing depends on it. (Where some key's
 // rules enforce the claim, its token is theirs to use.)
 void redis_engine::spend(bound_claim& one) {
-  if (one.enforced || one.rules.equal != fence::equal_token::reject) return;
+  if (one.enforced || !one.rules.spends()) return;
   one.status = claim_status::used;
   one.mark = one.presented;
   host_.raise(one.cell, one.presented, 0, [](const backend::raise_outcome&) {});

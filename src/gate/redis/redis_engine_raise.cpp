@@ -29,7 +29,7 @@ void redis_engine::raise_claims(std::function<void()> then) {
     if (one.status != claim_status::unraised || one.attempted == raise_round_) continue;
     one.attempted = raise_round_;
     auto cell = one.cell;
-    if (one.rules.equal == fence::equal_token::reject) {
+    if (one.rules.spends()) {
       return host_.read_mark(cell, [this, cell, then = std::move(then)](const backend::mark_reading& reading) mutable {
         claims_.on_mark_for_one_use(*cell, reading);
         raise_claims(std::move(then));

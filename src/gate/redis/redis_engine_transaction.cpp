@@ -223,7 +223,7 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
   if (!tx_.rejected) tx_.rejected = claims_.refusal_to_read(tx_.required);
   if (!tx_.rejected && !tx_.selects.empty())
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
-      if ((tx_.written >> i & 1) != 0 && claims_.items()[i].rules.equal == fence::equal_token::reject)
+      if ((tx_.written >> i & 1) != 0 && claims_.items()[i].rules.spends())
         tx_.rejected =
             rejection{reason::refused, {}, {}, {}, "SELECT inside MULTI does not go with equal_token: reject"};
   if (tx_.rejected) {
@@ -238,7 +238,7 @@ redis_engine::progress redis_engine::step_exec(const wire::request& r) {
   demand(tx_.required == 0 || (tx_.adopted && link_.proves(tx_.required)),
          "EXEC leaves when all that it needs was proven");
   if (tx_.adopted) {
-    link_.append_uses(tx_.written, tx_.suffixed);
+    link_.append_spent_marks(tx_.written, tx_.suffixed);
     for (std::size_t i = 0; i < tx_.suffixed; ++i) link_.expect({awaits::relay, true});
   }
   forward_raw(r, awaits::tx_exec);
@@ -260,7 +260,7 @@ void redis_engine::finish_transaction() {
   if (done.executed) {
     if (done.admitted != 0) stats_.checks(metrics::check_outcome::admitted).add(done.admitted);
     book(done.notes, done.written);
-    stats_.raises_total.add(link_.mark_used(done.written));
+    stats_.raises_total.add(link_.mark_spent(done.written));
   }
   phase_ = phase::ready;
   if (!done.tailed) return link_.take_back();

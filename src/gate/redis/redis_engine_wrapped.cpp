@@ -97,7 +97,7 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, const 
     if ((verdict.required >> i & 1) == 0) continue;
     under.push_back(&claims_.items()[i]);
     // Only reads come here under a used token.
-    if (under.back()->rules.equal == fence::equal_token::reject && under.back()->status != claim_status::used) {
+    if (under.back()->rules.spends() && under.back()->status != claim_status::used) {
       reject({reason::refused,
               std::string(under.back()->cell->resource),
               under.back()->presented,
@@ -113,7 +113,7 @@ redis_engine::progress redis_engine::wrap_command(const wire::request& r, const 
   return progress::taken;
 }
 
-// Sends one command with its check: a write behind it, in a script; a read in front of it. REQUIRES: phase open.
+// Sends one command with its check: a write behind it, in a script; a read in front of it. REQUIRES: the link is open.
 void redis_engine::wrap(const std::vector<std::string_view>& command, const command_spec& spec,
                         const std::vector<const bound_claim*>& under, const wire::request& whole) {
   single_ = wrapped{};
@@ -148,41 +148,29 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   link_.expect({awaits::single, muted_});
 }
 
-// A read is answered by Redis itself. Marks only rise: one that still equals its token behind the read did so in front of
-// it, and until that is known the answer stays here.
+// Redis answers the read itself, and tells the marks behind it. Marks only rise: one that equals its token now did so in front of
+// the read, too. Until that is known the answer stays here.
 void redis_engine::look_behind(const std::vector<std::string_view>& command) {
   wire::append_command(to_backend, command);
   link_.expect({awaits::held_read});
   std::vector<std::string_view> mget{"MGET"};
   for (const auto& one : single_.cells) mget.push_back(one->key);
   mget.push_back(backend::epoch_key);
-  if (link_.database != 0) {
-    armed_link::append_select(to_backend, 0);
-    link_.expect({awaits::look_select0});
-  }
-  wire::append_command(to_backend, mget);
-  link_.expect({awaits::marks_behind});
-  if (link_.database != 0) {
-    armed_link::append_select(to_backend, link_.database);
-    link_.expect({awaits::look_select_back});
-  }
+  link_.ask_marks(mget, awaits::marks_behind);
 }
 
 void redis_engine::look_behind_done(std::string_view raw) {
-  const auto parsed = wire::parse_value(raw);
-  const bool readable = !parsed.has_error() && *parsed;
-  if (!readable || (*parsed)->first.type != '*' || link_.select_stayed()) {
-    const bool refused = readable && (*parsed)->first.type == '-';
-    single_.error = refused ? std::string((*parsed)->first.text) : "the marks could not be read";
+  const auto found = link_.asked_marks(raw);
+  if (!found) {
+    single_.error = found.error().message;
     return single_done();
   }
   std::vector<std::string> expected = single_.tokens;
   expected.push_back(single_.epoch);
-  const auto& found = (*parsed)->first.elements;
   const auto same = [](const std::string& wanted, const wire::reply_value& is) {
     return !is.null && is.text == wanted;
   };
-  single_.mark_moved = !std::equal(expected.begin(), expected.end(), found.begin(), found.end(), same);
+  single_.mark_moved = !std::equal(expected.begin(), expected.end(), found->begin(), found->end(), same);
   if (!single_.mark_moved && !single_.muted) {
     to_client += single_.too_large ? fence::redis_error({reason::refused,
                                                          {},

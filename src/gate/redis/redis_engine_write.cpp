@@ -97,8 +97,8 @@ claims::verdict redis_engine::judge(const std::vector<std::string_view>& argumen
   return verdict;
 }
 
-// One look is one attempt, however many commands that are only watched come meanwhile: nobody waits for a raise that cannot
-// be done.
+// Of marks that are only watched, one look is one attempt to raise, whatever comes until it is answered: no command waits for a raise
+// that fails again and again.
 claim_mask redis_engine::claims_to_raise(const claims::verdict& verdict) const {
   if (verdict.required != 0) return verdict.required | verdict.monitored;
   return link_.is_looked_at() ? 0 : verdict.monitored;
@@ -229,8 +229,7 @@ redis_engine::progress redis_engine::step_poll(const wire::request& r, const com
     poll_.keys.clear();
     for (const std::size_t at : keys_) poll_.keys.emplace_back(r.arguments[at]);
     for (std::size_t i = 0; i < claims_.items().size(); ++i)
-      if (poll_.timeout && (verdict.required >> i & 1) != 0 &&
-          claims_.items()[i].rules.equal == fence::equal_token::reject) {
+      if (poll_.timeout && (verdict.required >> i & 1) != 0 && claims_.items()[i].rules.spends()) {
         poll_.since.reset();
         reject({reason::refused, {}, {}, {}, "a blocking command is tried many times; equal_token: reject admits one"},
                spec.name);

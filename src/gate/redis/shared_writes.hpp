@@ -142,7 +142,7 @@ class shared_writes final : private link_user {
   std::size_t resources_ = 0;                     // of them
   bool to_be_bound_ = false;
   time_point looked_through_{};      // for tags that are not in use
-  std::optional<claim_mask> tried_;  // what waits, waits for the proof of these
+  std::optional<claim_mask> tried_;  // by the last arm, for what waits; nullopt: nothing waits for one
   std::uint64_t answered_ = 0;
   bool broken_ = false;
   std::string refusal_;

@@ -24,6 +24,15 @@ static_assert(compare(t34, token{23}, in_steps) == comparison::jump);
 static_assert(compare(t34, std::nullopt, in_steps) == comparison::lower, "a first mark has no step");
 static_assert(compare(t34, token{500}, in_steps) == comparison::stale);
 
+TEST(Compare, AMarkBelowTheLowestForATokenMakesItAJump) {
+  for (const std::int64_t presented : {0, 1, 9, 10, 11, 34})
+    for (std::int64_t mark = 0; mark < presented; ++mark) {
+      const bool jumps = compare(token{presented}, token{mark}, in_steps) == comparison::jump;
+      EXPECT_EQ(jumps, mark < lowest_mark_for(token{presented}, in_steps.max_step)) << presented << " over " << mark;
+    }
+  EXPECT_EQ(lowest_mark_for(token{34}, 0), 0) << "no limit";
+}
+
 // At both ends nothing overflows.
 TEST(Compare, HoldsForTheLeastAndTheLargest) {
   constexpr token largest{std::numeric_limits<std::int64_t>::max()};

@@ -26,8 +26,8 @@ class fake_stores final : public http_stores {
   void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) override {
     ask("raise", std::move(session), route, wanted, std::move(done));
   }
-  std::unique_ptr<hold_lease> hold(std::weak_ptr<const void>, where, const claims_list&, fence_callback,
-                                   hold_lost) override {
+  std::unique_ptr<mark_hold> hold(std::weak_ptr<const void>, where, const claims_list&, fence_callback,
+                                  hold_lost) override {
     ADD_FAILURE() << "nobody holds a mark that is only raised";
     return nullptr;
   }

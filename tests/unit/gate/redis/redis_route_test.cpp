@@ -147,6 +147,17 @@ TEST(RedisRoute, WithoutAFenceNothingIsRefused) {
   });
 }
 
+// What the rules admit, whose marks are proven and which nothing stands against, runs.
+TEST(RedisRoute, WhatIsProvenAndGoodIsNotRefused) {
+  for_each_case([](const auto& f, const auto& to) {
+    const bool good = f.required && f.proven == proof::whole && f.table_known && f.ready && !f.rejected &&
+                      !f.unraised && !f.refused && !f.unsettled && !f.arm_failed && !f.watching && !f.caching;
+    const bool streams = f.where == stand::streaming || f.where == stand::streamed;
+    const bool cannot_be_fenced = (streams && !writes(f)) || (f.what == kind::blocking_read && f.waits);
+    return !good || cannot_be_fenced || goes_inside(to.to) || to.to == route::wrap;
+  });
+}
+
 // What only reads, or is not fenced, joins a batch that is being gathered: the link does not leave MULTI for it. What may
 // wait in the server never does.
 TEST(RedisRoute, WhatIsNotFencedStaysInsideWhereItCan) {

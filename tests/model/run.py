@@ -28,8 +28,8 @@ NEITHER = " LOSSES=0 CUTS=0"
 CALM = NEITHER + " ERRORS=0"
 LOSS = " CUTS=0 ERRORS=0"
 CUT = " LOSSES=0 ERRORS=0"
-# Of fence.pml. Name: macros, and the assertion by which it is to be refuted. What holds, holds with one loss of all data, one connection that
-# breaks and one command that fails, as far as these are not taken out.
+# Of fence.pml. Name: macros, and the assertion by which it is to be refuted. What holds, holds with one loss of all data, one
+# connection that breaks and one command that fails, as far as these are not taken out.
 RUNS = {
     "own link": (OWN, HOLDS),
     "own link, two writes": ("NO_SHARED WRITES=2 LOSSES=0", HOLDS),
@@ -63,6 +63,8 @@ OF_TAGS = {
     "several tags: sent without its own proof": ("SENT_UNPROVEN", LOWER_OF_TAG),
     "several tags: another token of the resource": ("TOKEN_NOT_COMPARED", LOWER_OF_TAG),
     "several tags: bound anew while armed": ("BOUND_WHILE_ARMED", LOWER_OF_TAG),
+    "several tags: nil taken for done": ("NIL_IS_DONE", UNTRUE),
+    "no new holder's write commits": ("NEVER_OF_A_NEW_HOLDER", "!=2"),
     "no batch has writes of two tags": ("NEVER_TOGETHER", "queued"),
     "nothing commits once it was bound anew": ("NEVER_BOUND_ANEW", "bound_anew"),
     "nothing commits beside a takeover": ("NEVER_BESIDE_A_TAKEOVER", "mark[1]==1"),
@@ -100,7 +102,8 @@ def run(name):
 def trail(name):
     folder = BUILD / re.sub(r"\W+", "_", name)
     macros, _ = EVERY[name]
-    subprocess.run(["spin", *(f"-D{one}" for one in macros.split()), "-t", "-p", "-g", "-k", f"{model_of(name).name}.trail", model_of(name)],
+    model = model_of(name)
+    subprocess.run(["spin", *(f"-D{one}" for one in macros.split()), "-t", "-p", "-g", "-k", f"{model.name}.trail", model],
                    cwd=folder, check=True)
 
 

@@ -1,16 +1,16 @@
-/* A link that connections with several tags share, as a model that spin walks through whole: how it is bound, armed for all
-   of its tags, bound anew, and what becomes of writes whose mark has moved. What it says is what src/gate/redis/
-   shared_writes.cpp does; how one armed link keeps the rule, with losses, cuts and errors, says fence.pml.
+/* A link that connections with several tags share, as a model that spin walks through whole: how it is bound, armed for
+   all of its tags, bound anew, and what becomes of writes whose mark has moved. What it says is what
+   src/gate/redis/shared_writes.cpp does; how one armed link keeps the rule, with losses, cuts and errors, says fence.pml.
 
-   One Redis, one gate, two resources. Tag A has token 1 of the first; tag B has token 1 of both; tag C has token 2 of the first,
-   and comes through this gate. Somebody raises the mark of the second through another one. Any tag may be forgotten at any time,
-   as one that does not write any more is.
+   One Redis, one gate, two resources. Tag A has token 1 of the first; tag B has token 1 of both; tag C has token 2 of the
+   first, and comes through this gate. Somebody raises the mark of the second through another one. Any tag may be forgotten
+   at any time, as one that does not write any more is.
 
-   Asserted: once a mark is >= 2, no write with token 1 commits; who is told "done" was applied, what goes back to its own link
-   was not.
+   Asserted: once a mark is >= 2, no write with token 1 commits; who is told "done" was applied, what goes back to its own
+   link was not.
 
-   Each macro of the list in run.py takes one part of the mechanism away, or claims that something never happens: it must be
-   refuted. */
+   Each macro of the list in run.py takes one part of the mechanism away, or claims that something never happens: it must
+   be refuted. Not modelled: writes that are taken back since their client has gone. */
 
 #define OLD 1
 #define NEW 2
@@ -28,7 +28,7 @@
 #define has(mask, bit) (((mask) >> (bit)) & 1)
 #define within(some, all) (((some) & ~(all)) == 0)
 
-mtype = { UNWATCH, WATCH, MGET, MULTI, WRITE, EXEC, DISCARD };
+mtype = { WATCH, MGET, MULTI, WRITE, EXEC, DISCARD };
 mtype = { OK, MARKS, QUEUED, EXECUTED, NIL };
 mtype = { unsent, waiting, in_flight, done, own };  /* where a write is; own: on its own link, which is not modelled */
 
@@ -66,6 +66,9 @@ inline commit(number) {
 #ifdef NEVER_BOUND_ANEW
   assert(!bound_anew);
 #endif
+#ifdef NEVER_OF_A_NEW_HOLDER
+  assert(tag_of(number) != 2);
+#endif
 #ifdef NEVER_BESIDE_A_TAKEOVER
   assert(mark[1] == OLD);
 #endif
@@ -80,7 +83,6 @@ end:
   :: atomic { nempty(to_server) ->
        to_server?what, argument;
        if
-       :: what == UNWATCH -> watching = 0; dirty = false; to_gate!OK, 0, 0
        :: what == WATCH -> assert(!multi); watching = watching | argument; to_gate!OK, 0, 0
        :: what == MGET -> assert(!multi); to_gate!MARKS, mark[0], mark[1]
        :: what == MULTI -> assert(!multi); multi = true; to_gate!OK, 0, 0
@@ -141,7 +143,9 @@ active [2] proctype old_writer() {
 }
 active [2] proctype old_writer_again() {
   byte number = _pid - 4;
-  atomic { seen[0] == OLD && (number == 0 || seen[1] == OLD) && (write[number] == done || write[number] == own) -> add(number + 3) }
+  atomic {
+    seen[0] == OLD && (number == 0 || seen[1] == OLD) && (write[number] == done || write[number] == own) -> add(number + 3)
+  }
 }
 active proctype new_writer() {
   atomic { set_mark(0) };
@@ -226,7 +230,7 @@ inline send_arm(mask) {
 
 active proctype shared_link() {
   mtype what; byte i, sent, armed_with, tried, first, second;
-  bool watches, has_tried, proven;
+  bool has_tried, proven;
 
 open:  /* nothing is proven: arm() */
 end:
@@ -246,27 +250,19 @@ end:
     :: else
     fi;
     tried = armed_with; has_tried = true;
-    if
-    :: watches -> to_server!UNWATCH, 0; sent = 1
-    :: else
-    fi;
-    send_arm(armed_with); watches = true
+    send_arm(armed_with)
   };
 
 tail:
-  atomic { len(to_gate) == 3 + sent ->
-    if
-    :: sent == 1 -> to_gate?_, _, _; sent = 0
-    :: else
-    fi;
+  atomic { len(to_gate) == 3 ->
     to_gate?_, _, _;
     to_gate?_, first, second;
 #ifdef OTHERS_NOT_READ
     second = OLD;
 #endif
     to_gate?_, _, _;
-    seen[0] = (first > seen[0] -> first : seen[0]);
-    seen[1] = (second > seen[1] -> second : seen[1]);
+    seen[0] = (has(mask_of_resources(armed_with), 0) && first > seen[0] -> first : seen[0]);
+    seen[1] = (has(mask_of_resources(armed_with), 1) && second > seen[1] -> second : seen[1]);
     proven = (!has(armed_with, 0) || first == OLD) && (!has(armed_with, 2) || first == NEW);
     proven = proven && (!has(armed_with, 1) || second == OLD);
     first = 0; second = 0;
@@ -277,7 +273,7 @@ tail:
   };
 
 leave:
-  atomic { armed_for = 0; to_server!DISCARD, 0; watches = false };
+  atomic { armed_for = 0; to_server!DISCARD, 0 };
   atomic { nempty(to_gate) -> to_gate?_, _, _; goto open };
 
 armed:  /* feed() */
@@ -317,7 +313,11 @@ endarmed:
     to_gate?what, _, _;
     if
     :: what == EXECUTED -> answer(done)
+#ifdef NIL_IS_DONE
+    :: what == NIL -> answer(done)
+#else
     :: what == NIL -> answer(own)
+#endif
     fi;
     what = 0;
     goto tail

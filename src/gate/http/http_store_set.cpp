@@ -153,15 +153,15 @@ atomic_answer answer_of(const backend::command_outcome& ran, const claims_list& 
 }
 
 // A hold that is asked for, then granted, until it is dropped.
-class lease final : public mark_hold {
+class hold_of_store final : public mark_hold {
  public:
   struct shared {
     std::optional<backend::held_marks> marks;
     bool dropped = false;
   };
 
-  lease() = default;
-  ~lease() override {
+  hold_of_store() = default;
+  ~hold_of_store() override {
     state->dropped = true;
     state->marks.reset();
   }
@@ -241,7 +241,7 @@ void http_session_stores::raise(std::weak_ptr<const void> session, where route, 
 
 std::unique_ptr<mark_hold> http_session_stores::hold(std::weak_ptr<const void> session, where route,
                                                      const claims_list& wanted, fence_callback done, hold_lost lost) {
-  auto mine = std::make_unique<lease>();
+  auto mine = std::make_unique<hold_of_store>();
   // Only PostgreSQL can hold; the configuration was checked for that.
   const auto& store = std::get<std::shared_ptr<pg_store>>(set_->of(route));
   auto on_cut = [state = mine->state, lost = std::move(lost)](const std::optional<fence::rejection>& why) {

@@ -34,7 +34,7 @@ class http_stores {
   virtual void look(std::weak_ptr<const void> session, where route, const claims_list& wanted, fence_callback done) = 0;
   virtual void raise(std::weak_ptr<const void> session, where route, const claims_list& wanted,
                      fence_callback done) = 0;
-  // `lost` comes after `done` has said that it holds, and not once the lease was dropped: at once with nullopt, then with
+  // `lost` comes after `done` has said that it holds, and not once the hold was dropped: at once with nullopt, then with
   // what is known of why.
   [[nodiscard]] virtual std::unique_ptr<mark_hold> hold(std::weak_ptr<const void> session, where route,
                                                         const claims_list& wanted, fence_callback done,

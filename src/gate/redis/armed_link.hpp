@@ -173,7 +173,7 @@ class armed_link {
   // "-NOPERM no\r\n" without what frames it.
   [[nodiscard]] static std::string_view error_text(std::string_view reply);
 
-  // The process ends where they do not hold. `streaming`: a value is on its way, `over`: its client says nothing more.
+  // The process ends where they do not hold. `over`: its client says nothing more.
   void invariants(bool over) const;
 
  private:

@@ -111,7 +111,7 @@ void armed_link::start_batch_element(const wire::reply_head& head) {
       // EXEC has found another right than the queue, and runs the writes all the same. What is remembered as used is
       // raised by the comparisons, as one that went back.
       static_cast<void>(mark_spent(batch.required));
-      return unexpected("using up a token failed");
+      return unexpected("spending a token failed");
     }
     return begin(head, sink::drop);
   }

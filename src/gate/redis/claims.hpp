@@ -53,8 +53,8 @@ class claims {
   // rejected, and told why.
   void bind(const std::vector<fence::claim>& tag, backend::mark_memory& marks);
   void bind_unusable(fence::reason why, std::string detail);
-  // These could not be bound. No write passes until set() has bound each of them; any one, where nobody can tell them. With "" among
-  // them only clear() helps.
+  // These could not be bound. No write passes until set() has bound each of them. Where there are none, nobody can tell them,
+  // and any set() will do. With "" among them only clear() helps.
   void add_unusable(fence::reason why, std::string detail, std::vector<std::string> resources);
   // FENCE SET: all of these may be added, or replaced.
   [[nodiscard]] bool has_room(const std::vector<fence::claim>& more) const;

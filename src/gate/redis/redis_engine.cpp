@@ -285,7 +285,7 @@ void redis_engine::add_to_batch(const wire::request& r, const command_spec& spec
     batch.bytes.append(r.raw);
   batch.add(facts_for_batch(std::string_view(batch.bytes).substr(before), r, spec, verdict));
   batch.needs |= verdict.required;
-  if (backend::writes(spec.role)) batch.required |= verdict.required;  // a read uses no token up
+  if (backend::writes(spec.role)) batch.required |= verdict.required;  // a read spends no token
   if (verdict.watched()) note(batch.notes, verdict, !backend::writes(spec.role), name_of(r, spec));
 }
 

@@ -1,5 +1,5 @@
-// Sharing. A small write, or a fenced read with a short answer, may go over a link that others use, too (shared_writes.hpp): when it
-// arrives alone, and the server knows nothing of its connection that the other link could not be told.
+// Sharing. A small write, or a fenced read with a short answer, may go over a link that others use, too (shared_writes.hpp):
+// when it arrives alone, and the server knows nothing of its connection that the other link could not be told.
 #include "backend/redis_info.hpp"
 #include "backend/redis_scripts.hpp"
 #include "base/limits.hpp"

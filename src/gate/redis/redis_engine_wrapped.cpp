@@ -148,8 +148,8 @@ void redis_engine::wrap(const std::vector<std::string_view>& command, const comm
   link_.expect({awaits::single, muted_});
 }
 
-// Redis answers the read itself, and tells the marks behind it. Marks only rise: one that equals its token now did so in front of
-// the read, too. Until that is known the answer stays here.
+// Redis answers the read itself, and tells the marks behind it. Marks only rise: one that equals its token now did so in front
+// of the read, too. Until that is known the answer stays here.
 void redis_engine::look_behind(const std::vector<std::string_view>& command) {
   wire::append_command(to_backend, command);
   link_.expect({awaits::held_read});

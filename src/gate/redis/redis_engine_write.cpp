@@ -97,8 +97,8 @@ claims::verdict redis_engine::judge(const std::vector<std::string_view>& argumen
   return verdict;
 }
 
-// Of marks that are only watched, one look is one attempt to raise, whatever comes until it is answered: no command waits for a raise
-// that fails again and again.
+// Of marks that are only watched, one look is one attempt to raise, whatever comes until it is answered: no command waits for
+// a raise that fails again and again.
 claim_mask redis_engine::claims_to_raise(const claims::verdict& verdict) const {
   if (verdict.required != 0) return verdict.required | verdict.monitored;
   return link_.is_looked_at() ? 0 : verdict.monitored;

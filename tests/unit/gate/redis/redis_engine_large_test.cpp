@@ -64,7 +64,7 @@ TEST(EngineLarge, AValueSpendsThoseTokensThatItNeeds) {
   EXPECT_EQ(rig.mark_memory.cell("stock")->seen(), fence::token(6));
 }
 
-TEST(EngineLarge, AUseThatIsRefusedBehindAValueAbortsBoth) {
+TEST(EngineLarge, ASpentTokenThatIsRefusedBehindAValueAbortsBoth) {
   engine_rig rig(with_policy([](auto& p) { p.equal = fence::equal_token::reject; }));
   rig.mark_is("orders", 33);
   rig.bind("orders=34");
@@ -75,6 +75,26 @@ TEST(EngineLarge, AUseThatIsRefusedBehindAValueAbortsBoth) {
   rig.backend("+QUEUED", "-NOPERM no", "-EXECABORT no", "+OK", marks("33"), "+OK");
   EXPECT_THAT(rig.answers(), StartsWith("-FENCEDOWN the mark could not be checked: NOPERM no"));
   EXPECT_NE(rig.mark_memory.cell("orders")->seen(), fence::token(34));
+}
+
+// EXEC looks at the user's rights again, and then runs the rest: the comparisons will find a mark that went back.
+TEST(EngineLarge, ASpentTokenThatExecRefusesBehindAValueIsRemembered) {
+  engine_rig rig(with_policy([](auto& p) { p.equal = fence::equal_token::reject; }));
+  rig.mark_is("orders", 33);
+  rig.bind("orders=34");
+  rig.client("SELECT 5");
+  rig.backend("+OK");
+  rig.answers();
+  rig.sent();
+  rig.client_bytes(large_set("k"));
+  rig.backend("+OK", "+OK", marks("33"), "+OK", "+OK");
+  EXPECT_THAT(sent_shortly(rig), ElementsAre("SELECT 0", watch, mget, "SELECT 5", "MULTI", "SET k (large)", "SELECT 0",
+                                             "SET fencegate:mark:{orders} 34", "SELECT 5", "EXEC", "SELECT 0", watch,
+                                             mget, "SELECT 5", "MULTI"));
+  rig.backend("+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "*4|+OK|+OK|-NOPERM no");
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_EQ(rig.answers(), "+OK|") << "it was written";
+  EXPECT_EQ(rig.mark_memory.cell("orders")->seen(), fence::token(34));
 }
 
 TEST(EngineLarge, WithoutATokenNothingOfItIsSent) {

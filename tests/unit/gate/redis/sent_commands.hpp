@@ -1,5 +1,5 @@
-// Counts the whole commands in what a machine sends piece by piece: each must be expected to be answered. No gtest here: the
-// fuzz targets use it, too.
+// Counts the whole commands in what a machine sends piece by piece: each must be expected to be answered. No gtest here:
+// the fuzz targets use it, too.
 #pragma once
 
 #include "base/demand.hpp"
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,9 @@ class sent_commands {
       wire::request_decoder decoder;
       wire::request one;
       const auto rest = std::string_view(left_).substr(at);
-      const auto decoded = decoder.decode(rest, rest.size() + 1, one);
-      if (decoded.status != wire::request_status::complete) break;
+      const auto decoded = decoder.decode(rest, std::numeric_limits<std::size_t>::max(), one);
+      if (decoded.status == wire::request_status::need_more) break;
+      demand(decoded.status == wire::request_status::complete, "what is sent is a command");
       at += decoded.consumed;
       ++count_;
       streams_ = streams_ || wire::iequals(one.name(), "MONITOR");  // from where on replies are not counted

@@ -227,6 +227,7 @@ bool answers_shortly(std::string_view lower_name) {
   return names.contains(lower_name);
 }
 
+// NOLINTNEXTLINE(readability-function-size): a list
 script_answer answer_in_script(std::string_view lower_name) {
   using enum script_answer;
   static const std::unordered_map<std::string_view, script_answer> others{

@@ -7,6 +7,7 @@ namespace fencegate::gate {
 
 bool key_waiters::wait(key_waiter& who, int database, const std::vector<std::string>& keys) {
   std::vector<place> wanted;
+  wanted.reserve(keys.size());
   for (const auto& key : keys) wanted.push_back({key, database});
   auto& mine = by_waiter_[&who];
   if (mine != wanted) {

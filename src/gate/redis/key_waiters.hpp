@@ -32,7 +32,7 @@ class key_waiters {
   struct place {
     std::string key;
     int database = 0;
-    auto operator<=>(const place&) const = default;
+    auto operator<=>(const place&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 is wrong
   };
 
   // It has found nothing under any of these, and waits. True: all are watched, and it is woken when that may have changed.

@@ -227,6 +227,8 @@ class redis_engine final : private redis_engine_state, private link_user {
   progress fence_get(const wire::request& r);
   progress fence_mark(const wire::request& r);
   progress fence_call(const wire::request& r);
+  progress call(const wire::request& r, const std::vector<std::string_view>& command,
+                const backend::command_spec& spec);
   [[nodiscard]] bool authenticated();
   void probe_done(std::string_view answer);
 
@@ -245,6 +247,7 @@ class redis_engine final : private redis_engine_state, private link_user {
   progress step_multi(const wire::request& r);
   void begin_transaction(bool adopted);
   progress step_in_transaction(const wire::request& r, const backend::command_spec& spec);
+  [[nodiscard]] std::optional<progress> join_transaction(const wire::request& r, const backend::command_spec& spec);
   void judge_in_transaction(const std::vector<std::string_view>& arguments, const backend::command_spec& spec);
   void leave_server_transaction();
   void spoil_transaction(std::string text);
@@ -262,6 +265,7 @@ class redis_engine final : private redis_engine_state, private link_user {
   [[nodiscard]] std::vector<std::string_view> large_arguments() const;
   void lose_large_binding();
   [[nodiscard]] bool decide_large();
+  [[nodiscard]] bool decide_large_in_transaction();
   [[nodiscard]] bool decide_large_write();
   [[nodiscard]] bool key_is_known() const;
   [[nodiscard]] std::optional<fence::rejection> refusal_of_large_read();

@@ -66,7 +66,7 @@ void redis_engine::probe_done(std::string_view answer) {
 // FENCE SET binds, or leaves the connection with what could not be bound: its writes must not pass as untagged.
 redis_engine::progress redis_engine::fence_set(const wire::request& r) {
   const auto& a = r.arguments;
-  const auto fail = [&](rejection why) {
+  const auto fail = [&](const rejection& why) {
     lose_claims(r, why);
     reject(why, "fence|set");
     return progress::taken;
@@ -235,6 +235,12 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
     call_ = std::make_unique<claims>(gate_);
     call_->set({std::string(a[2]), *presented}, marks_);
   }
+  return call(r, command, spec);
+}
+
+// REQUIRES: its claim is call_'s, its keys in keys_.
+redis_engine::progress redis_engine::call(const wire::request& r, const std::vector<std::string_view>& command,
+                                          const command_spec& spec) {
   bound_claim& under = call_->items().front();
   call_->learn_from_memory();
   const auto verdict = call_->judge(command, keys_);
@@ -245,7 +251,11 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   auto why = verdict.rejected;
   if (!why && (under.status != claim_status::unraised || raise_tried_)) why = call_->refusal_of(under);
   if (!why && spends)
-    why = rejection{reason::refused, std::string(a[2]), *presented, {}, "equal_token: reject needs a bound connection"};
+    why = rejection{reason::refused,
+                    std::string(under.cell->resource),
+                    under.presented,
+                    {},
+                    "equal_token: reject needs a bound connection"};
 
   route_facts facts;
   facts.where = route_facts::stand::called;
@@ -265,7 +275,7 @@ redis_engine::progress redis_engine::fence_call(const wire::request& r) {
   if (to == route::raise_first) {
     raise_tried_ = true;
     phase_ = phase::waiting;
-    host_.raise(under.cell, *presented, under.rules.max_step, [this](const backend::raise_outcome& outcome) {
+    host_.raise(under.cell, under.presented, under.rules.max_step, [this](const backend::raise_outcome& outcome) {
       phase_ = phase::ready;
       if (outcome.raised) stats_.checks(metrics::check_outcome::raised).add();
       if (call_ != nullptr) call_->on_raised(*call_->items().front().cell, outcome);

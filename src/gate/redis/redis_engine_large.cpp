@@ -119,22 +119,7 @@ bool redis_engine::decide_large() {
   }
   if (connection_.subscriptions > 0 && connection_.protocol == 2)
     return swallow_large(refusal_while_subscribed(l.name), false);
-  if (phase_ == phase::transaction) {
-    const bool queued = l.spec->role == read || l.spec->role == write || l.spec->role == other;
-    if (!queued) return swallow_large("-ERR this command is too large for a transaction\r\n", true);
-    if (l.spec->role == write && !tx_.left && (gate_.resources.empty() || key_is_known())) {
-      keys_ = gate_.resources.empty() ? no_keys : first_key;
-      claims_.learn_from_memory();
-      tx_.rejected = claims_.judge(large_arguments(), keys_).rejected;
-      if (tx_.rejected) {
-        tx_.last_command = l.name;
-        leave_server_transaction();
-      }
-    }
-    if (tx_.left) return swallow_large("+QUEUED\r\n", false);
-    l.how = large::route::transaction;
-    return true;
-  }
+  if (phase_ == phase::transaction) return decide_large_in_transaction();
   switch (l.spec->role) {
     case read:
     case blocking_read:
@@ -167,6 +152,25 @@ bool redis_engine::decide_large() {
       [[fallthrough]];
     default: return swallow_large("-ERR this command is too large\r\n", false);
   }
+}
+
+bool redis_engine::decide_large_in_transaction() {
+  using enum command_role;
+  large& l = *large_;
+  const bool queued = l.spec->role == read || l.spec->role == write || l.spec->role == other;
+  if (!queued) return swallow_large("-ERR this command is too large for a transaction\r\n", true);
+  if (l.spec->role == write && !tx_.left && (gate_.resources.empty() || key_is_known())) {
+    keys_ = gate_.resources.empty() ? no_keys : first_key;
+    claims_.learn_from_memory();
+    tx_.rejected = claims_.judge(large_arguments(), keys_).rejected;
+    if (tx_.rejected) {
+      tx_.last_command = l.name;
+      leave_server_transaction();
+    }
+  }
+  if (tx_.left) return swallow_large("+QUEUED\r\n", false);
+  l.how = large::route::transaction;
+  return true;
 }
 
 // Keys that come later are judged before the last byte is sent; what is certain by now saves the transfer.

@@ -7,8 +7,6 @@
 
 namespace fencegate::gate {
 
-using fence::reason;
-
 void redis_engine::on_look(const std::string& problem) {
   auto notes = std::exchange(looked_at_, {});
   if (!problem.empty())

@@ -127,27 +127,33 @@ redis_engine::progress redis_engine::step_in_transaction(const wire::request& r,
       spoil_transaction("-ERR " + std::string(spec.name) + " is not allowed inside MULTI behind fencegate\r\n");
       return progress::taken;
     default:
-      // Until the server's table is known, a command may be one that is never queued, under another name.
-      if (spec.name.empty() && host_.snapshot().commands == backend::command_table::empty()) {
-        spoil_transaction(fence::redis_error({reason::unavailable, {}, {}, {}, host_.snapshot().problem}));
-        return progress::taken;
-      }
-      if (tx_.left) break;
-      if (spec.name == "waitaof" && aof_lags_) {
-        spoil_transaction(
-            "-ERR WAITAOF inside MULTI does not count what fencegate sent over a shared link; put it behind EXEC\r\n");
-        return progress::taken;
-      }
-      if (const auto p = check_keys(r, spec)) return *p;
-      judge_in_transaction(r.arguments, spec);
-      if (tx_.rejected) leave_server_transaction();
-      ++tx_.commands;
+      if (const auto p = join_transaction(r, spec)) return *p;
   }
   if (tx_.left)
     reply_local(spec.fits(r.arguments.size()) ? "+QUEUED\r\n" : wrong_arity(spec));
   else
     forward_raw(r, awaits::tx_queued);
   return progress::taken;
+}
+
+// nullopt: it is queued, where there is still a transaction.
+std::optional<redis_engine::progress> redis_engine::join_transaction(const wire::request& r, const command_spec& spec) {
+  // Until the server's table is known, a command may be one that is never queued, under another name.
+  if (spec.name.empty() && host_.snapshot().commands == backend::command_table::empty()) {
+    spoil_transaction(fence::redis_error({reason::unavailable, {}, {}, {}, host_.snapshot().problem}));
+    return progress::taken;
+  }
+  if (tx_.left) return std::nullopt;
+  if (spec.name == "waitaof" && aof_lags_) {
+    spoil_transaction(
+        "-ERR WAITAOF inside MULTI does not count what fencegate sent over a shared link; put it behind EXEC\r\n");
+    return progress::taken;
+  }
+  if (const auto p = check_keys(r, spec)) return p;
+  judge_in_transaction(r.arguments, spec);
+  if (tx_.rejected) leave_server_transaction();
+  ++tx_.commands;
+  return std::nullopt;
 }
 
 std::string redis_engine::wrong_arity(const command_spec& spec) {

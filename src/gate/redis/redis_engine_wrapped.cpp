@@ -186,7 +186,7 @@ void redis_engine::look_behind_done(std::string_view raw) {
 // The script says which errors are the command's own; any other means that the command did not run.
 void redis_engine::start_single(const wire::reply_head& head) {
   constexpr std::string_view ran = "FENCEGATERAN ", integer = "FENCEGATEINT ";
-  const auto answer = [&](std::string text) {
+  const auto answer = [&](const std::string& text) {
     if (!single_.muted) to_client += text;
   };
   if (single_.polled && head.is_null()) {

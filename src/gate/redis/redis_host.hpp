@@ -29,7 +29,7 @@ class redis_host : public engine_host {
   }
   void read_mark(std::shared_ptr<backend::mark_cell> cell,
                  std::function<void(const backend::mark_reading&)> done) override {
-    shard_.control->read(std::move(cell), owner().later(std::move(done)));
+    shard_.control->read(cell, owner().later(std::move(done)));
   }
   void keys_of(const std::vector<std::string>& arguments,
                std::function<void(std::optional<std::vector<std::string>>)> done) override {

@@ -129,15 +129,11 @@ bool redis_engine::decide_large() {
         if (const auto why = refusal_of_large_read()) return refuse_large(*why);
       [[fallthrough]];
     case other:
+    case watch:  // what comes behind relies on it
       if (link_.armed()) link_.leave();
       l.how = large::route::bare;
       return true;
     case write: return decide_large_write();
-    case watch:
-      // What comes behind relies on it.
-      if (link_.armed()) link_.leave();
-      l.how = large::route::bare;
-      return true;
     case fence:
       if (says("CALL")) {
         l.name = "fence|call";

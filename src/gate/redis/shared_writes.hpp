@@ -9,6 +9,7 @@
 // any more.
 #pragma once
 
+#include "base/demand.hpp"
 #include "gate/redis/armed_link.hpp"
 #include "gate/redis/claims.hpp"
 
@@ -59,8 +60,8 @@ class shared_writes final : private link_user {
   // How many were answered so far, in any way.
   [[nodiscard]] std::uint64_t answered() const { return answered_; }
 
-  // The process ends where they do not hold; each event asks.
-  void invariants() const;
+  // The process ends where they do not hold; each event asks. `thorough`: at the price of a walk through the tags.
+  void invariants(bool thorough = is_debug_build) const;
   // Of all that was sent so far, how many commands were expected to be answered.
   [[nodiscard]] std::uint64_t commands_expected() const { return link_.commands_expected(); }
 

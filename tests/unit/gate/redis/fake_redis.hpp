@@ -56,6 +56,7 @@ class fake_redis {
   }
   void serve(gate::shared_writes& link) {
     while (!cut && !link.broken() && !link.to_backend().empty()) {
+      link.invariants(true);
       take_from(link.to_backend(), link.commands_expected());
       answer_input([&] { return link.broken(); }, [&](std::string_view bytes) { link.on_backend_bytes(bytes); });
     }

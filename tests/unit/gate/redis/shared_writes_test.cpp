@@ -33,6 +33,7 @@ class SharedWrites : public testing::Test {
   }
 
   std::vector<std::string> sent() {
+    link.invariants(true);
     commands.take(link.to_backend());
     commands.compare(link.commands_expected());
     std::vector<std::string> out;

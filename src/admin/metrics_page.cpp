@@ -161,6 +161,16 @@ class page {
       }
   }
 
+  void per_file(std::string name, std::string help, const std::map<std::string, std::int64_t>& values) {
+    MetricFamily& family = add(MetricType::Gauge, std::move(name), std::move(help));
+    for (const auto& [path, value] : values) {
+      ClientMetric m;
+      m.gauge.value = static_cast<double>(value);
+      m.label = {{"file", path}};
+      family.metric.push_back(std::move(m));
+    }
+  }
+
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
 
  private:
@@ -256,6 +266,8 @@ void add_process(page& p, const metrics::process& process) {
   p.one(MetricType::Counter, "fencegate_admin_tls_files_refused_total",
         "New certificates, keys and authorities of the admin listener that could not be used.",
         process.admin_tls_files_refused_total);
+  p.per_file("fencegate_certificate_expires_seconds",
+             "When the first certificate of the file expires, in seconds since 1970.", process.certificates.at());
   p.single(MetricType::Gauge, "fencegate_build_info", "Always 1; the version is in the label.", 1.0,
            {{"version", FENCEGATE_VERSION}});
   p.single(MetricType::Gauge, "process_resident_memory_bytes", "Resident memory in bytes.", resident_bytes());

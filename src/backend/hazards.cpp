@@ -9,7 +9,7 @@ namespace {
 
 using enum hazard_kind;
 
-constexpr std::array<hazard_words, 25> all_words{{
+constexpr std::array<hazard_words, 26> all_words{{
     {redis_not_persistent, "redis-not-persistent",
      "When Redis starts again, data and marks since its last snapshot are gone, and an older token is good again.",
      "CONFIG SET appendonly yes, and the same in redis.conf."},
@@ -92,6 +92,9 @@ constexpr std::array<hazard_words, 25> all_words{{
     {admin_exposed, "admin-exposed",
      "Whoever reaches it reads status and metrics, names of gates and servers included.",
      "Listen on 127.0.0.1, require certificates (key tls), or let a network policy admit only what scrapes it."},
+    {certificate_expires, "certificate-expires",
+     "Peers that check it refuse the connection, and every writer behind that gate or store stands still.",
+     "Renew the certificate in its file. A running fencegate reads the file by itself."},
 }};
 
 constexpr bool in_order() {

@@ -41,7 +41,8 @@ enum class hazard_kind : std::uint8_t {
   postgres_prepared_transactions,
   postgres_restored_copy,
   gate_exposed,
-  admin_exposed
+  admin_exposed,
+  certificate_expires
 };
 
 struct hazard_words {

@@ -5,12 +5,15 @@
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 // What is used of it.
 // clang-format off
 #define FENCEGATE_OPENSSL(each) \
+  each(ASN1_TIME_to_tm) each(BIO_free) each(BIO_new_file) each(PEM_read_bio_X509) each(X509_STORE_set_flags) \
+  each(SSL_CTX_get_cert_store) each(X509_free) each(X509_get0_notAfter) each(X509_get0_notBefore) \
   each(ASN1_STRING_get0_data) each(ASN1_STRING_length) each(GENERAL_NAMES_free) each(OPENSSL_sk_num) \
   each(OPENSSL_sk_value) each(SSL_CTX_get_ex_data) each(SSL_CTX_set_alpn_select_cb) each(SSL_CTX_set_client_CA_list) \
   each(SSL_CTX_set_ex_data) each(SSL_CTX_set_num_tickets) each(SSL_get0_alpn_selected) \

@@ -28,6 +28,7 @@ void add_tls(pg_link::parameters& how, const settings::tls& secured) {
   add("sslrootcert", secured.authorities);
   add("sslcert", secured.certificate);
   add("sslkey", secured.key);
+  add("sslcrl", secured.revoked);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "backend/tls.hpp"
 
 #include "backend/tls_common.hpp"
+#include "base/log.hpp"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -155,7 +156,7 @@ result<void> tls_context::check(const settings::tls& how) {
   return {};
 }
 
-result<tls_context::loaded> tls_context::load() const {
+result<tls_files::context> tls_context::load() const {
   auto made = detail::new_context(ssl().TLS_client_method());
   if (!made) return made;
   SSL_CTX* const context = made->get();
@@ -163,6 +164,8 @@ result<tls_context::loaded> tls_context::load() const {
   ssl().SSL_CTX_set_verify(context, verifies ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
   if (verifies && ssl().SSL_CTX_load_verify_locations(context, how_.authorities.c_str(), nullptr) != 1)
     return detail::unusable(how_.called.authorities);
+  if (const auto listed = detail::check_revocations(context, {how_.revoked, how_.called.revoked}); !listed)
+    return listed.error();
   if (!speaks_.empty()) {
     const std::string list = static_cast<char>(speaks_.size()) + speaks_;
     const auto* const bytes = reinterpret_cast<const unsigned char*>(list.data());
@@ -172,25 +175,17 @@ result<tls_context::loaded> tls_context::load() const {
   if (how_.certificate.empty()) return made;
   const auto shown =
       detail::show_certificate(context, {how_.certificate, how_.called.certificate}, {how_.key, how_.called.key});
-  return shown ? made : result<loaded>(shown.error());
-}
-
-result<tls_context::loaded> tls_context::current() {
-  const std::lock_guard lock(mutex_);
-  auto now = detail::times_of({&how_.authorities, &how_.certificate, &how_.key});
-  if (loaded_ != nullptr && now == loaded_of_) return loaded_;
-  auto fresh = load();
-  if (!fresh) return fresh.error();
-  loaded_ = *fresh;
-  loaded_of_ = std::move(now);
-  return loaded_;
+  return shown ? made : result<tls_files::context>(shown.error());
 }
 
 result<std::unique_ptr<tls_stream>> tls_context::open(int descriptor) {
   if (const auto& library = load_openssl(); !library) return library.error();
-  const auto context = current();
-  if (!context) return context.error();
-  const auto made = detail::new_connection(context->get(), descriptor);
+  const auto now = files_.current();
+  if (!now) return now.error();
+  if (now->happened == tls_files::used::what::kept)
+    log::write(log::level::warn, "new certificates cannot be used; those before them stay in use",
+               {{"server", host_}, {"detail", now->detail}});
+  const auto made = detail::new_connection(now->of.get(), descriptor);
   if (!made) return made.error();
   SSL* const raw = *made;
   auto out = std::make_unique<tls_stream>(raw, tls_stream::peer::server);

@@ -4,19 +4,17 @@
 // TLS 1.2 or newer, no renegotiation, no session is resumed. Errors are texts for a person, or codes of tls_category().
 #pragma once
 
+#include "backend/tls_files.hpp"
 #include "base/result.hpp"
 #include "fence/gate_settings.hpp"
 
 #include <boost/system/error_code.hpp>
 
 #include <cstddef>
-#include <filesystem>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 struct ssl_st;      // OpenSSL's SSL
@@ -77,7 +75,11 @@ class tls_context {
   // REQUIRES: how.wanted(). `host`: as it was configured; a name or an address. `speaks`: what the connection is for, by
   // ALPN's name of it; "": nothing is said.
   tls_context(settings::tls how, std::string host, std::string speaks = {})
-      : how_(std::move(how)), host_(std::move(host)), speaks_(std::move(speaks)) {}
+      : how_(std::move(how)),
+        host_(std::move(host)),
+        speaks_(std::move(speaks)),
+        files_({how_.authorities, how_.certificate, how_.key, how_.revoked}, how_.certificate,
+               [this] { return load(); }) {}
   // nullptr where no TLS is wanted.
   [[nodiscard]] static std::shared_ptr<tls_context> to(const settings::address& server, const settings::tls& how,
                                                        std::string speaks = {});
@@ -86,19 +88,16 @@ class tls_context {
   [[nodiscard]] static result<void> check(const settings::tls& how);
 
   // A stream over this connected socket, which does not block. Reads the files when they have changed, so that
-  // certificates can be replaced under a running process. Errors: a file that cannot be used.
+  // certificates can be replaced under a running process: files that cannot be used leave those before them in use. Errors: a
+  // file that cannot be used, and there is none before it.
   [[nodiscard]] result<std::unique_ptr<tls_stream>> open(int descriptor);
 
  private:
-  using loaded = std::shared_ptr<ssl_ctx_st>;
-  [[nodiscard]] result<loaded> load() const;
-  [[nodiscard]] result<loaded> current();
+  [[nodiscard]] result<tls_files::context> load() const;
 
   const settings::tls how_;
   const std::string host_, speaks_;
-  std::mutex mutex_;
-  loaded loaded_;
-  std::vector<std::filesystem::file_time_type> loaded_of_;
+  tls_files files_;
 };
 
 }  // namespace fencegate::backend

@@ -107,13 +107,13 @@ result<SSL*> new_connection(SSL_CTX* context, int descriptor) {
   return out;
 }
 
-file_times times_of(std::initializer_list<const std::string*> paths) {
-  file_times out;
-  for (const auto* path : paths) {
-    std::error_code none;
-    out.push_back(path->empty() ? file_times::value_type() : std::filesystem::last_write_time(*path, none));
-  }
-  return out;
+result<void> check_revocations(SSL_CTX* context, const named_file& lists) {
+  if (lists.path.empty()) return {};
+  if (ssl().SSL_CTX_load_verify_locations(context, lists.path.c_str(), nullptr) != 1) return unusable(lists.name);
+  // As libpq and nginx do: of all certificates up to the root.
+  constexpr unsigned long all = X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL;
+  if (ssl().X509_STORE_set_flags(ssl().SSL_CTX_get_cert_store(context), all) != 1) return unusable("OpenSSL");
+  return {};
 }
 
 }  // namespace fencegate::backend::detail

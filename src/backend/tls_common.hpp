@@ -6,12 +6,9 @@
 #include "backend/openssl.hpp"
 #include "base/result.hpp"
 
-#include <filesystem>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace fencegate::backend::detail {
 
@@ -34,8 +31,8 @@ struct named_file {
 // A connection of the context over this socket, which stays the caller's. A peer that has gone raises no signal.
 [[nodiscard]] result<SSL*> new_connection(SSL_CTX* context, int descriptor);
 
-// When these files were changed last; what has no path has no time.
-using file_times = std::vector<std::filesystem::file_time_type>;
-[[nodiscard]] file_times times_of(std::initializer_list<const std::string*> paths);
+// A certificate of the peer that this file's lists revoke, or for whose issuer the file has no valid list, is not accepted. ""
+// is no file.
+[[nodiscard]] result<void> check_revocations(SSL_CTX* context, const named_file& lists);
 
 }  // namespace fencegate::backend::detail

@@ -78,7 +78,7 @@ int choose_protocol(SSL* /*connection*/, const unsigned char** out, unsigned cha
 
 }  // namespace
 
-result<tls_server_context::loaded> tls_server_context::read_files() {
+result<tls_files::context> tls_server_context::read_files() {
   auto made = detail::new_context(ssl().TLS_server_method());
   if (!made) return made;
   SSL_CTX* const context = made->get();
@@ -90,16 +90,14 @@ result<tls_server_context::loaded> tls_server_context::read_files() {
   if (how_.client_ca.empty()) return made;
   if (ssl().SSL_CTX_load_verify_locations(context, how_.client_ca.c_str(), nullptr) != 1)
     return detail::unusable("tls.client_ca");
+  if (const auto listed = detail::check_revocations(context, {how_.client_crl, "tls.client_crl"}); !listed)
+    return listed.error();
   ssl().SSL_CTX_set_client_CA_list(context, ssl().SSL_load_client_CA_file(how_.client_ca.c_str()));
   ssl().SSL_CTX_set_ex_data(context, 0, const_cast<name_list*>(&how_.client_name));
   ssl().SSL_CTX_set_verify(context,
                            how_.client_required ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_PEER,
                            check_client);
   return made;
-}
-
-std::vector<std::filesystem::file_time_type> tls_server_context::times() const {
-  return detail::times_of({&how_.certificate, &how_.key, &how_.client_ca});
 }
 
 result<void> tls_server_context::check(const settings::listener_tls& how) {
@@ -109,35 +107,21 @@ result<void> tls_server_context::check(const settings::listener_tls& how) {
 
 result<void> tls_server_context::load() {
   if (const auto& library = load_openssl(); !library) return library.error();
-  const std::lock_guard lock(mutex_);
-  read_at_ = times();
-  auto fresh = read_files();
-  if (!fresh) return fresh.error();
-  loaded_ = std::move(*fresh);
+  if (const auto first = files_.current(); !first) return first.error();
   return {};
 }
 
-tls_server_context::loaded tls_server_context::current() {
-  const std::lock_guard lock(mutex_);
-  auto now = times();
-  if (now == read_at_) return loaded_;
-  if (auto fresh = read_files()) {
-    loaded_ = std::move(*fresh);
-    read_at_ = std::move(now);
+result<std::unique_ptr<tls_stream>> tls_server_context::accept(int descriptor, bool asks_for_protocol) {
+  const auto now = files_.current();
+  if (!now) return now.error();
+  if (now->happened == tls_files::used::what::replaced)
     log::write(log::level::info, "certificates were read again", {{kind_, name_}});
-  } else if (now != refused_at_) {
-    // Tried again by the next connection: what was missing may have been a file descriptor.
-    refused_at_ = std::move(now);
+  if (now->happened == tls_files::used::what::kept) {
     refused_.add();
     log::write(log::level::warn, "new certificates cannot be used; those before them stay in use",
-               {{kind_, name_}, {"detail", fresh.error().message}});
+               {{kind_, name_}, {"detail", now->detail}});
   }
-  return loaded_;
-}
-
-result<std::unique_ptr<tls_stream>> tls_server_context::accept(int descriptor, bool asks_for_protocol) {
-  const auto context = current();
-  const auto made = detail::new_connection(context.get(), descriptor);
+  const auto made = detail::new_connection(now->of.get(), descriptor);
   if (!made) return made.error();
   auto out = std::make_unique<tls_stream>(*made, tls_stream::peer::client, asks_for_protocol);
   ssl().SSL_set_accept_state(*made);

@@ -2,16 +2,14 @@
 #pragma once
 
 #include "backend/tls.hpp"
+#include "backend/tls_files.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "fence/gate_settings.hpp"
 
-#include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace fencegate::backend {
 
@@ -24,7 +22,13 @@ class tls_server_context {
   // connections.
   tls_server_context(settings::listener_tls how, std::string_view kind, std::string name, std::string speaks,
                      metrics::counter& refused)
-      : how_(std::move(how)), kind_(kind), name_(std::move(name)), speaks_(std::move(speaks)), refused_(refused) {}
+      : how_(std::move(how)),
+        kind_(kind),
+        name_(std::move(name)),
+        speaks_(std::move(speaks)),
+        refused_(refused),
+        files_({how_.certificate, how_.key, how_.client_ca, how_.client_crl}, how_.certificate,
+               [this] { return read_files(); }) {}
 
   // Whether the files can be used.
   [[nodiscard]] static result<void> check(const settings::listener_tls& how);
@@ -33,24 +37,18 @@ class tls_server_context {
   [[nodiscard]] result<void> load();
 
   // A connection over this accepted socket, which does not block. Reads the files when they have changed: those that cannot be
-  // used are logged once, and the ones before them stay in use. `asks_for_protocol`: the client must name what the listener
+  // used, or are not valid at this moment, are logged once, and the ones before them stay in use. `asks_for_protocol`: the client must name what the listener
   // speaks. REQUIRES: load() succeeded.
   [[nodiscard]] result<std::unique_ptr<tls_stream>> accept(int descriptor, bool asks_for_protocol = false);
 
  private:
-  using loaded = std::shared_ptr<ssl_ctx_st>;
-  [[nodiscard]] result<loaded> read_files();
-  [[nodiscard]] std::vector<std::filesystem::file_time_type> times() const;
-  [[nodiscard]] loaded current();
+  [[nodiscard]] result<tls_files::context> read_files();
 
   const settings::listener_tls how_;
   const std::string_view kind_;  // a literal
   const std::string name_, speaks_;
   metrics::counter& refused_;
-  std::mutex mutex_;
-  loaded loaded_;
-  std::vector<std::filesystem::file_time_type> read_at_;     // of the files that are in use
-  std::vector<std::filesystem::file_time_type> refused_at_;  // of the last ones that could not be
+  tls_files files_;
 };
 
 }  // namespace fencegate::backend

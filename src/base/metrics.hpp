@@ -215,6 +215,23 @@ struct configuration {
 };
 
 // All gates of the process, in the order of the configuration, and what belongs to none of them.
+// When each certificate expires, by the path of its file; in seconds since 1970. From any thread.
+class certificate_expiry {
+ public:
+  void set(std::map<std::string, std::int64_t> at) {
+    const std::lock_guard lock(mutex_);
+    at_ = std::move(at);
+  }
+  [[nodiscard]] std::map<std::string, std::int64_t> at() const {
+    const std::lock_guard lock(mutex_);
+    return at_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::int64_t> at_;
+};
+
 struct process {
   std::vector<std::shared_ptr<gate>> gates;   // once threads run: of the admin listener's thread
   std::vector<std::shared_ptr<gate>> former;  // the same: of servers that serve their last connections
@@ -223,6 +240,7 @@ struct process {
   gauge draining;                  // 1 from the first SIGTERM on
   std::atomic<bool> ready{false};  // set once every listener is up
   moment files_short;              // the admin listener could not accept, for want of file descriptors
+  certificate_expiry certificates;
   counter admin_tls_rejected_total, admin_tls_files_refused_total;  // of the admin listener, as of gates
 };
 

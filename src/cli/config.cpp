@@ -1,6 +1,7 @@
 #include "cli/config.hpp"
 
 #include "backend/tls.hpp"
+#include "backend/tls_files.hpp"
 #include "backend/tls_server.hpp"
 #include "base/name_text.hpp"
 #include "cli/config_gate_common.hpp"
@@ -17,6 +18,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -178,7 +180,9 @@ environment process_environment() {
             const auto found = read_file(path);
             return found ? result<void>() : found.error();
           },
-          backend::tls_context::check, backend::tls_server_context::check};
+          backend::tls_context::check,
+          backend::tls_server_context::check,
+          [](const std::string& certificate) { return backend::validity_problem(certificate, std::time(nullptr)); }};
 }
 
 environment without_secrets(environment from, std::string config) {

@@ -41,6 +41,8 @@ struct environment {
   std::function<result<void>(const std::string& path)> readable{};
   std::function<result<void>(const settings::tls& how)> proof_to_server{};
   std::function<result<void>(const settings::listener_tls& how)> proof_to_clients{};
+  // What an operator has to know of when this certificate is valid; "": nothing.
+  std::function<std::string(const std::string& certificate)> validity{};
 };
 [[nodiscard]] environment process_environment();
 // For a pipeline, which has no secrets: a variable that is not set is "1" there, and a file that cannot be read is "none"; but

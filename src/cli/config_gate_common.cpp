@@ -59,6 +59,15 @@ std::optional<upstream> read_upstream(report& to, section& gate, url_parser* par
   return std::move(*url);
 }
 
+namespace {
+
+void warn_of_validity(const report& to, section& in, std::string_view key, const std::string& certificate) {
+  if (certificate.empty() || !to.from.validity) return;
+  if (auto problem = to.from.validity(certificate); !problem.empty()) in.warn(key, certificate + ": " + problem);
+}
+
+}  // namespace
+
 void check_files(report& to, section& in, std::string_view key, const settings::tls& secured) {
   const auto check = [&](std::string_view parameter, const std::string& path) {
     if (path.empty() || !to.from.readable) return;
@@ -69,9 +78,11 @@ void check_files(report& to, section& in, std::string_view key, const settings::
   check(secured.called.authorities, secured.authorities);
   check(secured.called.certificate, secured.certificate);
   check(secured.called.key, secured.key);
+  check(secured.called.revoked, secured.revoked);
   if (!secured.wanted() || complaints != to.size() || !to.from.proof_to_server) return;
   if (const auto usable = to.from.proof_to_server(secured); !usable)
     in.complain(key, std::string(key) + ": " + usable.error().message);
+  warn_of_validity(to, in, key, secured.certificate);
 }
 
 namespace {
@@ -112,15 +123,17 @@ void read_listener_tls(report& to, section& gate, const settings::address& liste
   out.certificate = read_path(to, tls, "cert");
   out.key = read_path(to, tls, "key");
   out.client_ca = read_path(to, tls, "client_ca");
+  out.client_crl = read_path(to, tls, "client_crl");
   tls.choice("client_certificate", out.client_required, words::client_certificate);
   if (const auto names = tls.node("client_name")) out.client_name = read_names(to, *names);
-  for (const auto* key : {"client_certificate", "client_name"})
+  for (const auto* key : {"client_crl", "client_certificate", "client_name"})
     if (tls.has(key) && !tls.has("client_ca"))
       tls.complain(key, std::string(key) + " needs client_ca, by which the certificates of clients are signed");
   if (tls.has("client_name") && !out.client_required)
     tls.complain("client_name", "client_name needs client_certificate: required: a client without one has no name");
   if (complaints == to.size() && to.from.proof_to_clients)
     if (const auto usable = to.from.proof_to_clients(out); !usable) tls.complain("cert", usable.error().message);
+  if (complaints == to.size()) warn_of_validity(to, tls, "cert", out.certificate);
   if (listen.is_unix()) gate.complain("tls", "there is no TLS on a unix socket: leave tls out, or listen on a port");
 }
 

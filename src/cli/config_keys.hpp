@@ -32,7 +32,8 @@ inline constexpr std::array<std::string_view, 37> gate{
     "share_writes"};
 inline constexpr std::array<std::string_view, 5> policy{"mode", "missing_token", "equal_token", "reads", "max_step"};
 inline constexpr std::array<std::string_view, 3> rule{"keys", "resource", "policy"};
-inline constexpr std::array<std::string_view, 5> tls{"cert", "key", "client_ca", "client_certificate", "client_name"};
+inline constexpr std::array<std::string_view, 6> tls{
+    "cert", "key", "client_ca", "client_crl", "client_certificate", "client_name"};
 inline constexpr std::array<std::string_view, 4> timeouts{"connect", "head", "idle", "write"};
 inline constexpr std::array<std::string_view, 8> route{"match",  "resource",  "redis", "sql",
                                                        "params", "guarantee", "store", "policy"};

@@ -45,18 +45,19 @@ bool has_nul(std::string_view text) { return text.find('\0') != std::string_view
 
 // What may stand behind the "?" of a URL.
 struct url_parameters {
-  std::optional<std::string> host, port, sslmode, authorities, certificate, key;
-  settings::tls::words called;  // the last three
+  std::optional<std::string> host, port, sslmode, authorities, certificate, key, revoked;
+  settings::tls::words called;  // the last four
 
   // host and port are postgres's, for its unix sockets.
   std::optional<std::string>* find(std::string_view name, bool postgres) {
-    const std::array<std::pair<std::string_view, std::optional<std::string>*>, 6> all{
+    const std::array<std::pair<std::string_view, std::optional<std::string>*>, 7> all{
         {{"host", &host},
          {"port", &port},
          {"sslmode", &sslmode},
          {called.authorities, &authorities},
          {called.certificate, &certificate},
-         {called.key, &key}}};
+         {called.key, &key},
+         {called.revoked, &revoked}}};
     const auto at =
         std::find_if(all.begin() + (postgres ? 0 : 2), all.end(), [&](const auto& one) { return one.first == name; });
     return at == all.end() ? nullptr : at->second;
@@ -64,7 +65,8 @@ struct url_parameters {
 };
 
 std::string all_of(const settings::tls::words& called) {
-  return std::string(called.authorities) + ", " + std::string(called.certificate) + " and " + std::string(called.key);
+  return std::string(called.authorities) + ", " + std::string(called.certificate) + ", " + std::string(called.key) +
+         " and " + std::string(called.revoked);
 }
 
 result<url_parameters> parameters_of(const boost::urls::url_view& url, bool postgres) {
@@ -103,10 +105,11 @@ result<settings::tls> tls_of(const url_parameters& given, std::string_view unsai
   out.authorities = given.authorities.value_or("");
   out.certificate = given.certificate.value_or("");
   out.key = given.key.value_or("");
-  if (!out.wanted() && (given.authorities || given.certificate || given.key))
+  out.revoked = given.revoked.value_or("");
+  if (!out.wanted() && (given.authorities || given.certificate || given.key || given.revoked))
     return error{all_of(given.called) + " need an sslmode: there is no TLS without one"};
   if (out.wanted() && given.host) return error{"there is no TLS on a unix socket: leave sslmode out"};
-  for (const auto* path : {&out.authorities, &out.certificate, &out.key})
+  for (const auto* path : {&out.authorities, &out.certificate, &out.key, &out.revoked})
     if (!path->empty() && (!path->starts_with('/') || has_nul(*path)))
       return error{all_of(given.called) + " are absolute paths of PEM files"};
   const bool verifies = out.checks == check::authority || out.checks == check::name;
@@ -117,6 +120,9 @@ result<settings::tls> tls_of(const url_parameters& given, std::string_view unsai
     return error{
         "sslmode=require does not look at the server's certificate: choose verify-ca or verify-full, or leave " +
         std::string(given.called.authorities) + " out"};
+  if (!verifies && !out.revoked.empty())
+    return error{std::string(given.called.revoked) +
+                 " needs sslmode=verify-ca or verify-full: nothing is checked without"};
   if (out.certificate.empty() != out.key.empty())
     return error{std::string(given.called.certificate) + " and " + std::string(given.called.key) + " belong together"};
   return out;

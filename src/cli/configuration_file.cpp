@@ -41,6 +41,7 @@ config_result configuration_file::read_secrets() {
   without_certificates.readable = nullptr;
   without_certificates.proof_to_server = nullptr;
   without_certificates.proof_to_clients = nullptr;
+  without_certificates.validity = nullptr;
   auto config = read({boost::system::in_place_value, served_}, secrets, std::move(without_certificates));
   read_ = served_;
   secrets_read_ = secrets;

@@ -2,13 +2,17 @@
 
 #include "backend/pg_facts.hpp"
 #include "backend/redis_facts.hpp"
+#include "backend/tls_files.hpp"
 #include "base/log.hpp"
+#include "cli/certificates.hpp"
 #include "cli/mark_places.hpp"
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
+#include <ctime>
+#include <iterator>
 #include <utility>
 
 namespace fencegate::cli {
@@ -77,9 +81,19 @@ std::vector<examined> examine_listeners(const settings::process& config) {
   return out;
 }
 
+std::vector<examined> examine_certificates(const settings::process& config) {
+  std::vector<examined> out;
+  const auto now = std::time(nullptr);
+  for (const auto& [where, path] : certificates_of(config))
+    if (const auto problem = backend::validity_problem(path, now); !problem.empty())
+      out.push_back({where, path, {{{hazard_kind::certificate_expires, problem}}, {}, false}});
+  return out;
+}
+
 void examination::start(std::function<void(const hazard_report&)> done) {
   done_ = std::move(done);
   report_.all = examine_listeners(config_);
+  std::ranges::move(examine_certificates(config_), std::back_inserter(report_.all));
   std::vector<std::pair<std::string, std::size_t>> known;  // identity, row
   std::vector<std::pair<std::string, std::size_t>> asked;  // place, row
   for (const auto& place : all_places(config_)) {

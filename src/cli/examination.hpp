@@ -35,6 +35,8 @@ struct hazard_report {
 
 // What is hazardous in its listeners.
 [[nodiscard]] std::vector<examined> examine_listeners(const settings::process& config);
+// Certificates that have expired, are not valid yet, or expire soon.
+[[nodiscard]] std::vector<examined> examine_certificates(const settings::process& config);
 
 class examination : public std::enable_shared_from_this<examination> {
  public:

@@ -1,5 +1,6 @@
 #include "cli/reload.hpp"
 
+#include "backend/tls_files.hpp"
 #include "base/json_text.hpp"
 #include "base/log.hpp"
 #include "cli/mark_places.hpp"
@@ -173,6 +174,7 @@ void reloader::reload(answered done) {
     return done(problem_of(409, "draining", "The configuration was not read", "the process is about to end"));
   if (at_work_)
     return done(problem_of(409, "reloading", "The configuration was not read", "it is being read at this moment"));
+  backend::read_tls_files_again();
   begin(file_.read(), std::move(done));
 }
 

@@ -6,6 +6,7 @@
 #include "admin/status_desk.hpp"
 #include "base/log.hpp"
 #include "base/metrics.hpp"
+#include "cli/certificates.hpp"
 #include "cli/examination.hpp"
 #include "cli/file_limit.hpp"
 #include "cli/gate_facts.hpp"
@@ -182,12 +183,15 @@ int serve(const settings::process& config, configuration_file& file) {
   admin.serve_marks(gates.marks());
   admin.serve_status(status);
   file.taken_over();
+  certificate_watch certificates(io, stats);
+  certificates.show(config);
   reloader reloading(io, file, config, gates, stats, [&](const settings::process& now) {
     admin::install_log_sink(now.level, now.format);
     drain.take(now.drain_timeout);
     admin.serve_marks(gates.marks());
     status.show(gate_facts_of(now));
     compare_file_limit(now);
+    certificates.show(now);
   });
   admin.serve_reloads([&reloading](auto done) { reloading.reload(std::move(done)); });
   if (config.admin_enabled) {

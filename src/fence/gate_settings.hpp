@@ -27,10 +27,11 @@ struct credentials {
 struct tls {
   // How a URL names its files.
   struct words {
-    std::string_view authorities, certificate, key;
+    std::string_view authorities, certificate, key, revoked;
     friend bool operator==(const words&, const words&) = default;
   };
-  static constexpr words of_libpq{"sslrootcert", "sslcert", "sslkey"}, of_others{"cafile", "cert", "key"};
+  static constexpr words of_libpq{"sslrootcert", "sslcert", "sslkey", "sslcrl"},
+      of_others{"cafile", "cert", "key", "crlfile"};
   enum class check : std::uint8_t {
     none,       // no TLS at all
     nothing,    // sslmode=require: what is sent is encrypted, for whoever has answered
@@ -40,6 +41,7 @@ struct tls {
   std::string authorities;  // path of a PEM file; "" unless the certificate is checked
   std::string certificate;  // the gate's own, and its key: paths of PEM files; "" = none
   std::string key;
+  std::string revoked;  // path of a PEM file with revocation lists of the authorities; "" = none is looked at
   words called = of_libpq;
 
   [[nodiscard]] bool wanted() const { return checks != check::none; }
@@ -52,6 +54,7 @@ struct listener_tls {
   std::string certificate;      // path of a PEM file, with the authorities between it and the root; "" = no TLS
   std::string key;              // the same
   std::string client_ca;        // the same; "": clients show no certificate
+  std::string client_crl;       // path of a PEM file with revocation lists of client_ca; "" = none is looked at
   bool client_required = true;  // where there are client_ca
   std::vector<std::string> client_name;  // a client's certificate has one of these; empty: any will do
 

@@ -187,7 +187,9 @@ class Metrics(LiveTest):
         database = self.start(PostgresServer())
         database.install()
         api = self.start(HttpGate(self.start(Upstream()), {"ledger": database.url()}, [{"match": "PUT /{id}", "resource": "{id}"}]))
-        scrape = gate.http("/metrics")[1] + api.http("/metrics")[1]
+        certificate, key = Authority(redis.folder, "authority").issue("gate")
+        secured = self.start(Gate(redis, extra={"tls": {"cert": certificate, "key": key}}))
+        scrape = "".join(one.http("/metrics")[1] for one in (gate, api, secured))
         served = dict(re.findall(r"^# TYPE (\w+) (\w+)$", scrape, re.M))
         rows = re.findall(r"^\| `(\w+)` \| (\w+)(.*?) \| .* \|$", documents.text("docs/metrics.md"), re.M)
         self.assertEqual({name: kind for name, kind, _ in rows}, served)

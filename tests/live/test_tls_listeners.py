@@ -75,7 +75,7 @@ class Listeners(Certificates, LiveTest):
         eventually(lambda: gate.metric("connections_rejected_total", reason="tls") > before)
         eventually(lambda: any(words in one for one in self.whys(gate)))
 
-    def context_of(self, subject, authority=None, names=None, days=2):
+    def context_of(self, subject, authority=None, names=None, days=30):
         return client_context(self.authority, *(authority or self.authority).issue(subject, names, days))
 
     def writer(self, gate, context):

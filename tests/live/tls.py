@@ -25,14 +25,14 @@ class Authority:
 
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
-        openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+        openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "60",
                 "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt")
 
     @property
     def certificate(self):
         return os.path.join(self.folder, f"{self.name}.crt")
 
-    def issue(self, subject, names=None, days=2):
+    def issue(self, subject, names=None, days=30):
         """(certificate, key) for a common name; `names`: what a client may have asked for. Below 0 `days` it has expired."""
         file = f"{self.name}-{subject}"
         extension = ["-addext", f"subjectAltName={names}"] if names else []
@@ -42,6 +42,22 @@ class Authority:
                 "-CAcreateserial", "-days", str(days), "-copy_extensions", "copy", "-out", f"{file}.crt")
         os.chmod(os.path.join(self.folder, f"{file}.key"), 0o600)
         return os.path.join(self.folder, f"{file}.crt"), os.path.join(self.folder, f"{file}.key")
+
+    def revoked(self, *certificates):
+        """The path of a list that revokes these."""
+        config = os.path.join(self.folder, f"{self.name}.cnf")
+        with open(config, "w") as file:
+            file.write(f"[ca]\ndefault_ca=own\n[own]\ndatabase={self.folder}/{self.name}.db\ncrlnumber={self.folder}/{self.name}.no\n"
+                       f"certificate={self.certificate}\nprivate_key={self.folder}/{self.name}.key\ndefault_md=sha256\n"
+                       "default_crl_days=9\n")
+        for name, text in ((f"{self.name}.db", ""), (f"{self.name}.no", "01\n")):
+            with open(os.path.join(self.folder, name), "w") as file:
+                file.write(text)
+        for certificate in certificates:
+            openssl(self.folder, "ca", "-config", config, "-revoke", certificate)
+        path = os.path.join(self.folder, f"{self.name}.crl")
+        openssl(self.folder, "ca", "-config", config, "-gencrl", "-out", path)
+        return path
 
 
 class Certificates:

@@ -54,6 +54,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_admin_tls_rejected_total counter",
                        "fencegate_backend_up gauge",
                        "fencegate_build_info gauge",
+                       "fencegate_certificate_expires_seconds gauge",
                        "fencegate_check_duration_seconds histogram",
                        "fencegate_checks_total counter",
                        "fencegate_config_generation gauge",

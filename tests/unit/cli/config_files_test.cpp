@@ -55,11 +55,9 @@ std::string with_everything_on(const std::string& text) {
 TEST_F(ConfigTest, TheExplainedConfigurationLoads) { (void)settings_of(contents(root / "config/fencegate.yaml")); }
 
 TEST_F(ConfigTest, TheExplainedConfigurationNamesEveryKeyAndLoadsWithAllOfThem) {
-  files = {{"/run/secrets/redis-password", "x"},
-           {"/run/secrets/postgres-password", "x"},
-           {"/etc/fencegate/tls.crt", "-"},
-           {"/etc/fencegate/tls.key", "-"},
-           {"/etc/fencegate/clients.crt", "-"}};
+  files = {{"/run/secrets/redis-password", "x"}, {"/run/secrets/postgres-password", "x"},
+           {"/etc/fencegate/tls.crt", "-"},      {"/etc/fencegate/tls.key", "-"},
+           {"/etc/fencegate/clients.crt", "-"},  {"/etc/fencegate/revoked.crl", "-"}};
   variables = {{"FENCING_TOKEN", "34"}};
   const auto text = with_everything_on(contents(root / "config/fencegate.yaml"));
   EXPECT_THAT(errors_of(text), IsEmpty());

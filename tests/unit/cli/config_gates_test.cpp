@@ -213,7 +213,7 @@ TEST_F(ConfigTest, RedisRejectsTlsThatWouldNotHold) {
   EXPECT_THAT(error_at("rediss://h"), HasSubstr("5:15: upstream: sslmode=verify-full needs cafile, such as /etc"));
   EXPECT_THAT(error_at("rediss://h?sslmode=disable"), HasSubstr("rediss:// is TLS: sslmode=disable has no meaning"));
   EXPECT_THAT(error_at("rediss://h?sslmode=prefer"), HasSubstr("may end in plain text"));
-  EXPECT_THAT(error_at("rediss://h?host=/x"), HasSubstr("only sslmode, cafile, cert and key may stand"));
+  EXPECT_THAT(error_at("rediss://h?host=/x"), HasSubstr("only sslmode, cafile, cert, key and crlfile may stand"));
   EXPECT_THAT(error_at("redis://h?cafile=/ca"), HasSubstr("there is no TLS in redis://: write rediss://"));
   EXPECT_THAT(error_at("unix:///x?sslmode=require"), HasSubstr("there is no TLS on a unix socket"));
   EXPECT_THAT(error_at("rediss://h?cafile=/none"), HasSubstr("cannot read cafile: "));

@@ -137,6 +137,7 @@ TEST_F(ConfigTest, PostgresRejectsTlsThatWouldNotHold) {
   EXPECT_THAT(error_at("sslrootcert=/ca"), HasSubstr("there is no TLS without one"));
   EXPECT_THAT(error_at("sslmode=disable&sslkey=/ca"), HasSubstr("there is no TLS without one"));
   EXPECT_THAT(error_at("sslmode=require&sslcert=/ca"), HasSubstr("sslcert and sslkey belong together"));
+  EXPECT_THAT(error_at("sslmode=require&sslcrl=/ca"), HasSubstr("sslcrl needs sslmode=verify-ca or verify-full"));
   EXPECT_THAT(error_at("sslmode=verify-ca&sslrootcert=ca"), HasSubstr("absolute paths"));
   EXPECT_THAT(error_at("sslmode=verify-ca&sslrootcert=system"), HasSubstr("absolute paths"));
   EXPECT_THAT(error_at("sslmode=verify-ca&sslrootcert=/c%00a"), HasSubstr("absolute paths"));

@@ -16,8 +16,6 @@ using detail::words_of;
 
 namespace {
 
-constexpr std::string_view no_number = "the mark in Redis is not a canonical integer";
-
 fence::policy step_of(std::int64_t max_step) {
   fence::policy rules;
   rules.max_step = max_step;
@@ -114,7 +112,7 @@ void mark_raising::on_reply(const std::shared_ptr<attempt>& a, const wire::reply
   const auto give_up = [&](std::string why) { a->done(unavailable_raise(std::move(why))); };
   if (reply == nullptr) return give_up(words_of(reply));
   if (is_error(reply)) {
-    if (reply->text.starts_with("WRONGTYPE")) return broken(*a);
+    if (says_mark_is_broken(reply->text)) return broken(*a);
     if (reply->text.starts_with("OOM ") && a->full.empty() && a->expected == attempt::expects::this_mark) {
       // One that is there takes no more room than it had: who comes to free memory has to raise it first.
       a->full = words_of(reply);
@@ -199,11 +197,11 @@ void mark_raising::judge(const std::shared_ptr<attempt>& a, std::optional<std::s
 
 // What is there is no number. It closes its own resource and stays for somebody to look at; other marks are put back.
 void mark_raising::broken(const attempt& a) {
-  if (a.healing == nullptr) return a.done(unavailable_raise(std::string(no_number)));
+  if (a.healing == nullptr) return a.done(unavailable_raise(std::string(mark_is_no_number)));
   if (a.healing->note_lost())
     state_.event()
         .add("resource", a.cell->resource)
-        .add("detail", no_number)
+        .add("detail", mark_is_no_number)
         .write(log::level::error, "mark not put back");
   a.done({raise_outcome::kind::stale, false, {}, {}});
 }
@@ -233,7 +231,7 @@ void mark_raising::read(const std::shared_ptr<mark_cell>& cell, std::function<vo
     std::optional<fence::token> mark;
     if (!text.null) {
       const auto parsed = fence::token::parse(text.text);
-      if (parsed.has_error()) return done({{}, std::string(no_number)});
+      if (parsed.has_error()) return done({{}, std::string(mark_is_no_number)});
       mark = *parsed;
       state_.marks.saw_since(asked, cell, *mark);
     }

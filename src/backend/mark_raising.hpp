@@ -38,6 +38,12 @@ struct mark_reading {
   std::string epoch{};  // which was known when it was asked for
 };
 
+// Why a mark closes its resource until an operator replaces it.
+inline constexpr std::string_view mark_is_no_number = "the mark in Redis is not a canonical integer";
+// Whether this detail of a rejection, by the gate or by a script, says so, or that the key is of another type.
+[[nodiscard]] inline bool says_mark_is_broken(std::string_view detail) {
+  return detail == mark_is_no_number || detail.starts_with("WRONGTYPE");
+}
 inline constexpr std::string_view too_many_resources = "this gate remembers the marks of no more resources";
 
 class mark_raising {

@@ -67,38 +67,69 @@ local function below(a, b)
 end
 )lua";
 
+// In front of the scripts that set a mark so that running gates forget a higher one. KEYS: epoch, mark, record of its grant,
+// lowered_key. false: Lua counts no further, and nothing was changed.
+inline constexpr std::string_view lower_for_all = R"lua(
+local function lower(epoch, from, to, now, who, why)
+  local base, last = string.match(epoch, '^(.*)~([1-9][0-9]*)$')
+  base, last = base or epoch, last or '0'
+  if tonumber(last) >= 2^53 - 1 then return false end
+  local number = string.format('%.0f', math.max(tonumber(last) + 1, tonumber(now)))
+  local resource = string.match(KEYS[2], '^fencegate:mark:{(.*)}$')
+  local forgotten, of_base, rest = string.match(redis.call('GET', KEYS[4]) or '', '^([0-9]+)\t([^\n]*)\n(.*)$')
+  if of_base ~= base then forgotten, rest = last, '' end
+  local lines = {table.concat({number, resource, from, to, who, why}, '\t')}
+  for line in string.gmatch(rest, '([^\n]+)\n') do
+    local at, of = string.match(line, '^([^\t]*)\t([^\t]*)\t')
+    if of ~= resource and #lines < 1000 then
+      lines[#lines + 1] = line
+    elseif of ~= resource and tonumber(at) > tonumber(forgotten) then
+      forgotten = at
+    end
+  end
+  redis.call('SET', KEYS[4], forgotten .. '\t' .. base .. '\n' .. table.concat(lines, '\n') .. '\n')
+  redis.call('SET', KEYS[2], to)
+  redis.call('SET', KEYS[1], base .. '~' .. number)
+  return true
+end
+)lua";
+
 // An operator lowers a mark. KEYS: epoch, mark, record of its grant, lowered_key. ARGV: the expected epoch, the expected mark,
 // the new one, "force" or "", the time in microseconds, who, why, the epoch under which the expected mark was seen. Answers
 // {'lowered'}, {'is', mark or ''}: another one, or seen before another lowering, {'leased'}: only seals raise it, {'floor'}:
 // without force, and Redis does not keep what a mark was before, or {'last'}: Lua counts no further; anything but the first
 // changed nothing.
-inline constexpr std::string_view lower_mark = R"lua(
+inline const std::string lower_mark = std::string(lower_for_all) + R"lua(
 local epoch = redis.call('GET', KEYS[1])
 if not epoch or epoch ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
 local is = redis.call('GET', KEYS[2])
 if is ~= ARGV[2] or epoch ~= ARGV[8] then return {'is', is or ''} end
 if redis.call('GET', KEYS[3]) then return {'leased'} end
 if ARGV[4] ~= 'force' then return {'floor'} end
-local base, last = string.match(epoch, '^(.*)~([1-9][0-9]*)$')
-base, last = base or epoch, last or '0'
-if tonumber(last) >= 2^53 - 1 then return {'last'} end
-local number = string.format('%.0f', math.max(tonumber(last) + 1, tonumber(ARGV[5])))
-local resource = string.match(KEYS[2], '^fencegate:mark:{(.*)}$')
-local forgotten, of_base, rest = string.match(redis.call('GET', KEYS[4]) or '', '^([0-9]+)\t([^\n]*)\n(.*)$')
-if of_base ~= base then forgotten, rest = last, '' end
-local lines = {table.concat({number, resource, is, ARGV[3], ARGV[6], ARGV[7]}, '\t')}
-for line in string.gmatch(rest, '([^\n]+)\n') do
-  local at, of = string.match(line, '^([^\t]*)\t([^\t]*)\t')
-  if of ~= resource and #lines < 1000 then
-    lines[#lines + 1] = line
-  elseif of ~= resource and tonumber(at) > tonumber(forgotten) then
-    forgotten = at
-  end
-end
-redis.call('SET', KEYS[4], forgotten .. '\t' .. base .. '\n' .. table.concat(lines, '\n') .. '\n')
-redis.call('SET', KEYS[2], ARGV[3])
-redis.call('SET', KEYS[1], base .. '~' .. number)
+if not lower(epoch, is, ARGV[3], ARGV[5], ARGV[6], ARGV[7]) then return {'last'} end
 return {'lowered'}
+)lua";
+
+// An operator replaces a mark that is no number. KEYS: as of lower_mark. ARGV: the expected epoch, the new mark, "lower": running
+// gates forget a higher one, or "", the time in microseconds, who, why. Answers {'replaced'}, {'is', mark or ''}: it is a number or
+// there is none, {'below', token}: it was sealed with that one, or {'last'}: Lua counts no further; anything but the first changed
+// nothing.
+inline const std::string replace_mark = std::string(compare_digits) + std::string(lower_for_all) + R"lua(
+local epoch = redis.call('GET', KEYS[1])
+if not epoch or epoch ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
+local highest = '9223372036854775807'
+local is = redis.pcall('GET', KEYS[2])  -- an error: the key is of another type
+if is == false then return {'is', ''} end
+local number = type(is) == 'string' and (is == '0' or string.find(is, '^[1-9][0-9]*$'))
+if number and not below(highest, is) then return {'is', is} end
+local sealed = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) ')
+if sealed and below(ARGV[2], sealed) then return {'below', sealed} end
+if ARGV[3] == 'lower' then
+  if not lower(epoch, highest, ARGV[2], ARGV[4], ARGV[5], ARGV[6]) then return {'last'} end
+else
+  redis.call('SET', KEYS[2], ARGV[2])
+end
+return {'replaced'}
 )lua";
 
 // Seals: raises the marks to the tokens of one grant, all or none, and writes beside each whose it is. A mark that has an

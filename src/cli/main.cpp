@@ -150,11 +150,14 @@ CLI::App* add_marks(CLI::App& app, cli::marks_question& to) {
   auto* raise = add("raise", verb::raise, "Raise one mark, as a token does");
   raise->add_option("RESOURCE", to.resources, "Whose mark")->required()->expected(1);
   raise->add_option("--to", to.to, "To this token")->required();
+  raise->add_flag("--force", to.force, "Replaces a mark in Redis that is no number");
   auto* lower = add("lower", verb::lower, "Take back a mark that nobody should have raised");
   lower->add_option("RESOURCE", to.resources, "Whose mark")->required()->expected(1);
   lower->add_option("--to", to.to, "To this token")->required();
   lower->add_option("--reason", to.reason, "Why; it is kept beside the mark")->required();
-  lower->add_flag("--force", to.force, "Below what it was before, too: tokens of older holders may be good again");
+  lower->add_flag(
+      "--force", to.force,
+      "Below what it was before, too, or in place of what is no number: tokens of older holders may be good again");
   auto* bump = add("bump", verb::bump, "Raise marks by a number, after a restored backup");
   bump->add_option("RESOURCES", to.resources, "Whose marks");
   bump->add_option("--by", to.by, "By so much")->required();

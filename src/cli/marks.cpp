@@ -1,5 +1,6 @@
 #include "cli/marks.hpp"
 
+#include "backend/mark_raising.hpp"
 #include "base/json_text.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_leases.hpp"
@@ -61,12 +62,15 @@ bool changes(verb what) { return what == verb::raise || what == verb::lower || w
 
 // ── who raised what ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+constexpr std::string_view broken_mark_hint = "; marks raise --force, or marks lower --force, replaces it";
+
 struct shown_mark {
   std::string place, resource;
-  std::optional<fence::token> mark;
+  std::optional<fence::token> mark;  // nullopt: `problem` says why it cannot be read
   std::string raised_at,
       issuer;                 // "" = it is not known; the issuer's name where the configuration has one, else its id
   std::string holder, since;  // of the grant that raised it
+  std::string problem{};
 };
 
 struct known_issuer {
@@ -123,9 +127,10 @@ void print_json(const std::vector<shown_mark>& all, std::ostream& out) {
     json_object element(text);
     element.add("place", one.place);
     element.add("resource", one.resource);
-    element.add("mark", one.mark->value());
-    for (const auto& [name, what] : {std::pair("raised_at", &one.raised_at), std::pair("issuer", &one.issuer),
-                                     std::pair("holder", &one.holder), std::pair("since", &one.since)})
+    if (one.mark) element.add("mark", one.mark->value());
+    for (const auto& [name, what] :
+         {std::pair("raised_at", &one.raised_at), std::pair("issuer", &one.issuer), std::pair("holder", &one.holder),
+          std::pair("since", &one.since), std::pair("problem", &one.problem)})
       if (!what->empty()) element.add(name, *what);
     element.end();
   }
@@ -136,7 +141,7 @@ void print_marks(const std::vector<shown_mark>& all, std::ostream& out) {
   text_table rows{{"PLACE", "RESOURCE", "MARK", "RAISED", "ISSUER", "HOLDER"}};
   const auto known = [](const std::string& text) { return text.empty() ? "-" : text; };
   for (const auto& one : all)
-    rows.push_back({one.place, one.resource, one.mark->to_string(),
+    rows.push_back({one.place, one.resource, one.mark ? one.mark->to_string() : "?",
                     known(one.raised_at.empty() ? one.since : one.raised_at), known(one.issuer), known(one.holder)});
   print_table(rows, out);
 }
@@ -150,8 +155,13 @@ int show(operation_run& run, const settings::process& config, const places& wher
     const auto found = list_of(run, *place, only);
     if (!found) status = complain(err, place->name() + ": " + found.error().message);
     if (found)
-      for (const auto& one : *found)
-        shown.push_back({place->name(), one.resource, one.mark, one.raised_at, one.issuer, {}, {}});
+      for (const auto& one : *found) {
+        shown.push_back({place->name(), one.resource, one.mark, one.raised_at, one.issuer, {}, {}, one.problem});
+        if (one.problem.empty()) continue;
+        shown.back().mark.reset();
+        status = complain(
+            err, place->name() + ": " + one.resource + ": the mark is " + one.problem + std::string(broken_mark_hint));
+      }
   }
   if (std::any_of(shown.begin(), shown.end(), [](const auto& one) { return !one.issuer.empty(); })) {
     const auto issuers = ask_issuers(run, config);
@@ -163,9 +173,28 @@ int show(operation_run& run, const settings::process& config, const places& wher
 
 // ── raising ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+// "mia on host": whom a person can ask about it.
+std::string operator_here() {
+  std::string user = "user " + std::to_string(::getuid());
+  if (const auto* known = ::getpwuid(::getuid()); known != nullptr) user = known->pw_name;
+  if (const char* person = std::getenv("SUDO_USER"); person != nullptr && *person != '\0') user = person;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  return fence::printable(user + " on " + host.data(), reason_bytes_max);
+}
+
+bool replace(operation_run& run, lease::seal_place& at, const lease::replacement_wish& wish, std::ostream& out,
+             std::ostream& err) {
+  const auto about = at.name() + ": " + wish.resource + ": ";
+  const auto done = run.asked(result<void>(no_answer), [&](auto told) { at.replace(wish, std::move(told)); });
+  if (!done) return complain(err, about + done.error().message), false;
+  out << about << "the mark was no number and is " << wish.to.to_string() << '\n';
+  return true;
+}
+
 // False: it was not, which `err` says.
-bool raise(operation_run& run, lease::seal_place& at, const std::string& resource, fence::token to, std::ostream& out,
-           std::ostream& err) {
+bool raise(operation_run& run, lease::seal_place& at, const std::string& resource, fence::token to, bool force,
+           std::ostream& out, std::ostream& err) {
   const auto outcome = run.asked(backend::store_result<void>(backend::unavailable(no_answer.message)), [&](auto done) {
     at.raise({fence::claim{resource, to}}, std::move(done));
   });
@@ -179,7 +208,9 @@ bool raise(operation_run& run, lease::seal_place& at, const std::string& resourc
     out << about << "the mark is " << why.mark->to_string() << ", which is above " << to.to_string() << '\n';
     return true;
   }
-  complain(err, about + fence::describe(why) +
+  const bool broken = backend::says_mark_is_broken(why.detail);
+  if (broken && force) return replace(run, at, {resource, to, operator_here(), {}}, out, err);
+  complain(err, about + fence::describe(why) + (broken ? std::string(broken_mark_hint) : "") +
                     (why.why == fence::reason::jump && why.detail == fence::raised_by_leases_only
                          ? "; fencegate lease break " + resource + " raises it"
                          : ""));
@@ -202,33 +233,33 @@ int bump(operation_run& run, lease::seal_place& at, const marks_question& asked,
     marks.insert(marks.end(), found->begin(), found->end());
   }
   for (const auto& one : marks) {
+    if (!one.problem.empty()) {
+      complain(err, at.name() + ": " + one.resource + ": the mark is " + one.problem + std::string(broken_mark_hint));
+      all = false;
+      continue;
+    }
     if (one.mark.value() > std::numeric_limits<std::int64_t>::max() - by) {
       all = (complain(err, at.name() + ": " + one.resource + ": no token is so far above " + one.mark.to_string()),
              false);
       continue;
     }
-    all = raise(run, at, one.resource, fence::token(one.mark.value() + by), out, err) && all;
+    all = raise(run, at, one.resource, fence::token(one.mark.value() + by), false, out, err) && all;
   }
   return all ? exit_ok : exit_failed;
 }
 
 // ── lowering ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-// "mia on host": whom a person can ask about it.
-std::string operator_here() {
-  std::string user = "user " + std::to_string(::getuid());
-  if (const auto* known = ::getpwuid(::getuid()); known != nullptr) user = known->pw_name;
-  if (const char* person = std::getenv("SUDO_USER"); person != nullptr && *person != '\0') user = person;
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  return fence::printable(user + " on " + host.data(), reason_bytes_max);
-}
-
 int lower(operation_run& run, lease::seal_place& at, const marks_question& asked, fence::token to, std::ostream& out,
           std::ostream& err) {
   const auto& resource = asked.resources.front();
   const auto about = at.name() + ": " + resource + ": ";
   const auto found = seen_of(run, at, resource);
+  if (!found && backend::says_mark_is_broken(found.error().message)) {
+    if (!asked.force) return complain(err, about + found.error().message + std::string(broken_mark_hint));
+    const lease::replacement_wish wish{resource, to, operator_here(), asked.reason, true};
+    return replace(run, at, wish, out, err) ? exit_ok : exit_failed;
+  }
   if (!found) return complain(err, at.name() + ": " + found.error().message);
   if (!found->mark) return complain(err, about + "there is no mark");
   const auto mark = *found->mark;
@@ -286,7 +317,9 @@ int run_marks_word(const marks_question& asked, const environment& from, std::os
   if (!changes(asked.what)) return show(run, *config, where, asked, out, err);
   if (asked.what == verb::bump) return bump(run, *where.front(), asked, *number, out, err);
   if (asked.what == verb::lower) return lower(run, *where.front(), asked, fence::token(*number), out, err);
-  return raise(run, *where.front(), asked.resources.front(), fence::token(*number), out, err) ? exit_ok : exit_failed;
+  return raise(run, *where.front(), asked.resources.front(), fence::token(*number), asked.force, out, err)
+             ? exit_ok
+             : exit_failed;
 }
 
 }  // namespace fencegate::cli

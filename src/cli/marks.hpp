@@ -19,7 +19,7 @@ struct marks_question {
   bool all = false;                      // bump
   std::string to, by;                    // raise and lower, bump: digits
   std::string reason{};                  // lower
-  bool force = false;                    // lower
+  bool force = false;                    // lower, raise
   bool json = false;
 };
 

@@ -158,6 +158,15 @@ struct listed_mark {
   fence::token mark;
   std::string raised_at{};  // by the place's clock; "" = it is not known
   std::string issuer{};     // only whose leases raise it; "" = anybody's
+  std::string problem{};    // why there is no mark to be read, and all else of it says nothing; "" = there is one
+};
+
+// What an operator wants in place of a mark that is no number.
+struct replacement_wish {
+  std::string resource;
+  fence::token to;
+  std::string by, why;  // for the record
+  bool lowers = false;  // running gates forget a higher mark that they have seen; else they raise it to that again
 };
 
 // What an operator wants of a mark that nobody should have raised.
@@ -200,6 +209,10 @@ class seal_place {
   // Lowers the mark, and writes down who did it and why. An error: it is as it was, or nobody knows.
   virtual void lower(const lowering_wish& /*wish*/, std::function<void(const result<void>&)> done) {
     done(error{name() + " does not lower marks"});
+  }
+  // Sets a mark that is no number. An error: it is one, or nothing was changed, or the outcome is not known.
+  virtual void replace(const replacement_wish& /*wish*/, std::function<void(const result<void>&)> done) {
+    done(error{name() + " has no mark that is no number"});
   }
   // Whose the mark is; "": nobody's. Nobody waits for it.
   void issuer_of(const std::string& resource, std::function<void(const result<std::string>&)> done) {

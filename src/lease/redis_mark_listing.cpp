@@ -1,5 +1,7 @@
 #include "lease/redis_mark_listing.hpp"
 
+#include "fence/printable.hpp"
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -9,7 +11,8 @@ namespace {
 
 using words = std::vector<std::string>;
 
-constexpr std::size_t looked_at_once = 256;
+constexpr std::size_t read_at_once = 256;
+constexpr std::size_t shown_bytes_max = 40;  // of a mark that is no number
 
 const std::string& front() {
   static const std::string text = [] {
@@ -39,7 +42,7 @@ void redis_mark_listing::start(const std::optional<std::string>& only,
   done_ = std::move(done);
   if (!only) return scan("0");
   names_.push_back(*only);
-  look_at_more();
+  read_more();
 }
 
 std::vector<words> redis_mark_listing::with_greeting(words last) {
@@ -66,38 +69,60 @@ void redis_mark_listing::scanned(const outcome& came) {
   if (answer.list[0].text != "0") return scan(answer.list[0].text);
   std::sort(names_.begin(), names_.end());
   names_.erase(std::unique(names_.begin(), names_.end()), names_.end());  // SCAN may tell one twice
-  look_at_more();
+  read_more();
 }
 
-void redis_mark_listing::look_at_more() {
-  if (next_ == names_.size()) return end(found_);
+void redis_mark_listing::read_more() {
+  if (next_ == names_.size()) {
+    std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) { return a.resource < b.resource; });
+    return end(found_);
+  }
   const auto from = names_.begin() + static_cast<std::ptrdiff_t>(next_);
-  const auto count = std::min(looked_at_once, names_.size() - next_);
+  const auto count = std::min(read_at_once, names_.size() - next_);
   next_ += count;
-  look_(words(from, from + static_cast<std::ptrdiff_t>(count)),
-        [weak = weak_from_this()](const answer<std::vector<backend::looked_mark>>& marks) {
-          const auto self = weak.lock();
-          if (!self) return;
-          if (!marks) return self->end(marks.error());
-          self->ask_whose(*marks);
-        });
+  const words names(from, from + static_cast<std::ptrdiff_t>(count));
+  words command{"MGET"};
+  for (const auto& name : names) command.push_back(backend::mark_cell(name).key);
+  for (const auto& name : names) command.push_back(backend::mark_cell(name).grant_key());
+  dialogue_->ask(with_greeting(std::move(command)), [weak = weak_from_this(), names](const outcome& came) {
+    if (const auto self = weak.lock()) self->read(names, came);
+  });
 }
 
-void redis_mark_listing::ask_whose(const std::vector<backend::looked_mark>& marks) {
-  words command{"MGET"};
-  for (const auto& one : marks) command.push_back(backend::mark_cell(one.resource).grant_key());
-  dialogue_->ask(with_greeting(std::move(command)), [weak = weak_from_this(), marks](const outcome& came) {
+void redis_mark_listing::read(const words& names, const outcome& came) {
+  if (!came.problem.empty()) return end(error{came.problem});
+  const auto& texts = came.replies.back();
+  if (texts.is_error) return end(backend::why_refused(texts.text, "+mget"));
+  if (texts.list.size() != 2 * names.size()) return end(error{"Redis sent what is not an answer"});
+  words good, issuers;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto& mark = texts.list[i].text;
+    const auto issuer = issuer_in(texts.list[names.size() + i].text);
+    // Without a text the key has gone, or is of another type: the gate's reader tells.
+    if (mark.empty() || fence::token::parse(mark)) {
+      good.push_back(names[i]);
+      issuers.push_back(issuer);
+    } else {
+      found_.push_back({names[i], {}, {}, issuer, "no number: " + fence::printable(mark, shown_bytes_max)});
+    }
+  }
+  look_at(good, std::move(issuers));
+}
+
+void redis_mark_listing::look_at(const words& names, words issuers) {
+  if (names.empty()) return read_more();
+  auto looked = [weak = weak_from_this(),
+                 issuers = std::move(issuers)](const answer<std::vector<backend::looked_mark>>& marks) {
     const auto self = weak.lock();
     if (!self) return;
-    if (!came.problem.empty()) return self->end(error{came.problem});
-    const auto& records = came.replies.back();
-    if (records.is_error) return self->end(backend::why_refused(records.text, "+mget"));
-    if (records.list.size() != marks.size()) return self->end(error{"Redis sent what is not an answer"});
-    for (std::size_t i = 0; i < marks.size(); ++i)
-      if (marks[i].mark)  // else it is gone by now
-        self->found_.push_back({marks[i].resource, *marks[i].mark, {}, issuer_in(records.list[i].text)});
-    self->look_at_more();
-  });
+    if (!marks) return self->end(marks.error());
+    if (marks->size() != issuers.size()) return self->end(error{"Redis sent what is not an answer"});
+    for (std::size_t i = 0; i < marks->size(); ++i)
+      if (const auto& one = (*marks)[i]; one.mark)  // else it is gone by now
+        self->found_.push_back({one.resource, *one.mark, {}, issuers[i]});
+    self->read_more();
+  };
+  look_(names, std::move(looked));
 }
 
 void redis_mark_listing::end(const result<std::vector<listed_mark>>& with) {

@@ -1,5 +1,5 @@
-// All marks of a Redis, or one: their names by SCAN, what they are by those who read marks in any case, and whose they are
-// by the records of grants beside them.
+// All marks of a Redis, or one: their names by SCAN, whose they are by the records of grants beside them. The gate's own reader
+// of marks says what each is, but for one that is no number: that one is named with its problem, and hides no other.
 #pragma once
 
 #include "backend/redis_dialogue.hpp"
@@ -36,8 +36,9 @@ class redis_mark_listing : public std::enable_shared_from_this<redis_mark_listin
   // `last`, behind what a connection begins with.
   [[nodiscard]] std::vector<std::vector<std::string>> with_greeting(std::vector<std::string> last);
   void scanned(const outcome& came);
-  void look_at_more();
-  void ask_whose(const std::vector<backend::looked_mark>& marks);
+  void read_more();
+  void read(const std::vector<std::string>& names, const outcome& came);
+  void look_at(const std::vector<std::string>& names, std::vector<std::string> issuers);
   void end(const result<std::vector<listed_mark>>& with);
 
   const std::shared_ptr<backend::redis_dialogue> dialogue_;

@@ -72,15 +72,47 @@ void redis_seal_place::raise(const fence::claims_list& to,
   });
 }
 
+namespace {
+
+std::string microseconds_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::to_string(std::chrono::floor<std::chrono::microseconds>(now).count());
+}
+
+std::vector<std::string> keys_to_lower(const std::string& resource) {
+  const backend::mark_cell cell(resource);
+  return {cell.key, cell.grant_key(), std::string(backend::lowered_key)};
+}
+
+const error no_epoch_above{"the epoch of this Redis has no higher number: SET fencegate:epoch to a new text"};
+const error unexpected_answer{"it answered something unexpected"};
+
+}  // namespace
+
+void redis_seal_place::replace(const replacement_wish& wish, std::function<void(const result<void>&)> done) {
+  using words = std::vector<std::string>;
+  const words values{wish.to.to_string(), wish.lowers ? "lower" : "", microseconds_now(), wish.by, wish.why};
+  auto answered = [done = std::move(done), resource = wish.resource](const result<words>& said) {
+    if (!said) return done(said.error());
+    const std::string word = said->empty() ? "" : said->front();
+    if (word == "replaced") return done({});
+    if (word == "is") return done(error{"it has changed meanwhile; look at it again"});
+    if (word == "below")
+      return done(error{"a lease has sealed it with " + said->back() + ": it goes no lower than that"});
+    done(word == "last" ? no_epoch_above : unexpected_answer);
+  };
+  caller_.ask([keys = keys_to_lower(wish.resource), values, answered = std::move(answered)](redis_store& store,
+                                                                                            const store_caller& by) {
+    store.run_leasing(by, backend::replace_mark, keys, values, answered);
+  });
+}
+
 void redis_seal_place::lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) {
   using words = std::vector<std::string>;
-  const backend::mark_cell cell(wish.seen.resource);
-  words keys{cell.key, cell.grant_key(), std::string(backend::lowered_key)};
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   words values{wish.seen.mark->to_string(),
                wish.to.to_string(),
                wish.force ? "force" : "",
-               std::to_string(std::chrono::floor<std::chrono::microseconds>(now).count()),
+               microseconds_now(),
                wish.by,
                wish.why,
                wish.seen.epoch};
@@ -90,16 +122,15 @@ void redis_seal_place::lower(const lowering_wish& wish, std::function<void(const
     if (word == "lowered") return done({});
     if (word == "is") return done(error{"it has moved, or another was lowered meanwhile; look at it again"});
     if (word == "leased") return done(error{"its leases raise it: fencegate lease break " + resource});
-    if (word == "last")
-      return done(error{"the epoch of this Redis has no higher number: SET fencegate:epoch to a new text"});
+    if (word == "last") return done(no_epoch_above);
     if (word == "floor")
       return done(
           error{"Redis does not keep what it was before; make sure that no older holder is at work, then use --force"});
-    done(error{"it answered something unexpected"});
+    done(unexpected_answer);
   };
-  caller_.ask([keys = std::move(keys), values = std::move(values), answered = std::move(answered)](
+  caller_.ask([keys = keys_to_lower(wish.seen.resource), values = std::move(values), answered = std::move(answered)](
                   redis_store& store, const store_caller& by) {
-    store.run_leasing(by, std::string(backend::lower_mark), keys, values, answered);
+    store.run_leasing(by, backend::lower_mark, keys, values, answered);
   });
 }
 

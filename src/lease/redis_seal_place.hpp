@@ -32,6 +32,7 @@ class redis_seal_place final : public seal_place {
   // One list at a time.
   void list_marks(const std::optional<std::string>& only,
                   std::function<void(const result<std::vector<listed_mark>>&)> done) override;
+  void replace(const replacement_wish& wish, std::function<void(const result<void>&)> done) override;
   void lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) override;
   void raise(const fence::claims_list& to, std::function<void(const backend::store_result<void>&)> done) override;
 

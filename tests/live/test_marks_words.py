@@ -8,7 +8,7 @@ from documents import command, gates_user, run_shell
 from gate_process import Gate
 from live_test import LiveTest, main
 from postgres import PgGate, PostgresServer, run_sql
-from processes import PATIENCE, free_port
+from processes import PATIENCE, eventually, free_port
 from redis_server import RedisServer
 from resp import Resp
 
@@ -86,6 +86,50 @@ class Redis(MarksTest):
         status, printed, said = self.marks("bump", "--all", "--by", "3", "--gate", "cache")
         self.assertEqual((status, said, len(printed.splitlines())), (0, "", 1501))
         self.assertEqual(set(self.redis.cli.call("MGET", *[f"fencegate:mark:{{{key}}}" for key in keys])), {b"10"})
+
+
+    def test_a_mark_that_is_no_number_hides_no_other_and_can_be_replaced(self):
+        key = "fencegate:mark:{broken}"
+        for resource in ("a", "broken", "z"):
+            self.marks("raise", resource, "--to", "34", "--gate", "cache")
+        self.redis.cli.call("SET", key, "+35")
+        status, printed, said = self.marks("list", "--gate", "cache", "--json")
+        self.assertEqual(status, 1)
+        self.assertEqual([(one["resource"], one.get("mark")) for one in json.loads(printed)], [("a", 34), ("broken", None), ("z", 34)])
+        self.assertIn("gate:cache: broken: the mark is no number: +35; marks raise --force", said)
+        status, printed, said = self.marks("bump", "--all", "--by", "1", "--gate", "cache")
+        self.assertEqual((status, printed), (1, "gate:cache: a: the mark is 35\ngate:cache: z: the mark is 35\n"))
+        self.assertIn("broken: the mark is no number", said)
+        for word in ("raise", "lower"):
+            why = ["--reason", "a typing error"] if word == "lower" else []
+            for broken in ("+35", "9223372036854775808", "034"):
+                with self.subTest(word=word, broken=broken):
+                    self.redis.cli.call("SET", key, broken)
+                    status, _, said = self.marks(word, "broken", "--to", "36", *why, "--gate", "cache")
+                    self.assertEqual((status, self.redis.cli.call("GET", key)), (1, broken.encode()))
+                    self.assertIn("--force", said)
+                    self.assertEqual(self.marks(word, "broken", "--to", "36", *why, "--force", "--gate", "cache"),
+                                     (0, "gate:cache: broken: the mark was no number and is 36\n", ""))
+                    self.assertEqual(self.redis.cli.call("GET", key), b"36")
+        self.redis.cli.call("DEL", key)
+        self.redis.cli.call("LPUSH", key, "x")
+        self.assertEqual(self.marks("raise", "broken", "--to", "37", "--force", "--gate", "cache"),
+                         (0, "gate:cache: broken: the mark was no number and is 37\n", ""))
+        self.assertEqual(self.redis.cli.call("GET", key), b"37")
+
+    def test_running_gates_follow_a_replacement(self):
+        gate = self.start(Gate(self.redis))
+        first = self.start(Resp(gate.port, name="fence:orders=34"))
+        self.assertEqual(first.call("SET", "k", "v"), b"OK")
+        self.redis.cli.call("SET", "fencegate:mark:{orders}", "nonsense")
+        self.assert_error(first.call("SET", "k", "w"), "FENCEDOWN")
+        self.assertEqual(self.marks("lower", "orders", "--to", "30", "--reason", "mended", "--force", "--gate", "cache")[0], 0)
+        second = self.start(Resp(gate.port))
+        eventually(lambda: second.call("FENCE", "SET", "orders", "31") == b"OK")
+        self.assertEqual(second.call("SET", "k", "x"), b"OK")
+        self.redis.cli.call("SET", "fencegate:mark:{orders}", "nonsense")
+        self.assertEqual(self.marks("raise", "orders", "--to", "3", "--force", "--gate", "cache")[0], 0)
+        eventually(lambda: self.redis.cli.call("GET", "fencegate:mark:{orders}") == b"31")
 
 
 class RedisRights(MarksTest):

@@ -217,34 +217,54 @@ bool raise(operation_run& run, lease::seal_place& at, const std::string& resourc
   return false;
 }
 
+// Those that are to rise together: all of them, or else one by one, so that one that cannot rise holds none back.
+bool raise_block(operation_run& run, lease::seal_place& at, const fence::claims_list& block, std::ostream& out,
+                 std::ostream& err) {
+  const auto together = run.asked(backend::store_result<void>(backend::unavailable(no_answer.message)),
+                                  [&](auto done) { at.raise(block, std::move(done)); });
+  bool all = true;
+  for (const auto& one : block) {
+    if (together)
+      out << at.name() << ": " << one.resource << ": the mark is " << one.presented.to_string() << '\n';
+    else
+      all = raise(run, at, one.resource, one.presented, false, out, err) && all;
+  }
+  return all;
+}
+
+// Those that are named, or all.
+std::vector<listed_mark> marks_to_bump(operation_run& run, lease::seal_place& at, const marks_question& asked,
+                                       bool& all, std::ostream& err) {
+  std::vector<listed_mark> out;
+  const auto add = [&](const std::optional<std::string>& only) {
+    const auto found = list_of(run, at, only);
+    if (!found) all = (complain(err, at.name() + ": " + found.error().message), false);
+    if (found && only && found->empty()) all = (complain(err, at.name() + ": " + *only + ": there is no mark"), false);
+    if (found) out.insert(out.end(), found->begin(), found->end());
+  };
+  if (asked.all) add(std::nullopt);
+  for (const auto& resource : asked.resources) add(resource);
+  return out;
+}
+
 int bump(operation_run& run, lease::seal_place& at, const marks_question& asked, std::int64_t by, std::ostream& out,
          std::ostream& err) {
-  std::vector<listed_mark> marks;
   bool all = true;
-  if (asked.all) {
-    const auto found = list_of(run, at);
-    if (!found) return complain(err, at.name() + ": " + found.error().message);
-    marks = *found;
+  fence::claims_list block;
+  const auto raise_them = [&] {
+    if (!block.empty()) all = raise_block(run, at, std::exchange(block, {}), out, err) && all;
+  };
+  for (const auto& one : marks_to_bump(run, at, asked, all, err)) {
+    const auto about = at.name() + ": " + one.resource + ": ";
+    if (!one.problem.empty())
+      all = (complain(err, about + "the mark is " + one.problem + std::string(broken_mark_hint)), false);
+    else if (one.mark.value() > std::numeric_limits<std::int64_t>::max() - by)
+      all = (complain(err, about + "no token is so far above " + one.mark.to_string()), false);
+    else
+      block.push_back({one.resource, fence::token(one.mark.value() + by)});
+    if (block.size() == at.raised_at_once()) raise_them();
   }
-  for (const auto& resource : asked.resources) {
-    const auto found = list_of(run, at, resource);
-    if (!found) return complain(err, at.name() + ": " + found.error().message);
-    if (found->empty()) all = (complain(err, at.name() + ": " + resource + ": there is no mark"), false);
-    marks.insert(marks.end(), found->begin(), found->end());
-  }
-  for (const auto& one : marks) {
-    if (!one.problem.empty()) {
-      complain(err, at.name() + ": " + one.resource + ": the mark is " + one.problem + std::string(broken_mark_hint));
-      all = false;
-      continue;
-    }
-    if (one.mark.value() > std::numeric_limits<std::int64_t>::max() - by) {
-      all = (complain(err, at.name() + ": " + one.resource + ": no token is so far above " + one.mark.to_string()),
-             false);
-      continue;
-    }
-    all = raise(run, at, one.resource, fence::token(one.mark.value() + by), false, out, err) && all;
-  }
+  raise_them();
   return all ? exit_ok : exit_failed;
 }
 

@@ -202,6 +202,8 @@ class seal_place {
                           std::function<void(const result<std::vector<listed_mark>>&)> done) {
     done(error{name() + " does not list its marks"});
   }
+  // How many marks one raise() may name.
+  [[nodiscard]] virtual std::size_t raised_at_once() const { return 1; }
   // As a gate does, without a lease: all rise to their tokens, or none.
   virtual void raise(const fence::claims_list& /*to*/, std::function<void(const backend::store_result<void>&)> done) {
     done(backend::unavailable(name() + " raises marks by leases only"));

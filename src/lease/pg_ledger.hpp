@@ -61,6 +61,7 @@ class pg_seal_place final : public seal_place {
   void list_marks(const std::optional<std::string>& only,
                   std::function<void(const result<std::vector<listed_mark>>&)> done) override;
   void lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) override;
+  [[nodiscard]] std::size_t raised_at_once() const override { return 32; }  // fencegate.check_claims
   void raise(const fence::claims_list& to, std::function<void(const backend::store_result<void>&)> done) override;
 
  private:

@@ -32,9 +32,8 @@ std::string issuer_in(std::string_view record) {
 }  // namespace
 
 redis_mark_listing::redis_mark_listing(boost::asio::io_context& context, const settings::mark_store& at,
-                                       std::chrono::milliseconds patience, look look_at)
+                                       std::chrono::milliseconds patience)
     : dialogue_(std::make_shared<backend::redis_dialogue>(context, at.where, at.secured, patience)),
-      look_(std::move(look_at)),
       greeting_{backend::first_words(at.login)} {}
 
 void redis_mark_listing::start(const std::optional<std::string>& only,
@@ -73,10 +72,7 @@ void redis_mark_listing::scanned(const outcome& came) {
 }
 
 void redis_mark_listing::read_more() {
-  if (next_ == names_.size()) {
-    std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) { return a.resource < b.resource; });
-    return end(found_);
-  }
+  if (next_ == names_.size()) return end(found_);
   const auto from = names_.begin() + static_cast<std::ptrdiff_t>(next_);
   const auto count = std::min(read_at_once, names_.size() - next_);
   next_ += count;
@@ -94,35 +90,16 @@ void redis_mark_listing::read(const words& names, const outcome& came) {
   const auto& texts = came.replies.back();
   if (texts.is_error) return end(backend::why_refused(texts.text, "+mget"));
   if (texts.list.size() != 2 * names.size()) return end(error{"Redis sent what is not an answer"});
-  words good, issuers;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const auto& mark = texts.list[i].text;
+    const auto& text = texts.list[i].text;
+    if (text.empty()) continue;  // it is gone by now
     const auto issuer = issuer_in(texts.list[names.size() + i].text);
-    // Without a text the key has gone, or is of another type: the gate's reader tells.
-    if (mark.empty() || fence::token::parse(mark)) {
-      good.push_back(names[i]);
-      issuers.push_back(issuer);
-    } else {
-      found_.push_back({names[i], {}, {}, issuer, "no number: " + fence::printable(mark, shown_bytes_max)});
-    }
+    if (const auto mark = fence::token::parse(text))
+      found_.push_back({names[i], *mark, {}, issuer});
+    else
+      found_.push_back({names[i], {}, {}, issuer, "no number: " + fence::printable(text, shown_bytes_max)});
   }
-  look_at(good, std::move(issuers));
-}
-
-void redis_mark_listing::look_at(const words& names, words issuers) {
-  if (names.empty()) return read_more();
-  auto looked = [weak = weak_from_this(),
-                 issuers = std::move(issuers)](const answer<std::vector<backend::looked_mark>>& marks) {
-    const auto self = weak.lock();
-    if (!self) return;
-    if (!marks) return self->end(marks.error());
-    if (marks->size() != issuers.size()) return self->end(error{"Redis sent what is not an answer"});
-    for (std::size_t i = 0; i < marks->size(); ++i)
-      if (const auto& one = (*marks)[i]; one.mark)  // else it is gone by now
-        self->found_.push_back({one.resource, *one.mark, {}, issuers[i]});
-    self->read_more();
-  };
-  look_(names, std::move(looked));
+  read_more();
 }
 
 void redis_mark_listing::end(const result<std::vector<listed_mark>>& with) {

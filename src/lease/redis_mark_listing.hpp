@@ -1,5 +1,5 @@
-// All marks of a Redis, or one: their names by SCAN, whose they are by the records of grants beside them. The gate's own reader
-// of marks says what each is, but for one that is no number: that one is named with its problem, and hides no other.
+// All marks of a Redis, or one: their names by SCAN, whose they are by the records of grants beside them. One that is no number is
+// named with its problem, and hides no other. A running gate may have seen a higher mark, and puts that back.
 #pragma once
 
 #include "backend/redis_dialogue.hpp"
@@ -19,12 +19,9 @@ namespace fencegate::lease {
 
 class redis_mark_listing : public std::enable_shared_from_this<redis_mark_listing> {
  public:
-  using look_callback = std::function<void(const answer<std::vector<backend::looked_mark>>&)>;
-  using look = std::function<void(const std::vector<std::string>& resources, look_callback)>;
-
   // `patience`: for each answer.
   redis_mark_listing(boost::asio::io_context& context, const settings::mark_store& at,
-                     std::chrono::milliseconds patience, look look_at);
+                     std::chrono::milliseconds patience);
 
   // `only`: that mark, if there is any; else all. `done` once, unless it is dropped before.
   void start(const std::optional<std::string>& only, std::function<void(const result<std::vector<listed_mark>>&)> done);
@@ -38,14 +35,12 @@ class redis_mark_listing : public std::enable_shared_from_this<redis_mark_listin
   void scanned(const outcome& came);
   void read_more();
   void read(const std::vector<std::string>& names, const outcome& came);
-  void look_at(const std::vector<std::string>& names, std::vector<std::string> issuers);
   void end(const result<std::vector<listed_mark>>& with);
 
   const std::shared_ptr<backend::redis_dialogue> dialogue_;
-  const look look_;
   std::vector<std::vector<std::string>> greeting_;  // until it was sent
   std::vector<std::string> names_;
-  std::size_t next_ = 0;  // of the names, to look at
+  std::size_t next_ = 0;  // of the names, to read
   std::vector<listed_mark> found_;
   std::function<void(const result<std::vector<listed_mark>>&)> done_;
 };

@@ -54,10 +54,7 @@ void redis_seal_place::move(const std::string& resource, const std::string& from
 
 void redis_seal_place::list_marks(const std::optional<std::string>& only,
                                   std::function<void(const result<std::vector<listed_mark>>&)> done) {
-  auto look_at = [this](const std::vector<std::string>& resources, redis_mark_listing::look_callback found) {
-    look(resources, std::move(found));
-  };
-  listing_ = std::make_shared<redis_mark_listing>(context_, at_, patience_, std::move(look_at));
+  listing_ = std::make_shared<redis_mark_listing>(context_, at_, patience_);
   listing_->start(only, std::move(done));
 }
 

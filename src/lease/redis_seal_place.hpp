@@ -34,6 +34,7 @@ class redis_seal_place final : public seal_place {
                   std::function<void(const result<std::vector<listed_mark>>&)> done) override;
   void replace(const replacement_wish& wish, std::function<void(const result<void>&)> done) override;
   void lower(const lowering_wish& wish, std::function<void(const result<void>&)> done) override;
+  [[nodiscard]] std::size_t raised_at_once() const override { return 256; }  // one script: Redis serves none meanwhile
   void raise(const fence::claims_list& to, std::function<void(const backend::store_result<void>&)> done) override;
 
  private:

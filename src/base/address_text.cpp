@@ -7,8 +7,10 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <optional>
+#include <system_error>
 
 namespace fencegate {
 namespace {
@@ -30,10 +32,20 @@ std::optional<std::string> canonical_ip(const std::string& host) {
   if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return inet_ntop(AF_INET, &v4, text, sizeof text);
   const auto scope = std::min(host.find('%'), host.size());
   if (inet_pton(AF_INET6, host.substr(0, scope).c_str(), &v6) != 1) return std::nullopt;
+  // ::ffff:127.0.0.1 is 127.0.0.1 (RFC 4291, section 2.5.5.2).
+  constexpr std::size_t v4_at = 12;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return inet_ntop(AF_INET, v6.s6_addr + v4_at, text, sizeof text);
   return inet_ntop(AF_INET6, &v6, text, sizeof text) + host.substr(scope);
 }
 
 bool is_every_interface(std::string_view host) { return host == "::" || host == "0.0.0.0"; }
+
+// One spelling for each path: "." and "..", doubled slashes, and links as far as the path exists.
+std::filesystem::path canonical_path(const std::string& path) {
+  std::error_code failed;
+  auto out = std::filesystem::weakly_canonical(path, failed);
+  return failed ? std::filesystem::path(path).lexically_normal() : out;
+}
 
 // One spelling for each address, so that two spellings of it are found to be the same.
 std::string canonical_host(const std::string& host) {
@@ -99,9 +111,10 @@ result<std::string> checked_socket_path(std::string_view path) {
 }
 
 bool overlap(const settings::address& a, const settings::address& b) {
-  if (a.is_unix() || b.is_unix()) return a.path == b.path;
+  if (a.is_unix() || b.is_unix()) return a.is_unix() == b.is_unix() && canonical_path(a.path) == canonical_path(b.path);
   if (a.port != b.port) return false;
-  return is_every_interface(a.host) || is_every_interface(b.host) || canonical_host(a.host) == canonical_host(b.host);
+  const auto one = canonical_host(a.host), other = canonical_host(b.host);
+  return is_every_interface(one) || is_every_interface(other) || one == other;
 }
 
 }  // namespace fencegate

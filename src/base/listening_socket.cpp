@@ -57,9 +57,10 @@ listening_socket::~listening_socket() {
 
 int listening_socket::release() { return std::exchange(socket_, -1); }
 
-result<listening_socket> listening_socket::open(const settings::address& at, std::optional<::mode_t> mode) {
+result<listening_socket> listening_socket::open(const settings::address& at, std::optional<::mode_t> mode,
+                                                bool shares) {
   listening_socket out;
-  const auto listening = at.is_unix() ? out.listen_on_file(at, mode) : out.listen_on_port(at);
+  const auto listening = at.is_unix() ? out.listen_on_file(at, mode) : out.listen_on_port(at, shares);
   if (!listening) return listening.error();
   return {boost::system::in_place_value, std::move(out)};
 }
@@ -79,13 +80,19 @@ void listening_socket::take_file(listening_socket& from) {
   inode_ = from.inode_;
 }
 
+void listening_socket::share_port(int released, bool shares) {
+  const int share = shares ? 1 : 0;
+  static_cast<void>(::setsockopt(released, SOL_SOCKET, SO_REUSEPORT, &share, sizeof share));
+}
+
 // 0, or errno.
-int listening_socket::bind(int family, const void* to, unsigned bytes) {
+int listening_socket::bind(int family, const void* to, unsigned bytes, bool shares) {
   socket_ = ::socket(family, kind_of_socket, 0);
   if (socket_ < 0) return errno;
   family_ = family;
   const int yes = 1;
   if (family != AF_UNIX && ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
+  if (shares) share_port(socket_, true);
   return ::bind(socket_, static_cast<const sockaddr*>(to), bytes) == 0 ? 0 : errno;
 }
 
@@ -110,7 +117,7 @@ result<void> listening_socket::listen_on_file(const settings::address& at, std::
   return {};
 }
 
-result<void> listening_socket::listen_on_port(const settings::address& at) {
+result<void> listening_socket::listen_on_port(const settings::address& at, bool shares) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -120,7 +127,7 @@ result<void> listening_socket::listen_on_port(const settings::address& at) {
     return error{"cannot listen on " + to_string(at) + ": cannot resolve " + at.host + ": " +
                  ::gai_strerror(unresolved)};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  if (const int failed = bind(found->ai_family, found->ai_addr, found->ai_addrlen); failed != 0)
+  if (const int failed = bind(found->ai_family, found->ai_addr, found->ai_addrlen, shares); failed != 0)
     return cannot_listen(at, failed);
   if (const int failed = listen(); failed != 0) return cannot_listen(at, failed);
   sockaddr_storage bound{};

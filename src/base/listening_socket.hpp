@@ -18,8 +18,11 @@ namespace fencegate {
 class listening_socket {
  public:
   // Blocks while a host's name is looked up. The error says which address, and why. `mode`: the rights of a unix socket's
-  // file, from before anybody can connect.
-  [[nodiscard]] static result<listening_socket> open(const settings::address& at, std::optional<::mode_t> mode = {});
+  // file, from before anybody can connect. `shares`: beside sockets of this user on the same port, which share it, too.
+  [[nodiscard]] static result<listening_socket> open(const settings::address& at, std::optional<::mode_t> mode = {},
+                                                     bool shares = false);
+  // Whether another socket may listen on an address of this port meanwhile (SO_REUSEPORT). On a unix socket without effect.
+  static void share_port(int released, bool shares);
 
   listening_socket(listening_socket&& other) noexcept;
   listening_socket& operator=(listening_socket&&) = delete;
@@ -39,10 +42,10 @@ class listening_socket {
 
  private:
   listening_socket() = default;
-  [[nodiscard]] int bind(int family, const void* to, unsigned bytes);
+  [[nodiscard]] int bind(int family, const void* to, unsigned bytes, bool shares = false);
   [[nodiscard]] int listen() const;
   [[nodiscard]] result<void> listen_on_file(const settings::address& at, std::optional<::mode_t> mode);
-  [[nodiscard]] result<void> listen_on_port(const settings::address& at);
+  [[nodiscard]] result<void> listen_on_port(const settings::address& at, bool shares);
 
   int socket_ = -1;
   int family_ = 0;

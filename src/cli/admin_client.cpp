@@ -62,15 +62,15 @@ class blocking_socket {
   // The peer, or the network, has ended the connection.
   [[nodiscard]] bool ended() const { return ended_; }
 
-  // The first line that the peer sends, without its end; what follows is not read.
-  result<std::string> receive_line() {
-    constexpr std::size_t line_bytes_max = 1024;
-    std::string line;
-    while (line.size() < line_bytes_max) {
-      char buffer[256];
+  // What the peer sends, up to `end`, which is included; without `end`, all of it.
+  result<std::string> receive_until(std::string_view end, std::size_t bytes_max) {
+    std::string text;
+    while (text.size() < bytes_max) {
+      char buffer[4096];
       boost::system::error_code failed;
       const auto received = receive(buffer, failed);
       ended_ = is_serious(failed);
+      if (failed == boost::asio::error::eof && end.empty()) return {boost::system::in_place_value, std::move(text)};
       if (failed == boost::asio::error::eof) return error{"the connection was closed without an answer"};
       if (ended_) return error{failed.message()};
       if (failed) {
@@ -78,11 +78,10 @@ class blocking_socket {
         const auto ready = wait_for(tls_ && tls_->receive_waits_to_write() ? POLLOUT : POLLIN);
         if (!ready) return ready.error();
       }
-      line.append(buffer, received);
-      const auto end = line.find("\r\n");
-      if (end != std::string::npos) return {boost::system::in_place_value, line.substr(0, end)};
+      text.append(buffer, received);
+      if (!end.empty() && text.find(end) != std::string::npos) return {boost::system::in_place_value, std::move(text)};
     }
-    return error{"the answer is not HTTP"};
+    return error{"the answer is not HTTP, or too long"};
   }
 
  private:
@@ -194,35 +193,45 @@ result<admin_address> parse_admin_address(std::string_view text) {
 
 namespace {
 
-result<std::string> ask(blocking_socket& socket, const admin_address& of, std::string_view asked) {
+constexpr std::size_t line_bytes_max = 1024, answer_bytes_max = 4 * 1024 * 1024;
+
+// The answer up to `end`; all of it where that is empty.
+result<std::string> ask(const admin_address& from, std::string_view asked, steady_clock::time_point deadline,
+                        std::string_view end, std::size_t bytes_max) {
+  blocking_socket socket(deadline);
+  if (const auto connected = socket.connect(from.where); !connected) return connected.error();
+  if (const auto context = backend::tls_context::to(from.where, from.secured))
+    if (const auto secured = socket.secure(*context); !secured) return secured.error();
   // The listener does some things for this host alone, and knows none of the names in its certificate.
-  const bool local = of.where.is_unix() || of.secured.wanted();
-  const std::string host = local ? "localhost" : to_string(of.where);
+  const bool local = from.where.is_unix() || from.secured.wanted();
+  const std::string host = local ? "localhost" : to_string(from.where);
   const auto sent =
       socket.send_all(std::string(asked) + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
-  if (!sent) return sent.error();
-  return socket.receive_line();
-}
-
-}  // namespace
-
-result<int> admin_status(const admin_address& from, std::string_view asked, steady_clock::time_point deadline) {
-  blocking_socket socket(deadline);
-  const auto connected = socket.connect(from.where);
-  if (!connected) return connected.error();
-  if (const auto context = backend::tls_context::to(from.where, from.secured)) {
-    const auto secured = socket.secure(*context);
-    if (!secured) return secured.error();
-  }
-  const auto line = ask(socket, from, asked);
-  if (line) return status_of(*line);
+  auto answered = sent ? socket.receive_until(end, bytes_max) : result<std::string>(sent.error());
+  if (answered) return answered;
   // A server that misses the client's certificate may end the connection before it is heard to say so.
   const char* hint = "";
   if (socket.ended() && !from.secured.wanted() && !from.where.is_unix())
     hint = "; if it has TLS: --admin https://HOST:PORT?cafile=FILE";
   else if (socket.ended() && from.secured.wanted() && from.secured.certificate.empty())
     hint = "; if it wants a certificate: ?cert=FILE&key=FILE";
-  return error{line.error().message + hint};
+  return error{answered.error().message + hint};
+}
+
+}  // namespace
+
+result<int> admin_status(const admin_address& from, std::string_view asked, steady_clock::time_point deadline) {
+  const auto answered = ask(from, asked, deadline, "\r\n", line_bytes_max);
+  if (!answered) return answered.error();
+  return status_of(answered->substr(0, answered->find("\r\n")));
+}
+
+result<admin_answer> admin_ask(const admin_address& from, std::string_view asked, steady_clock::time_point deadline) {
+  const auto answered = ask(from, asked, deadline, {}, answer_bytes_max);
+  if (!answered) return answered.error();
+  const auto body = answered->find("\r\n\r\n");
+  if (body == std::string::npos) return error{"the connection was closed without an answer"};
+  return admin_answer{status_of(answered->substr(0, answered->find("\r\n"))), answered->substr(body + 4)};
 }
 
 }  // namespace fencegate::cli

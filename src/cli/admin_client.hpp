@@ -6,6 +6,7 @@
 #include "fence/gate_settings.hpp"
 
 #include <chrono>
+#include <string>
 #include <string_view>
 
 namespace fencegate::cli {
@@ -21,5 +22,13 @@ struct admin_address {
 // The status of its answer to `asked`, method and path: "GET /livez". 0: what came is no HTTP.
 [[nodiscard]] result<int> admin_status(const admin_address& from, std::string_view asked,
                                        std::chrono::steady_clock::time_point deadline);
+
+// The whole answer; it ends with the connection.
+struct admin_answer {
+  int status = 0;
+  std::string body;
+};
+[[nodiscard]] result<admin_answer> admin_ask(const admin_address& from, std::string_view asked,
+                                             std::chrono::steady_clock::time_point deadline);
 
 }  // namespace fencegate::cli

@@ -2,6 +2,8 @@
 
 #include "cli/admin_client.hpp"
 
+#include <boost/json/parse.hpp>
+
 #include <optional>
 #include <ostream>
 #include <string_view>
@@ -31,7 +33,8 @@ int check(const std::string& path, const environment& from, std::ostream& out, s
   }
   for (const auto& one : config->warnings) err << one << '\n';
   const auto gates = config->redis_gates.size() + config->postgres_gates.size() + config->http_gates.size();
-  out << path << ": OK, " << gates << (gates == 1 ? " gate\n" : " gates\n");
+  out << path << ": OK, " << gates << (gates == 1 ? " gate" : " gates")
+      << (serves_anything(*config) ? "\n" : "; for hold, lease and marks: there is nothing for serve\n");
   return exit_ok;
 }
 
@@ -72,6 +75,62 @@ int wait_until_ready(const std::string& admin, milliseconds patience, std::ostre
       return judge(admin, "/readyz", status, err);
     std::this_thread::sleep_for(wait_pause);
   }
+}
+
+namespace {
+
+std::string text_at(const boost::json::object& of, std::string_view name) {
+  const auto* const found = of.if_contains(name);
+  return found != nullptr && found->is_string() ? std::string(found->as_string()) : std::string();
+}
+
+std::int64_t number_at(const boost::json::object& of, std::string_view name) {
+  const auto* const found = of.if_contains(name);
+  return found != nullptr && found->is_int64() ? found->as_int64() : 0;
+}
+
+// "  changed: cache, db": nothing where there are none.
+void print_names(const boost::json::object& of, const char* name, std::ostream& out) {
+  const auto* const found = of.if_contains(name);
+  if (found == nullptr || !found->is_array() || found->as_array().empty()) return;
+  std::string names;
+  for (const auto& one : found->as_array())
+    if (one.is_string()) names += (names.empty() ? "" : ", ") + std::string(one.as_string());
+  out << "  " << name << ": " << names << '\n';
+}
+
+void print_errors(const boost::json::object& problem, std::ostream& err) {
+  const auto* const errors = problem.if_contains("errors");
+  if (errors == nullptr || !errors->is_array()) {
+    err << "fencegate: " << text_at(problem, "title") << ": " << text_at(problem, "detail") << '\n';
+    return;
+  }
+  err << "fencegate: " << text_at(problem, "title") << '\n';
+  for (const auto& each : errors->as_array()) {
+    if (!each.is_object()) continue;
+    const auto& one = each.as_object();
+    const config_error shown{text_at(one, "file"), static_cast<int>(number_at(one, "line")),
+                             static_cast<int>(number_at(one, "column")), text_at(one, "message")};
+    err << (shown.file.empty() ? shown.message : shown.to_string()) << '\n';
+  }
+}
+
+}  // namespace
+
+int reload(const std::string& admin, milliseconds patience, std::ostream& out, std::ostream& err) {
+  const auto address = address_of(admin, err);
+  if (!address) return exit_bad_configuration;
+  const auto answered = admin_ask(*address, "POST /reload", steady_clock::now() + patience);
+  if (!answered) return judge(admin, "/reload", answered.error(), err);
+  boost::system::error_code failed;
+  const auto body = boost::json::parse(answered->body, failed);
+  if (failed || !body.is_object()) return judge(admin, "/reload", answered->status, err);
+  const auto& told = body.as_object();
+  if (answered->status != 200) return print_errors(told, err), exit_failed;
+  out << "the configuration is " << text_at(told, "outcome") << ", generation " << number_at(told, "generation")
+      << '\n';
+  for (const auto* name : {"added", "changed", "removed", "passwords"}) print_names(told, name, out);
+  return exit_ok;
 }
 
 int quit(const std::string& admin, milliseconds patience, std::ostream& err) {

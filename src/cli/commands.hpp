@@ -28,6 +28,10 @@ void print_errors(const config_errors& errors, std::ostream& err);
 // more, where there is no answer).
 [[nodiscard]] int wait_until_ready(const std::string& admin, std::chrono::milliseconds patience, std::ostream& err);
 
+// `fencegate reload`: POST /reload, and what came of it; 0: applied, or nothing has changed.
+[[nodiscard]] int reload(const std::string& admin, std::chrono::milliseconds patience, std::ostream& out,
+                         std::ostream& err);
+
 // `fencegate quit`: POST /quit, which begins the drain. Does not wait for its end.
 [[nodiscard]] int quit(const std::string& admin, std::chrono::milliseconds patience, std::ostream& err);
 

@@ -19,9 +19,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 
 namespace fencegate::cli {
 namespace {
@@ -182,6 +184,10 @@ environment process_environment() {
           },
           backend::tls_context::check,
           backend::tls_server_context::check,
+          [](const std::string& path) {
+            std::error_code failed;
+            return std::filesystem::is_directory(path, failed);
+          },
           [](const std::string& certificate) { return backend::validity_problem(certificate, std::time(nullptr)); }};
 }
 
@@ -194,6 +200,11 @@ environment without_secrets(environment from, std::string config) {
             if (found || path == config) return found;
             return {boost::system::in_place_value, "none"};
           }};
+}
+
+bool serves_anything(const settings::process& config) {
+  return !config.redis_gates.empty() || !config.postgres_gates.empty() || !config.http_gates.empty() ||
+         !config.leased.listen.empty();
 }
 
 config_result read_config(std::string_view text, std::string_view file_name, const environment& from) {

@@ -41,6 +41,8 @@ struct environment {
   std::function<result<void>(const std::string& path)> readable{};
   std::function<result<void>(const settings::tls& how)> proof_to_server{};
   std::function<result<void>(const settings::listener_tls& how)> proof_to_clients{};
+  // Whether this folder is there; not set: nothing is looked at.
+  std::function<bool(const std::string& path)> has_folder{};
   // What an operator has to know of when this certificate is valid; "": nothing.
   std::function<std::string(const std::string& certificate)> validity{};
 };
@@ -48,6 +50,9 @@ struct environment {
 // For a pipeline, which has no secrets: a variable that is not set is "1" there, and a file that cannot be read is "none"; but
 // for the configuration itself.
 [[nodiscard]] environment without_secrets(environment from, std::string config);
+
+// Whether `fencegate serve` has something to do: else the configuration is for hold, lease and marks.
+[[nodiscard]] bool serves_anything(const settings::process& config);
 
 // `file_name` is only used in errors.
 [[nodiscard]] config_result read_config(std::string_view text, std::string_view file_name, const environment& from);

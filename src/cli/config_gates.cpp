@@ -149,6 +149,9 @@ void add_listener(report& to, std::vector<listener>& listeners, listener added) 
     to.add(added.mark, "listen: " + other.owner + " listens on this address already");
     return;
   }
+  const auto folder = added.where.path.substr(0, std::max<std::size_t>(added.where.path.rfind('/'), 1));
+  if (added.where.is_unix() && to.from.has_folder && !to.from.has_folder(folder))
+    to.warn(added.mark, "listen: there is no folder " + folder + ": fencegate serve starts only where there is one");
   listeners.push_back(std::move(added));
 }
 

@@ -23,8 +23,8 @@ bool can_be_read_again(const std::string& path) {
 
 config_result load_served(const std::string& path, const environment& from) {
   auto config = load_config(path, from);
-  if (config && config->redis_gates.empty() && config->postgres_gates.empty() && config->http_gates.empty())
-    return config_errors{{path, 0, 0, "there are no gates to serve"}};
+  if (config && !serves_anything(*config))
+    return config_errors{{path, 0, 0, "there is nothing to serve: it has neither gates nor leases.listen"}};
   return config;
 }
 

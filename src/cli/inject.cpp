@@ -1,11 +1,13 @@
 #include "cli/inject.hpp"
 
+#include "base/ascii.hpp"
 #include "cli/commands.hpp"
 #include "cli/yaml_documents.hpp"
 #include "cli/yaml_merge.hpp"
 #include "fence/printable.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -104,6 +106,25 @@ std::string text_at(const YAML::Node& map, std::string_view name) {
   return found && found->value.IsScalar() ? found->value.Scalar() : "";
 }
 
+// What Kubernetes reads as false: its YAML has more words for that than one.
+bool is_false(const YAML::Node& value) {
+  static constexpr std::array<std::string_view, 4> words{"false", "no", "off", "n"};
+  std::string text = value.IsScalar() ? value.Scalar() : "";
+  std::transform(text.begin(), text.end(), text.begin(), ascii_lower);
+  return value.IsNull() || std::find(words.begin(), words.end(), text) != words.end();
+}
+
+// No key twice, of which Kubernetes takes the last, and no merge key, by which more stands there than is written.
+result<void> check_keys(const YAML::Node& map, const std::string& where) {
+  std::vector<std::string> keys;
+  for (const auto& pair : map) keys.push_back(pair.first.IsScalar() ? pair.first.Scalar() : "");
+  std::sort(keys.begin(), keys.end());
+  if (std::binary_search(keys.begin(), keys.end(), "<<")) return error{where + " has a merge key (<<): write it out"};
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
+    return error{where + " has " + fence::printable(*twice, message_bytes_max) + " twice"};
+  return {};
+}
+
 // The element of the list `list` of `of` with that name.
 std::optional<YAML::Node> named(const YAML::Node& of, std::string_view list, std::string_view name) {
   const auto found = entry_of(of, list);
@@ -176,13 +197,16 @@ class injection {
 
   result<void> into(const YAML::Node& object, const std::vector<std::string_view>& path) {
     auto at = std::optional<yaml_entry>{{object, object}};
+    if (auto fits = check_keys(object, "it"); !fits) return fits;
     for (const auto name : path) {
       const auto below = entry_of(at->value, name);
       if (!below) return error{"it has no " + std::string(name)};
       at.emplace(*below);
+      if (auto fits = check_keys(at->value, "its " + std::string(name)); !fits) return fits;
     }
     const auto spec = entry_of(at->value, "spec");
     if (!spec || !spec->value.IsMap()) return error{"its pod has no spec"};
+    if (auto fits = check_keys(spec->value, "its pod's spec"); !fits) return fits;
     const auto native = named(spec->value, "initContainers", "fencegate");
     if (native && text_at(*native, "restartPolicy") == "Always") {
       notes_.push_back(name_ + ": has the sidecar already");
@@ -210,17 +234,10 @@ class injection {
       return error{"a container fencegate is there, and is no native sidecar: rename or remove it"};
     for (const auto* volume : {"fencegate-run", "fencegate-config", "fencegate-secret"})
       if (named(spec, "volumes", volume)) return error{std::string("a volume ") + volume + " is there already"};
-    if (text_at(spec, "hostNetwork") == "true")
+    if (const auto shared = entry_of(spec, "hostNetwork"); shared && !is_false(shared->value))
       return error{"hostNetwork: all pods of the node would share, and could use, the gates on its loopback"};
     if (const auto os = entry_of(spec, "os"); os && text_at(os->value, "name") == "windows")
       return error{"os: fencegate runs on Linux"};
-    std::vector<std::string> keys;
-    for (const auto& pair : spec) keys.push_back(pair.first.IsScalar() ? pair.first.Scalar() : "");
-    std::sort(keys.begin(), keys.end());
-    if (std::binary_search(keys.begin(), keys.end(), "<<"))
-      return error{"its pod's spec has a merge key (<<): write it out"};
-    if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
-      return error{"its pod's spec has " + fence::printable(*twice, message_bytes_max) + " twice"};
     if (!entry_of(spec, "containers")) return error{"its pod has no containers"};
     return {};
   }

@@ -166,7 +166,7 @@ CLI::App* add_marks(CLI::App& app, cli::marks_question& to) {
 }
 
 int run(int argc, char** argv) {
-  constexpr std::chrono::seconds healthcheck_patience{3};
+  constexpr std::chrono::seconds healthcheck_patience{3}, reload_patience{60};
   CLI::App app("fencegate: a sidecar proxy that fences writes from superseded lock holders", "fencegate");
   app.set_version_flag("--version", "fencegate " FENCEGATE_VERSION);
   app.require_subcommand(1);
@@ -196,6 +196,9 @@ int run(int argc, char** argv) {
   wait->add_option("--seconds", wait_seconds, "For how long at most")->capture_default_str();
   auto* quit = app.add_subcommand("quit", "Let a fencegate on this host drain and end; for Jobs");
   quit->add_option("--admin", admin, "Its admin listener, or https://HOST:PORT?cafile=FILE")->capture_default_str();
+
+  auto* reload = app.add_subcommand("reload", "Let a fencegate on this host read its configuration again");
+  reload->add_option("--admin", admin, "Its admin listener, or https://HOST:PORT?cafile=FILE")->capture_default_str();
 
   cli::install_request installing;
   const auto* install = add_install(app, installing);
@@ -245,6 +248,7 @@ int run(int argc, char** argv) {
   if (healthcheck->parsed())
     return cli::healthcheck(admin, ready ? "/readyz" : "/livez", healthcheck_patience, std::cerr);
   if (wait->parsed()) return cli::wait_until_ready(admin, std::chrono::seconds(wait_seconds), std::cerr);
+  if (reload->parsed()) return cli::reload(admin, reload_patience, std::cout, std::cerr);
   if (quit->parsed()) return cli::quit(admin, healthcheck_patience, std::cerr);
   return serve_file(config_path);
 }

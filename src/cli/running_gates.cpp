@@ -1,6 +1,7 @@
 #include "cli/running_gates.hpp"
 
 #include "backend/load_libpq.hpp"
+#include "base/address_text.hpp"
 #include "base/log.hpp"
 #include "gate/http/http_server.hpp"
 #include "gate/postgres/pg_server.hpp"
@@ -174,7 +175,13 @@ result<void> running_gates::prepare_change(changing& to, const settings::process
         if (!alive.expired()) settle(to);
       });
     };
-    auto started = one->server->start(before ? before->server.get() : nullptr, std::move(settled));
+    // One whose address became wider or narrower: both listen until the change is done.
+    const bool beside = !before && share_port_of(to.going, one->server->address(), true);
+    auto started = one->server->start(before ? before->server.get() : nullptr, std::move(settled), beside);
+    if (beside) {
+      share_port_of(to.going, one->server->address(), false);
+      one->server->share_port(false);
+    }
     if (!started) return started;
     ++to.unsettled;
   }
@@ -185,6 +192,16 @@ running_gates::unit_ptr running_gates::listening_at(const std::vector<unit_ptr>&
                                                     const settings::address& where) {
   const auto at = std::ranges::find_if(units, [&](const auto& one) { return one->server->address() == where; });
   return at == units.end() ? nullptr : *at;
+}
+
+bool running_gates::share_port_of(const std::vector<unit_ptr>& units, const settings::address& where, bool shares) {
+  bool any = false;
+  for (const auto& one : units) {
+    if (one->server->address().is_unix() || !overlap(one->server->address(), where)) continue;
+    one->server->share_port(shares);
+    any = true;
+  }
+  return any;
 }
 
 void running_gates::settle(const std::shared_ptr<changing>& one) {

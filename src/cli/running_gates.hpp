@@ -100,6 +100,8 @@ class running_gates {
   [[nodiscard]] result<void> make_server(unit& of, const settings::postgres_gate& gate);
   [[nodiscard]] result<void> make_server(unit& of, const settings::http_gate& gate);
   [[nodiscard]] result<void> prepare_change(changing& to, const settings::process& next);
+  // Whether the ports of those that overlap with this address are shared with another socket; false: there is none.
+  static bool share_port_of(const std::vector<unit_ptr>& units, const settings::address& where, bool shares);
   [[nodiscard]] static unit_ptr listening_at(const std::vector<unit_ptr>& units, const settings::address& where);
   void settle(const std::shared_ptr<changing>& one);
   void switch_over(const std::shared_ptr<changing>& one);

@@ -152,7 +152,7 @@ class Pages(unittest.TestCase):
                     config = Path(folder) / "fencegate.yaml"
                     for pattern, path in ((r"[\w.-]+\.crt", certificate), (r"[\w.-]+\.key", key), (r"[\w.-]+", secret)):
                         text = re.sub("/run/secrets/" + pattern, str(path), text)
-                    config.write_text(text)
+                    config.write_text(text.replace("unix:/run/fencegate/", f"unix:{folder}/"))
                     done = subprocess.run([os.environ["FENCEGATE"], "check", "-c", config], capture_output=True, text=True,
                                           env=os.environ | {"FENCING_TOKEN": "34"})
                     self.assertEqual((done.returncode, done.stderr), (0, ""), page)

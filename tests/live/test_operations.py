@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -188,6 +189,51 @@ class CommandLine(OperationsTest):
             where = [line.split(": ")[0] for line in done.stderr.splitlines()]
             self.assertIn(f"{path}:5:5", where, done.stderr)
             self.assertIn(f"{path}:6:20", where, done.stderr)
+
+    def test_check_says_what_serve_would_refuse(self):
+        folder = tempfile.mkdtemp(prefix="fencegate-check-")
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "fencegate.yaml")
+
+        def check(**config):
+            with open(path, "w") as file:
+                json.dump({"stores": {"main": {"url": "redis://127.0.0.1:6379"}}} | config, file)
+            done = self.run_with("check", "-c", path)
+            return done.returncode, done.stdout + done.stderr
+
+        issuers = {"main": {"store": "main"}}
+        status, said = check(leases={"issuers": issuers})
+        self.assertEqual((status, said), (0, f"{path}: OK, 0 gates; for hold, lease and marks: there is nothing for serve\n"))
+        served = self.run_with("serve", "-c", path)
+        self.assertEqual(served.returncode, 2)
+        self.assertIn("there is nothing to serve: it has neither gates nor leases.listen", served.stderr)
+        status, said = check(leases={"issuers": issuers, "listen": f"unix:{folder}/lease.sock"})
+        self.assertEqual((status, said), (0, f"{path}: OK, 0 gates\n"))
+        status, said = check(leases={"issuers": issuers, "listen": f"unix:{folder}/no/lease.sock"})
+        self.assertEqual(status, 0)
+        self.assertIn(f"warning: listen: there is no folder {folder}/no: fencegate serve starts only where there is one", said)
+        for one, other in ((f"unix:{folder}/a", f"unix:{folder}/../{os.path.basename(folder)}/a"),
+                           ("[::ffff:127.0.0.1]:6380", "127.0.0.1:6380")):
+            gates = [{"name": name, "protocol": "redis", "listen": listen, "upstream": "redis://127.0.0.1:6379"}
+                     for name, listen in (("a", one), ("b", other))]
+            status, said = check(gates=gates)
+            self.assertEqual(status, 2, said)
+            self.assertIn("listens on this address already", said)
+
+    def test_leases_are_served_without_a_gate(self):
+        redis = self.start(RedisServer())
+        at = f"{LOOPBACK}:{free_port()}"
+        path = os.path.join(redis.folder, "leases.yaml")
+        with open(path, "w") as file:
+            json.dump({"stores": {"main": {"url": f"redis://{LOOPBACK}:{redis.port}"}},
+                       "leases": {"issuers": {"main": {"store": "main"}}, "listen": at}}, file)
+        sidecar = subprocess.Popen([os.environ["FENCEGATE"], "serve", "-c", path], stderr=subprocess.DEVNULL)
+        self.addCleanup(sidecar.wait)
+        self.addCleanup(sidecar.kill)
+        held = eventually(lambda: self.run_with("hold", "orders", "--api", f"http://{at}", "--", "sh", "-c", "echo $FENCING_TOKEN").stdout)
+        self.assertEqual(held, "1\n")
+        sidecar.terminate()
+        self.assertEqual(sidecar.wait(PATIENCE), 0)
 
     def test_a_configuration_that_is_not_there_is_not_served(self):
         done = self.run_with("serve", "-c", "/nowhere/fencegate.yaml")

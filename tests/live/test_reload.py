@@ -432,6 +432,20 @@ class Gates(ReloadTest):
         self.assertEqual(self.client("orders=34").call("SET", "k", "v"), b"OK")
         run_sql(self.session("orders=34"), "INSERT INTO writes VALUES ('moved')")
 
+    def test_a_listener_gets_wider_and_narrower(self):
+        sidecar = self.sidecar
+        client = self.client("orders=34")
+        for host in ("0.0.0.0", "", LOOPBACK):
+            sidecar.gate_keys("cache")["listen"] = f"{host}:{sidecar.ports['cache']}"
+            self.assertEqual(sidecar.take_over()["changed"], ["cache"])
+            for one in (client, self.client("orders=34")):
+                self.assertEqual(one.call("SET", "k", "v"), b"OK")
+            if host != LOOPBACK:
+                socket.create_connection(("127.0.0.2", sidecar.ports["cache"]), PATIENCE).close()
+        with contextlib.closing(socket.socket()) as other:  # the port is not shared with another fencegate
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.assertRaises(OSError, other.bind, (LOOPBACK, sidecar.ports["cache"]))
+
     def test_who_has_connected_to_a_listener_that_goes_is_served(self):
         sidecar = self.start(Sidecar(self, threads=1))
         former = sidecar.ports["cache"]
@@ -593,9 +607,27 @@ class Errors(ReloadTest):
         sidecar = self.sidecar
         sidecar.gate_keys("cache")["connections_max"] = 5
         sidecar.write()
-        line = documents.command("docs/operations.md", "curl -s -X POST http://127.0.0.1:9180/reload")
-        told = json.loads(documents.run_shell(line.replace("9180", str(sidecar.admin_port)), sidecar.folder))
-        self.assertIn(json.dumps(told, separators=(",", ":")), documents.text("docs/operations.md"))
+        line = documents.command("docs/operations.md", "fencegate reload --admin")
+        told = documents.run_shell(line.replace("9180", str(sidecar.admin_port)), sidecar.folder)
+        self.assertEqual(told, "the configuration is applied, generation 2\n  changed: cache\n")
+        sidecar.gate_keys("cache")["connections_max"] = 6
+        sidecar.write()
+        self.assertIn(json.dumps(sidecar.reload()[1] | {"generation": 2}, separators=(",", ":")), documents.text("docs/operations.md"))
+
+    def test_the_command_tells_of_a_refusal(self):
+        sidecar = self.sidecar
+
+        def ask(port):
+            return subprocess.run([sidecar.binary, "reload", "--admin", f"{LOOPBACK}:{port}"], capture_output=True, text=True,
+                                  timeout=PATIENCE, check=False)
+
+        self.assertEqual(ask(sidecar.admin_port).stdout, "the configuration is unchanged, generation 1\n")
+        sidecar.gate_keys("cache")["connections_max"] = "many"
+        sidecar.write()
+        refused = ask(sidecar.admin_port)
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertEqual(refused.stderr.splitlines()[1:], self.check())
+        self.assertEqual(ask(free_port()).returncode, 1)
 
     def test_the_same_once_more_is_no_generation(self):
         self.assertEqual(self.sidecar.take_over()["outcome"], "unchanged")

@@ -88,11 +88,12 @@ server::~server() {
   }
 }
 
-result<void> server::start(const server* before, std::function<void()> settled) {
+result<void> server::start(const server* before, std::function<void()> settled, bool beside) {
   live_ = settled == nullptr;
   if (tls_)
     if (const auto loaded = tls_->load(); !loaded) return error{"gate " + place_.name + ": " + loaded.error().message};
-  auto listening = before ? listen_on(before->listener_->again(before->listening_)) : listen();
+  auto listening = before ? listen_on(before->listener_->again(before->listening_))
+                          : listen_on(listening_socket::open(place_.listen, {}, beside));
   if (listening.has_error()) return listening;
   // Until it is known whether the backend answers, clients wait in the kernel's queue. What the workers' queues still
   // hold is let go after the server's end: when another gate could not start, or the backend never answered.

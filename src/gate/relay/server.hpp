@@ -96,9 +96,12 @@ class server : public lease::writer_gate {
   // workers start.
   [[nodiscard]] result<void> start() { return start(nullptr, nullptr); }
   // The same while they run; on the socket of `before`, which listens at the same address, and goes on to until it retires;
-  // nullptr: on one of its own. `settled`: on a worker's thread, when it is known whether the backend answers; nobody is
+  // nullptr: on one of its own, `beside` others of this
+  // process that share_port(). `settled`: on a worker's thread, when it is known whether the backend answers; nobody is
   // accepted before go_live(), which comes behind that. REQUIRES: `before` holds no lease.
-  [[nodiscard]] result<void> start(const server* before, std::function<void()> settled);
+  [[nodiscard]] result<void> start(const server* before, std::function<void()> settled, bool beside = false);
+  // Whether another server may listen on an address of its port meanwhile. REQUIRES: started.
+  void share_port(bool shares) const { listening_socket::share_port(listening_, shares); }
   // The socket, and its file, where it is one, are no longer those of `before`, which retires next. REQUIRES: started on its
   // socket.
   void go_live(server* before);

@@ -52,7 +52,10 @@ TEST(Address, KnowsWhichListenersCollide) {
   EXPECT_TRUE(collide("127.0.0.1:1", "0.0.0.0:1"));
   EXPECT_TRUE(collide("LOCALHOST:1", "127.0.0.1:1"));
   EXPECT_TRUE(collide("[::1]:1", "[0:0::1]:1"));
+  EXPECT_TRUE(collide("[::ffff:127.0.0.1]:1", "127.0.0.1:1"));
+  EXPECT_TRUE(collide("[0::0]:1", "127.0.0.1:1"));
   EXPECT_TRUE(collide("unix:/a", "unix:/a"));
+  EXPECT_TRUE(collide("unix:/tmp/a", "unix://tmp/./x/../a"));
   EXPECT_FALSE(collide("127.0.0.1:1", "127.0.0.1:2"));
   EXPECT_FALSE(collide("127.0.0.1:1", "127.0.0.2:1"));
   EXPECT_FALSE(collide("unix:/a", "unix:/b"));

@@ -265,6 +265,11 @@ TEST(Inject, TakesWhatItIsTold) {
   EXPECT_EQ(error_of(deployment(), request), "--env takes NAME=VALUE");
 }
 
+TEST(Inject, TakesEachWordForFalse) {
+  for (const auto* word : {"false", "False", "no", "off", "~"})
+    EXPECT_EQ(made_of(deployment(std::string("        hostNetwork: ") + word + "\n")).notes.size(), 1u) << word;
+}
+
 TEST(Inject, SaysWhenTheDrainMayBeCutShort) {
   EXPECT_THAT(made_of(deployment("        terminationGracePeriodSeconds: 10\n")).notes[1],
               HasSubstr("keep terminationGracePeriodSeconds, 10, above the drain_timeout"));
@@ -275,6 +280,13 @@ TEST(Inject, RefusesWhatItCannotDo) {
   const auto block = std::string("        ");
   const std::vector<std::pair<std::string, std::string>> refused{
       {deployment(block + "hostNetwork: true\n"), "Deployment orders: hostNetwork: "},
+      {deployment(block + "hostNetwork: yes\n"), "Deployment orders: hostNetwork: "},
+      {deployment(block + "hostNetwork: On\n"), "Deployment orders: hostNetwork: "},
+      {deployment(block + "hostNetwork: True\n"), "Deployment orders: hostNetwork: "},
+      {deployment(block + "hostNetwork: 'true'\n"), "Deployment orders: hostNetwork: "},
+      {"apiVersion: v1\nkind: Pod\nmetadata: {}\nspec: { containers: [] }\nspec: { hostNetwork: true }\n",
+       "it has spec twice"},
+      {"apiVersion: apps/v1\nkind: Deployment\nspec: { template: {}, template: {} }\n", "its spec has template twice"},
       {deployment(block + "os: { name: windows }\n"), "os: fencegate runs on Linux"},
       {deployment(block + "volumes: [{ name: fencegate-config }]\n"), "a volume fencegate-config is there already"},
       {deployment(block + "initContainers: [{ name: fencegate }]\n"), "is no native sidecar"},

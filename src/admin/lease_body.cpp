@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
+#include "base/utf8.hpp"
 #include "fence/printable.hpp"
 #include "wire/strict_json.hpp"
 
@@ -123,14 +124,11 @@ std::vector<std::string> read_resources(members& from) {
   return out;
 }
 
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-
 // A name for people.
 std::string read_name(members& from, std::string_view member) {
   const auto text = from.text(member);
   if (!text) return "";
-  if (text->empty() || text->size() > limits::lease_holder_bytes_max ||
-      std::any_of(text->begin(), text->end(), is_control)) {
+  if (text->empty() || text->size() > limits::lease_holder_bytes_max || !is_shown_text(view(*text))) {
     from.fail(std::string(member) + " must have 1 to " + std::to_string(limits::lease_holder_bytes_max) +
               " bytes, and no control characters");
   }

@@ -39,4 +39,16 @@ namespace fencegate {
   return true;
 }
 
+// UTF-8 that a terminal shows and does not obey: no control characters, neither ASCII's nor U+0080 to U+009F.
+[[nodiscard]] constexpr bool is_shown_text(std::string_view text) {
+  while (!text.empty()) {
+    const auto bytes = utf8_character_bytes(text);
+    const auto first = static_cast<std::uint8_t>(text[0]);
+    if (bytes == 0 || first < 0x20 || first == 0x7F) return false;
+    if (first == 0xC2 && static_cast<std::uint8_t>(text[1]) < 0xA0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 }  // namespace fencegate

@@ -24,9 +24,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t lease_reason_bytes_max = 180;
 
 bool is_reason(const std::string& text) {
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  return !text.empty() && text.size() <= lease_reason_bytes_max && is_utf8(text) &&
-         std::none_of(text.begin(), text.end(), is_control);
+  return !text.empty() && text.size() <= lease_reason_bytes_max && is_shown_text(text);
 }
 
 std::shared_ptr<lease::issuer> issuer_of(operation_run& run, const settings::process& config, const lease_plan& plan) {

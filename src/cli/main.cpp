@@ -184,21 +184,21 @@ int run(int argc, char** argv) {
   doctor->add_option("-c,--config", config_path, "The configuration file")->type_name("FILE")->required();
   doctor->add_flag("--json", json, "As JSON");
 
+  constexpr auto* admin_words = "Its admin listener: HOST:PORT, unix:PATH, or https://HOST:PORT?cafile=FILE";
   std::string admin = "127.0.0.1:9180";
   bool ready = false;
   auto* healthcheck = app.add_subcommand("healthcheck", "Ask a running fencegate whether it lives; for exec probes");
-  healthcheck->add_option("--admin", admin, "Its admin listener, or https://HOST:PORT?cafile=FILE")
-      ->capture_default_str();
+  healthcheck->add_option("--admin", admin, admin_words)->capture_default_str();
   healthcheck->add_flag("--ready", ready, "Ask for readiness (/readyz) instead");
   unsigned wait_seconds = 60;
   auto* wait = app.add_subcommand("wait", "Wait until a fencegate listens; for programs that start beside it");
-  wait->add_option("--admin", admin, "Its admin listener, or https://HOST:PORT?cafile=FILE")->capture_default_str();
+  wait->add_option("--admin", admin, admin_words)->capture_default_str();
   wait->add_option("--seconds", wait_seconds, "For how long at most")->capture_default_str();
   auto* quit = app.add_subcommand("quit", "Let a fencegate on this host drain and end; for Jobs");
-  quit->add_option("--admin", admin, "Its admin listener, or https://HOST:PORT?cafile=FILE")->capture_default_str();
+  quit->add_option("--admin", admin, admin_words)->capture_default_str();
 
   auto* reload = app.add_subcommand("reload", "Let a fencegate on this host read its configuration again");
-  reload->add_option("--admin", admin, "Its admin listener, or https://HOST:PORT?cafile=FILE")->capture_default_str();
+  reload->add_option("--admin", admin, admin_words)->capture_default_str();
 
   cli::install_request installing;
   const auto* install = add_install(app, installing);

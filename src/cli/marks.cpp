@@ -2,6 +2,7 @@
 
 #include "backend/mark_raising.hpp"
 #include "base/json_text.hpp"
+#include "base/utf8.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_leases.hpp"
 #include "cli/lease_places.hpp"
@@ -307,9 +308,10 @@ result<void> check(const marks_question& asked) {
   for (const auto& resource : asked.resources)
     if (!fence::is_resource_name(resource))
       return error{resource + ": a resource is 1 to 200 of the characters A-Z a-z 0-9 _ . : / -"};
-  if (asked.what == verb::lower && (asked.reason.empty() || asked.reason.size() > reason_bytes_max ||
-                                    fence::printable(asked.reason, reason_bytes_max) != asked.reason))
-    return error{"--reason: one line of 1 to " + std::to_string(reason_bytes_max) + " printable bytes"};
+  if (asked.what == verb::lower &&
+      (asked.reason.empty() || asked.reason.size() > reason_bytes_max || !is_shown_text(asked.reason)))
+    return error{"--reason: one line of 1 to " + std::to_string(reason_bytes_max) +
+                 " bytes of UTF-8, without control characters"};
   if (asked.what == verb::bump && asked.all == !asked.resources.empty()) return error{"bump: name resources, or --all"};
   return {};
 }

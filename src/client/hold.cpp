@@ -39,6 +39,9 @@ std::vector<std::string> inherited_environment() {
 
 void say(std::ostream& err, const std::string& what) { err << "fencegate hold: " << what << std::endl; }
 
+// A guard that has no processor for so long does not run at all.
+constexpr milliseconds guard_patience_most{2'000};
+
 struct run_end {
   hold::ending end;
   bool told_to_end;  // by a signal
@@ -58,6 +61,7 @@ class run {
     owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
     owner.lost = [this](const lease::keeper_loss& why) { lost(why.message); };
     stop_grace_ = wanted.times.stop_grace;
+    patience_ = std::min(wanted.times.margin / 2, guard_patience_most);
     auto [issuer, places] = from(io_);
     keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
     watched_.watch([this](const signalfd_siginfo& got) { take_signal(got); },
@@ -97,7 +101,7 @@ class run {
     const auto environment = hold::environment_of(
         {held.claims, fence::write_tag(held.claims), held.grant, std::move(gate)}, inherited_environment());
     if (!environment) return fail(environment.error());
-    const auto started = job_.start({request_.command, *environment, stop_grace_}, times());
+    const auto started = job_.start({request_.command, *environment, stop_grace_, patience_}, times());
     if (!started) return fail(started.error());
     runs_ = true;
     if (!request_.max_run) return;
@@ -167,6 +171,8 @@ class run {
     // Nobody knows when that was, if keeper and guard stood still meanwhile.
     if (!because_ && lease::boot_clock::now() >= keeper_->holding().deadline())
       lost("the end of the command was seen when the time of the lease was over");
+    if (end.what == hold::job_end::kind::not_found || end.what == hold::job_end::kind::not_executable)
+      say("cannot run " + request_.command.front() + ": " + std::strerror(end.status));
     if (end.left_behind > 0) say("ended " + std::to_string(end.left_behind) + " processes that the command had left");
     finish(end_of(end));
   }
@@ -187,7 +193,7 @@ class run {
       return;
     }
     if (over_) return;
-    if (number == SIGTERM) return end_command(outcome::signaled);
+    if (number == SIGTERM || is_deadly(got.ssi_signo)) return end_command(outcome::signaled);
     if (job_.passes_on(got.ssi_code)) job_.signal(number);
   }
 
@@ -213,7 +219,7 @@ class run {
   asio::steady_timer max_run_;
   std::shared_ptr<lease::keeper> keeper_;
   std::optional<private_gate> gate_;
-  milliseconds stop_grace_{0};
+  milliseconds stop_grace_{0}, patience_{0};
   std::optional<hold::job_times> ordered_{};  // when the command is to end by our own will
   std::optional<outcome> because_{};          // why it is to end
   bool runs_ = false, over_ = false, finished_ = false, told_to_end_ = false;

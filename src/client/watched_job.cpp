@@ -12,13 +12,26 @@ namespace fencegate::client {
 namespace {
 
 constexpr std::array<unsigned, 4> ending_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+// By default, each of these ends a process, and with it what releases the lease. Real-time signals do, too.
+constexpr std::array<unsigned, 8> deadly_signals{SIGALRM, SIGVTALRM, SIGPROF,   SIGXCPU,
+                                                 SIGXFSZ, SIGIO,     SIGSTKFLT, SIGPWR};
 // SIGCHLD tells that there is something to reap.
 constexpr std::array other_signals{SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD};
 
+bool is_ignored(int number) {
+  struct sigaction now {};
+  return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
+bool is_deadly(unsigned number) {
+  return std::find(deadly_signals.begin(), deadly_signals.end(), number) != deadly_signals.end() ||
+         (number >= static_cast<unsigned>(SIGRTMIN) && number <= static_cast<unsigned>(SIGRTMAX));
+}
+
 bool is_to_end(unsigned number) {
-  return std::find(ending_signals.begin(), ending_signals.end(), number) != ending_signals.end();
+  return is_deadly(number) || std::find(ending_signals.begin(), ending_signals.end(), number) != ending_signals.end();
 }
 
 watched_job::watched_job(boost::asio::io_context& io, hold::guarded_job job)
@@ -31,7 +44,8 @@ void watched_job::watch(std::function<void(const signalfd_siginfo&)> signalled,
   stood_still_ = std::move(stood_still);
   sigset_t all;
   sigemptyset(&all);
-  for (const auto number : ending_signals) sigaddset(&all, static_cast<int>(number));
+  for (int number = 1; number <= SIGRTMAX; ++number)
+    if (is_to_end(static_cast<unsigned>(number)) && (number == SIGTERM || !is_ignored(number))) sigaddset(&all, number);
   for (const int number : other_signals) sigaddset(&all, number);
   sigprocmask(SIG_BLOCK, &all, nullptr);
   signals_.assign(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));

@@ -15,8 +15,9 @@ class watched_job {
  public:
   watched_job(boost::asio::io_context& io, hold::guarded_job job);
 
-  // From now on this process dies of no signal that one may ignore; they stay blocked for programs that it becomes. `ended`
-  // comes once, `signalled` at each but SIGCHLD, `stood_still` when that has changed.
+  // From now on this process dies of no signal that one may ignore; they stay blocked for programs that it becomes. Of SIGHUP,
+  // SIGINT and SIGQUIT, those that were ignored stay so (nohup and a shell's `&` mean that). `ended` comes once, `signalled` at
+  // each but SIGCHLD, `stood_still` when that has changed.
   void watch(
       std::function<void(const signalfd_siginfo&)> signalled, std::function<void(const hold::job_end&)> ended,
       std::function<void(bool)> stood_still = [](bool) {});
@@ -38,5 +39,7 @@ class watched_job {
 
 // It tells a process to end.
 [[nodiscard]] bool is_to_end(unsigned number);
+// It ends a process that does not expect it.
+[[nodiscard]] bool is_deadly(unsigned number);
 
 }  // namespace fencegate::client

@@ -24,8 +24,6 @@ namespace fencegate::hold {
 namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
-// A guard that has said nothing for this long behind the deadline is stopped, or not let run: its work is done here.
-constexpr std::int64_t guard_patience = 2 * second;
 constexpr int start_timeout_ms = 10'000;
 
 error failed(const char* step, int why) {
@@ -48,15 +46,10 @@ bool has_one_thread() {
   return count == 1;
 }
 
-// Of the keeper, where it is in the foreground of its controlling terminal. Else 0.
-pid_t foreground_group() {
+// Of the keeper, where it has a controlling terminal. Else 0.
+pid_t group_at_terminal() {
   const descriptor terminal(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));
-  return terminal && ::tcgetpgrp(terminal.get()) == ::getpgrp() ? ::getpgrp() : 0;
-}
-
-// When the keeper does the guard's work.
-std::int64_t late_at(std::int64_t deadline) {
-  return std::clamp<std::int64_t>(deadline, 1, INT64_MAX - guard_patience) + guard_patience;
+  return terminal ? ::getpgrp() : 0;
 }
 
 // Signals wait while it lives: the guard starts with all of them blocked.
@@ -87,6 +80,7 @@ struct guarded_job::state {
   std::vector<pid_t> spared;
   pid_t guard = 0;  // 0: reaped
   bool stands_still = false;
+  std::int64_t patience = 0;
   std::int64_t noticed = 0;  // with a grace: since when we have seen that the guard owes something; 0: it does not
   std::optional<job_end> end;
 
@@ -99,6 +93,7 @@ struct guarded_job::state {
   [[nodiscard]] result<void> wait_for(guard_report::kind wanted);
   void set(job_times wanted);
   [[nodiscard]] std::int64_t owes_from() const;
+  [[nodiscard]] std::int64_t late_at(std::int64_t deadline) const;
   void watch_guard();
   [[nodiscard]] bool guard_is_late();
   [[nodiscard]] bool take_last_report();
@@ -149,6 +144,11 @@ std::int64_t guarded_job::state::owes_from() const {
   const std::int64_t deadline = job->deadline;
   if (!stands_still) return deadline;
   return boottime_now() < deadline ? 1 : end_of(deadline, job->grace);
+}
+
+// When the keeper does the guard's work.
+std::int64_t guarded_job::state::late_at(std::int64_t deadline) const {
+  return std::clamp<std::int64_t>(deadline, 1, INT64_MAX - patience) + patience;
 }
 
 void guarded_job::state::watch_guard() {
@@ -264,7 +264,8 @@ result<void> guarded_job::start(const job_request& request, job_times times) {
   own.job->arguments = request.command.size();
   own.job->variables = request.environment.size();
   own.job->stop_grace = request.stop_grace.count();
-  own.job->group = foreground_group();
+  own.job->group = group_at_terminal();
+  own.patience = request.patience.count();
   own.set(times);
   own.look();
   return own.wait_for(guard_report::kind::running);

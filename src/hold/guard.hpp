@@ -10,8 +10,8 @@
 //
 // When CMD ends by itself, what it left behind gets SIGTERM, then SIGKILL, and the end is reported when nothing is left.
 //
-// The terminal: where the keeper is in the foreground process group of its controlling terminal, CMD stays in that group,
-// so that Ctrl-C and Ctrl-Z reach it, and it can read. Else it has a group of its own.
+// The terminal: where the keeper has a controlling terminal, CMD stays in the keeper's process group, so that Ctrl-C and Ctrl-Z
+// reach it, and it can read, also when the shell brings a job to the foreground later. Else it has a group of its own.
 #pragma once
 
 #include "base/result.hpp"
@@ -32,6 +32,9 @@ struct job_request {
   std::vector<std::string> command;       // a program (looked for in PATH, unless it has a slash), its arguments
   std::vector<std::string> environment;   // NAME=value, all of it
   std::chrono::nanoseconds stop_grace{};  // between SIGTERM and SIGKILL for what CMD left behind
+  // A guard that has said nothing for this long after the deadline is stopped, or does not run: the keeper does its work. To be
+  // less than the time from the deadline until another may hold the lease.
+  std::chrono::nanoseconds patience = std::chrono::seconds(2);
 };
 
 // Nanoseconds of CLOCK_BOOTTIME. At stop_at CMD's process group gets SIGTERM and SIGCONT, at the deadline everything that

@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import documents
+from cut_proxy import CutProxy
 from gate_process import Gate
 from live_test import LiveTest, main
 from postgres import PostgresServer, run_sql
@@ -259,6 +260,12 @@ class Jobs(HoldTest):
         self.assertEqual((job.status, job.said), (0, "fencegate hold: ended 1 processes that the command had left\n"))
         self.assertEqual(subprocess.run(["pgrep", "-f", "^sleep 1000.25"], check=False, capture_output=True).stdout, b"")
 
+    def test_a_command_that_cannot_be_run_is_named(self):
+        for command, status, why in (("/nope", 127, "No such file or directory"), ("/etc/passwd", 126, "Permission denied")):
+            job = self.hold("orders", command=[command])
+            self.assertEqual(job.ended(), status)
+            self.assertIn(f"fencegate hold: cannot run {command}: {why}", job.said)
+
     def test_the_result_in_a_file(self):
         for script, words, result in (
                 ("exit 3", (), {"outcome": "exited", "status": 3}), ("kill -9 $$", (), {"outcome": "signaled", "status": 137}),
@@ -477,6 +484,32 @@ class Waiting(HoldTest):
         waiting.child.send_signal(signal.SIGTERM)
         self.assertEqual(waiting.ended(), 143)
 
+    def test_signals_that_were_ignored_at_its_start_end_no_wait(self):
+        """As under nohup, or behind the & of a script."""
+        holder = self.shell("echo up; read go < $FIFO", environment=self.fifo())
+        self.assertEqual(holder.child.stdout.readline(), "up\n")
+        ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+        before = [signal.signal(one, signal.SIG_IGN) for one in ignored]
+        try:
+            waiting = self.shell(WRITE.format("second"))
+        finally:
+            for one, former in zip(ignored, before):
+                signal.signal(one, former)
+        self.assertIn("; waiting", waiting.child.stderr.readline())
+        for one in ignored:
+            waiting.child.send_signal(one)
+        self.go()
+        self.assertEqual((holder.ended(), waiting.ended(), self.rows()), (0, 0, ["second"]))
+
+    def test_a_deadly_signal_releases_the_lease(self):
+        for one in (signal.SIGALRM, signal.SIGXCPU, signal.SIGPWR, signal.SIGRTMIN + 1):
+            with self.subTest(signal=one):
+                job = self.shell("echo up; exec sleep 300")
+                self.assertEqual(job.child.stdout.readline(), "up\n")
+                job.child.send_signal(one)
+                self.assertEqual(job.ended(), 143)
+                self.assertEqual(self.run_shell(":", "--no-wait").status, 0)
+
     def test_places_of_former_holders_must_be_named(self):
         self.assertEqual(self.run_shell(":").status, 0)
         fewer = self.gates.configuration | {"gates": self.gates.configuration["gates"][:1]}
@@ -527,6 +560,28 @@ class Losses(HoldTest):
         self.assertTrue(eventually(lambda: all(_gone(pid) for pid in others)))
         self.assertEqual(self.run_shell(WRITE.format("new")).status, 0)
         self.assertEqual(self.rows(), ["new"])
+
+    def test_a_guard_that_stands_still_and_a_network_that_is_gone(self):
+        """The keeper ends the job before another can hold the lease."""
+        proxy = self.start(CutProxy(self.database.port))
+        url = self.gates.configuration["stores"]["ledger"]["url"].replace(str(self.database.port), str(proxy.port))
+        gates = [one | ({"upstream": url} if one["name"] == "db" else {}) for one in self.gates.configuration["gates"]]
+        cut_off = self.gates.configuration | {"stores": {"ledger": {"url": url}}, "gates": gates}
+        log = os.path.join(self.gates.folder, "acts")
+        act = "while echo {} >> " + log + "; do sleep 0.02; done"
+        job = self.shell("echo up; " + act.format("old"), path=self.gates.write(cut_off, "cut_off.yaml"))
+        self.assertEqual(job.child.stdout.readline(), "up\n")
+        _, guard, *_ = job.tree()
+        os.kill(guard, signal.SIGSTOP)
+        proxy.freeze()
+        new = self.shell("echo up; " + act.format("new"))
+        self.assertEqual(new.child.stdout.readline(), "up\n")
+        self.assertEqual((job.ended(), job.said.count("lost")), (79, 1), job.said)
+        new.child.terminate()
+        new.ended()
+        with open(log) as file:
+            acts = file.read().split()
+        self.assertEqual(acts, sorted(acts, reverse=True))  # each old one in front of each new one
 
     def test_an_operator_gives_it_to_another(self):
         job = self.pausing()

@@ -133,18 +133,35 @@ class AtTheTerminal(LiveTest):
         self.assertIn(at.read("got").split(), (["TERM"] * 2, ["TERM"] * 3))
         self.assertFalse(at.has("hit"))
 
-    def test_in_the_background_it_has_a_group_of_its_own(self):
-        at = self.terminal('trap "echo INT >> $F/got; exit 3" INT; touch $F/up; while :; do sleep 0.01; done')
+    def test_a_job_in_the_background_reads_when_it_comes_to_the_foreground(self):
+        at = self.terminal("touch $F/up; until [ -e $F/go ]; do sleep 0.01; done; exec cat > $F/read")
         at.type(b"hold &\n")
         at.wait_for("up")
         keeper, command = at.keeper, at.command_pid()
-        self.assertEqual(os.getpgid(command), command)
+        self.assertEqual(os.getpgid(command), os.getpgid(keeper))
         at.type(b"fg\n")
         eventually(lambda: self.foreground(keeper) == os.getpgid(keeper))
-        at.type(CTRL_C)  # comes to the keeper alone
+        with open(at.path("go"), "w", encoding="utf-8"):
+            pass
+        at.type(b"one\n")
+        at.wait_for("read", "one")
+        at.type(CTRL_C)
         eventually(lambda: at.said("ended"))
-        self.assertIn(["signal", "2", "passed"], at.said())
-        self.assertEqual(at.end()[:2], ("exited", 3))
+        self.assertEqual(at.end()[:2], ("signaled", 2))
+
+    def test_one_that_reads_in_the_background_goes_on_in_the_foreground(self):
+        at = self.terminal("touch $F/up; exec cat > $F/read")
+        at.type(b"hold &\n")
+        at.wait_for("up")
+        keeper, command = at.keeper, at.command_pid()
+        eventually(lambda: state(command) == "T")  # SIGTTIN
+        at.type(b"fg\n")
+        eventually(lambda: state(command) != "T" and self.foreground(keeper) == os.getpgid(keeper))
+        at.type(b"one\n")
+        at.wait_for("read", "one")
+        at.type(CTRL_D)
+        eventually(lambda: at.said("ended"))
+        self.assertEqual(at.end()[:2], ("exited", 0))
 
     @staticmethod
     def foreground(pid):

@@ -117,6 +117,13 @@ class Redis(MarksTest):
                          (0, "gate:cache: broken: the mark was no number and is 37\n", ""))
         self.assertEqual(self.redis.cli.call("GET", key), b"37")
 
+    def test_a_reason_in_any_language(self):
+        self.marks("raise", "orders", "--to", "34", "--gate", "cache")
+        self.assertEqual(self.marks("lower", "orders", "--to", "30", "--reason", "größer als gewollt", "--force", "--gate", "cache")[0], 0)
+        self.assertIn("größer als gewollt".encode(), self.redis.cli.call("GET", "fencegate:lowered"))
+        for reason in ("a\tb", "a\u009bb", "a\x7fb"):
+            self.assertEqual(self.marks("lower", "orders", "--to", "29", "--reason", reason, "--force", "--gate", "cache")[0], 2)
+
     def test_running_gates_follow_a_replacement(self):
         gate = self.start(Gate(self.redis))
         first = self.start(Resp(gate.port, name="fence:orders=34"))

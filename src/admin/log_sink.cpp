@@ -2,14 +2,24 @@
 
 #include "base/limits.hpp"
 
-#include <spdlog/logger.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/async_logger.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/details/thread_pool.h>
+#include <spdlog/sinks/base_sink.h>
+
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
 
 namespace fencegate::admin {
 namespace {
@@ -137,21 +147,93 @@ std::string text_line(std::chrono::system_clock::time_point at, log::level l, st
   return out;
 }
 
-// Lives until the process has ended: other threads may log while main's static objects are destroyed.
-spdlog::logger& stderr_logger() {
-  static spdlog::logger& logger = [&]() -> spdlog::logger& {
-    auto* l = new spdlog::logger("fencegate", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    l->set_pattern("%v");
-    l->set_level(spdlog::level::trace);  // base/log has decided already
-    return *l;
-  }();
-  return logger;
+// How many lines wait for a reader. A line takes about half a KiB.
+constexpr std::size_t lines_queued_max = 2048;
+
+// Writes to stderr by its descriptor: a thread that waits in fwrite() would hold up the end of the process, too.
+class stderr_sink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  // Lines that were taken out of the queue and written, or could not be.
+  [[nodiscard]] std::uint64_t done() const { return done_.load(); }
+  std::function<void()> before_line;
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (before_line) before_line();
+    std::string line(message.payload.data(), message.payload.size());
+    write_whole(line += '\n');
+    done_.fetch_add(1);
+  }
+  void flush_() override {}
+
+ public:
+  static void write_whole(std::string_view text) {
+    while (!text.empty()) {
+      const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+      if (written >= 0) {
+        text.remove_prefix(static_cast<std::size_t>(written));
+        continue;
+      }
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) return;  // nobody reads any more
+      pollfd writable{STDERR_FILENO, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+    }
+  }
+
+ private:
+  std::atomic<std::uint64_t> done_{0};
+};
+
+// The queue, its thread and its sink.
+class queued_log {
+ public:
+  queued_log()
+      : pool_(std::make_shared<spdlog::details::thread_pool>(lines_queued_max, 1)),
+        sink_(std::make_shared<stderr_sink>()),
+        logger_(std::make_shared<spdlog::async_logger>("fencegate", sink_, pool_,
+                                                       spdlog::async_overflow_policy::overrun_oldest)) {
+    logger_->set_level(spdlog::level::trace);  // base/log has decided already
+    sink_->before_line = [this] { tell_of_dropped(); };
+  }
+
+  void add(const std::string& line) {
+    added_.fetch_add(1);
+    logger_->log(spdlog::level::info, spdlog::string_view_t(line.data(), line.size()));
+  }
+  [[nodiscard]] std::uint64_t dropped() const { return pool_->overrun_counter(); }
+  [[nodiscard]] bool is_empty() const { return sink_->done() + dropped() >= added_.load(); }
+  void write_as(settings::log_format format) { format_ = format; }
+  [[nodiscard]] settings::log_format format() const { return format_; }
+
+ private:
+  // On the log's thread, which has room again.
+  void tell_of_dropped() {
+    const auto all = dropped();
+    if (all == told_) return;
+    const log::field count{"lines", static_cast<std::int64_t>(all - std::exchange(told_, all))};
+    stderr_sink::write_whole(log_line(format_, std::chrono::system_clock::now(), log::level::warn,
+                                      "log lines were dropped: stderr was not read in time", &count, 1) +
+                             '\n');
+  }
+
+  std::shared_ptr<spdlog::details::thread_pool> pool_;
+  std::shared_ptr<stderr_sink> sink_;
+  std::shared_ptr<spdlog::async_logger> logger_;
+  std::atomic<std::uint64_t> added_{0};
+  std::atomic<settings::log_format> format_{settings::log_format::json};
+  std::uint64_t told_ = 0;
+};
+
+// Lives until the process has ended: other threads may log while main's static objects are destroyed, and its own may wait for
+// a reader.
+queued_log& queue() {
+  static queued_log& one = *new queued_log;
+  return one;
 }
 
-template <settings::log_format Format>
 void write_line(log::level l, std::string_view message, const log::field* fields, std::size_t count) {
-  const std::string line = log_line(Format, std::chrono::system_clock::now(), l, message, fields, count);
-  stderr_logger().log(spdlog::level::info, spdlog::string_view_t(line.data(), line.size()));
+  queue().add(log_line(queue().format(), std::chrono::system_clock::now(), l, message, fields, count));
 }
 
 }  // namespace
@@ -176,7 +258,7 @@ std::string log_line(settings::log_format format, std::chrono::system_clock::tim
 }
 
 void install_log_sink(settings::log_level least, settings::log_format format) {
-  stderr_logger();  // made here and not by the first event, which may come when memory is short
+  queue().write_as(format);  // made here and not by the first event, which may come when memory is short
   const log::level from = [&] {
     switch (least) {
       case settings::log_level::debug: return log::level::debug;
@@ -186,9 +268,15 @@ void install_log_sink(settings::log_level least, settings::log_format format) {
     }
     return log::level::info;
   }();
-  log::set_sink(format == settings::log_format::json ? write_line<settings::log_format::json>
-                                                     : write_line<settings::log_format::text>,
-                from);
+  log::set_sink(write_line, from);
 }
+
+void flush_log(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!queue().is_empty() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+std::uint64_t log_lines_dropped() { return queue().dropped(); }
 
 }  // namespace fencegate::admin

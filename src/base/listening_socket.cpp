@@ -127,9 +127,16 @@ result<void> listening_socket::listen_on_port(const settings::address& at, bool 
     return error{"cannot listen on " + to_string(at) + ": cannot resolve " + at.host + ": " +
                  ::gai_strerror(unresolved)};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  if (const int failed = bind(found->ai_family, found->ai_addr, found->ai_addrlen, shares); failed != 0)
-    return cannot_listen(at, failed);
-  if (const int failed = listen(); failed != 0) return cannot_listen(at, failed);
+  const int failed = bind(found->ai_family, found->ai_addr, found->ai_addrlen, shares);
+  // Every interface of a kernel without IPv6 is those of IPv4.
+  if ((failed == EAFNOSUPPORT || failed == EADDRNOTAVAIL) && at.host == "::") {
+    if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+    settings::address of_ipv4 = at;
+    of_ipv4.host = "0.0.0.0";
+    return listen_on_port(of_ipv4, shares);
+  }
+  if (failed != 0) return cannot_listen(at, failed);
+  if (const int not_listening = listen(); not_listening != 0) return cannot_listen(at, not_listening);
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   if (::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return cannot_listen(at, errno);

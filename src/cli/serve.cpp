@@ -40,6 +40,7 @@ using clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds watch_interval{100};
+constexpr milliseconds log_flushed_for{1'000};  // at the end, where stderr is not read
 
 // The first SIGTERM: not ready at once, and each connection ends at its next boundary; those at rest are at one. Where
 // there were any, the application in this pod may be finishing its own work: for a fifth of the drain time, new ones are
@@ -150,6 +151,7 @@ int serve(const settings::process& config, configuration_file& file) {
 
   const auto fail = [](const std::string& message) {
     log::write(log::level::error, "cannot start", {{"detail", message}});
+    admin::flush_log(log_flushed_for);
     return 1;
   };
   if (const auto checked = check_strictly(config); !checked) return fail(checked.error().message);
@@ -230,6 +232,7 @@ int serve(const settings::process& config, configuration_file& file) {
   leases.release();
   rejections.flush(clock::now());
   log::write(log::level::info, "stopped");
+  admin::flush_log(log_flushed_for);
   return 0;
 }
 

@@ -1,15 +1,21 @@
 """The process itself: where its admin listener is, what signals do, what happens when it has no file descriptor left."""
 
 import contextlib
+import ctypes
+import errno
+import json
 import os
 import signal
 import socket
+import struct
+import subprocess
+import tempfile
 import unittest
 
 from gate_process import Gate
 from http_gate import HttpGate, Upstream
 from live_test import LiveTest, main
-from processes import LOOPBACK, PATIENCE, connect, eventually
+from processes import LOOPBACK, PATIENCE, connect, eventually, free_port
 from redis_server import RedisServer
 from resp import Resp, RespError
 
@@ -30,6 +36,37 @@ def sockets_of(pid):
         with contextlib.suppress(FileNotFoundError):
             links.append(os.readlink(os.path.join(folder, number)))
     return {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+
+
+def without_ipv6():
+    """In a child: the kernel knows no AF_INET6 from here on (a filter of seccomp, x86-64 and arm64)."""
+    number, arch = {"x86_64": (41, 0xC000003E), "aarch64": (198, 0xC00000B7)}[os.uname().machine]
+    code = [(0x20, 0, 0, 4), (0x15, 0, 5, arch),  # architecture
+            (0x20, 0, 0, 0), (0x15, 0, 3, number),  # socket(
+            (0x20, 0, 0, 16), (0x15, 0, 1, socket.AF_INET6),
+            (0x06, 0, 0, 0x00050000 | errno.EAFNOSUPPORT), (0x06, 0, 0, 0x7FFF0000)]
+    program = b"".join(struct.pack("HBBI", *one) for one in code)
+    buffer = ctypes.create_string_buffer(program)
+    libc = ctypes.CDLL(None, use_errno=True)
+    filter_ = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(buffer))
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, ctypes.c_char_p(filter_), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+class WithoutIpv6(LiveTest):
+    def test_each_interface_is_those_of_ipv4(self):
+        admin, port = free_port(), free_port()
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+            json.dump({"admin": {"listen": f":{admin}"}, "gates": [{"name": "cache", "protocol": "redis", "listen": f":{port}",
+                                                                   "upstream": f"redis://{LOOPBACK}:{free_port()}"}]}, config)
+            config.flush()
+            gate = subprocess.Popen([os.environ["FENCEGATE"], "serve", "-c", config.name], stderr=subprocess.DEVNULL,
+                                    preexec_fn=without_ipv6)
+            self.addCleanup(gate.wait)
+            self.addCleanup(gate.kill)
+            wait = subprocess.run([os.environ["FENCEGATE"], "wait", "--admin", f"{LOOPBACK}:{admin}", "--seconds", "20"], check=False)
+            self.assertEqual(wait.returncode, 0)
+        connect(port).close()
 
 
 class AdminOnAUnixSocket(LiveTest):

@@ -101,6 +101,7 @@ template <class Body>
 std::vector<std::string> stderr_lines(Body body) {
   testing::internal::CaptureStderr();
   body();
+  flush_log(std::chrono::seconds(10));
   log::set_sink(nullptr, log::level::info);
   std::istringstream all(testing::internal::GetCapturedStderr());
   std::vector<std::string> lines;

@@ -33,6 +33,7 @@ constexpr std::array<std::string_view, metrics::check_outcomes> outcome_names{
 constexpr std::array<std::string_view, metrics::connection_rejections> rejection_names{"limit", "backend", "files",
                                                                                        "lease", "tls"};
 constexpr std::array<std::string_view, metrics::sides> side_names{"client", "backend"};
+constexpr std::array<std::string_view, metrics::left_clients> left_names{"given_up", "awaited"};
 constexpr std::array<std::string_view, metrics::response_classes> response_names{"2xx", "3xx", "4xx", "5xx"};
 constexpr std::array<std::string_view, metrics::lease_states> lease_state_names{"waiting", "held"};
 constexpr std::array<std::string_view, metrics::writer_states> writer_state_names{"unknown", "standby", "holding",
@@ -120,6 +121,7 @@ class page {
         add(MetricType::Gauge, "fencegate_store_connections", "Connections of a gate's pool to a store in PostgreSQL.");
     for_each_pool(connections, &metrics::pool::idle, {{"state", "idle"}});
     for_each_pool(connections, &metrics::pool::busy, {{"state", "busy"}});
+    for_each_pool(connections, &metrics::pool::beside, {{"state", "beside"}});
     for_each_pool(
         add(MetricType::Gauge, "fencegate_store_waiting", "Requests that wait for a connection to the store."),
         &metrics::pool::waiting, {});
@@ -305,6 +307,10 @@ void add_traffic(page& p) {
              response_names, &gate::speaks_http);
   p.per_gate(MetricType::Histogram, "overhead_seconds", "From reading a client's bytes until they were sent on.",
              &gate::overhead_seconds);
+  p.per_gate(MetricType::Histogram, "backend_seconds", "From sending to the backend until its next bytes came.",
+             &gate::backend_seconds);
+  p.per_gate("clients_left_total", "Requests whose client left before the answer.", &gate::clients_left_total,
+             "outcome", left_names, &gate::speaks_http);
 }
 
 void add_fencing(page& p) {

@@ -1,8 +1,20 @@
 #include "admin/peer_stream.hpp"
 
+#include "backend/plain_answer.hpp"
 #include "backend/tls_handshake.hpp"
 
+#include <string>
+
 namespace fencegate::admin {
+namespace {
+
+std::string answer_to_plain_text() {
+  const std::string body = std::string(backend::plain_http_on_tls) + "\n";
+  return "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\nConnection: close\r\n\r\n" + body;
+}
+
+}  // namespace
 
 using boost::system::error_code;
 
@@ -46,6 +58,13 @@ peer_stream::peer_stream(any_stream::socket of) : link_(std::make_shared<link>(s
 }
 
 void peer_stream::shake_hands(backend::tls_server_context& by, std::function<void(result<void>)> done) {
+  if (backend::begins_in_plain_text(link_->socket->native_handle())) {
+    link_->begin();
+    return backend::answer_in_plain_text(link_->socket, answer_to_plain_text(), [on = link_, done = std::move(done)] {
+      static_cast<void>(on->end({}));
+      done(error{"TLS: the client does not speak it: it sent plain HTTP"});
+    });
+  }
   auto over = by.accept(link_->socket->native_handle());
   if (!over) return done(over.error());
   link_->begin();

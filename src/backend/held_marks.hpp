@@ -37,15 +37,18 @@ class held_marks {
     std::atomic<bool> released = false;
   };
 
-  // `let_go` is called once, on the thread that owns this.
-  held_marks(std::shared_ptr<session_state> state, std::function<void()> let_go)
-      : state_(std::move(state)), let_go_(std::move(let_go)) {}
+  // `let_go` is called once, `set_aside` before it, both on the thread that owns this.
+  held_marks(std::shared_ptr<session_state> state, std::function<void()> let_go, std::function<void()> set_aside)
+      : state_(std::move(state)), let_go_(std::move(let_go)), set_aside_(std::move(set_aside)) {}
   held_marks(held_marks&& from) noexcept
-      : state_(std::move(from.state_)), let_go_(std::exchange(from.let_go_, nullptr)) {}
+      : state_(std::move(from.state_)),
+        let_go_(std::exchange(from.let_go_, nullptr)),
+        set_aside_(std::exchange(from.set_aside_, nullptr)) {}
   held_marks& operator=(held_marks&& from) noexcept {
     release();
     state_ = std::move(from.state_);
     let_go_ = std::exchange(from.let_go_, nullptr);
+    set_aside_ = std::exchange(from.set_aside_, nullptr);
     return *this;
   }
   ~held_marks() { release(); }
@@ -55,6 +58,11 @@ class held_marks {
   // last: it comes before the bytes are taken out of the kernel.
   [[nodiscard]] bool alive() const { return let_go_ && state_->view.silent() && !state_->in_doubt->load(); }
 
+  // No client waits for what it is held for: the session shall not keep others waiting for one, if there is room.
+  void set_aside() {
+    if (let_go_ && set_aside_) std::exchange(set_aside_, nullptr)();
+  }
+
   void release() {
     if (!let_go_) return;
     state_->released = true;
@@ -63,7 +71,7 @@ class held_marks {
 
  private:
   std::shared_ptr<session_state> state_;
-  std::function<void()> let_go_;
+  std::function<void()> let_go_, set_aside_;
 };
 
 }  // namespace fencegate::backend

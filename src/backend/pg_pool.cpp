@@ -58,7 +58,16 @@ void pg_pool::give_back(const lent& one) {
   if (known == nullptr) return;
   known->busy = false;
   known->tell_lost = nullptr;
+  if (std::exchange(known->aside, false) && members_.size() - aside() > size_)
+    return one->close("another one has taken its place");
   if (one->grew()) return one->close("its memory is wanted back");  // and another one is opened
+  dispatch();
+}
+
+void pg_pool::set_aside(const lent& one) {
+  member* known = find(one.get());
+  if (known == nullptr || !known->busy || aside() >= size_) return;
+  known->aside = true;
   dispatch();
 }
 
@@ -87,12 +96,13 @@ void pg_pool::dispatch() {
 void pg_pool::show() {
   std::int64_t connected = 0, busy = 0, waiting = 0;
   for (const auto& one : members_) {
-    connected += one->connected ? 1 : 0;
-    busy += one->busy ? 1 : 0;
+    connected += one->connected && !one->aside ? 1 : 0;
+    busy += one->busy && !one->aside ? 1 : 0;
   }
   for (const auto& [what, line] : waiting_) waiting += static_cast<std::int64_t>(line.size());
   stats_.idle.set(connected - busy);
   stats_.busy.set(busy);
+  stats_.beside.set(static_cast<std::int64_t>(aside()));
   stats_.waiting.set(waiting);
 }
 
@@ -100,6 +110,7 @@ bool pg_pool::may_begin(work what, const std::string& owner) const {
   const std::size_t room = size_ - std::max<std::size_t>(1, size_ / 4);
   std::size_t busy = 0, raising = 0, its = 0;  // with what is not brief
   for (const auto& one : members_) {
+    if (one->aside) continue;
     const bool counts = one->busy && one->busy_with != work::brief;
     busy += counts;
     raising += one->busy && one->busy_with == work::raising;
@@ -133,6 +144,10 @@ bool pg_pool::any_connected() const {
   return std::any_of(members_.begin(), members_.end(), [](const auto& one) { return one->connected; });
 }
 
+std::size_t pg_pool::aside() const {
+  return static_cast<std::size_t>(std::ranges::count_if(members_, [](const auto& one) { return one->aside; }));
+}
+
 pg_pool::member* pg_pool::idle() {
   for (const auto& one : members_)
     if (one->connected && !one->busy) return one.get();
@@ -142,7 +157,7 @@ pg_pool::member* pg_pool::idle() {
 void pg_pool::grow() {
   const bool on_the_way =
       std::any_of(members_.begin(), members_.end(), [](const auto& one) { return !one->connected; });
-  if (stopped_ || on_the_way || members_.size() >= size_ || clock::now() < next_try_) return;
+  if (stopped_ || on_the_way || members_.size() - aside() >= size_ || clock::now() < next_try_) return;
   auto link = std::make_shared<pg_link>(context_, connect_timeout_);
   members_.push_back(std::make_unique<member>(member{.link = link}));
   const std::weak_ptr<pg_pool> weak = weak_from_this();

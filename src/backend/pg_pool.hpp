@@ -51,6 +51,9 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   void ask(wish one);
   // REQUIRES: lent, and outside of a transaction. One that is closed meanwhile need not be given back.
   void give_back(const lent& one);
+  // It does not count any more, until it is given back: another one may be opened in its place. Where as many as the pool
+  // has are set aside already, it goes on to count. REQUIRES: lent.
+  void set_aside(const lent& one);
   // Called when the connection is closed while it is lent.
   void on_lost(const lent& one, std::function<void(const std::string&)> tell);
 
@@ -59,6 +62,7 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
     lent link;
     bool connected = false;
     bool busy = false;
+    bool aside = false;  // busy, and not counted
     work busy_with = work::brief;
     std::string owner{};  // of what it is busy with
     std::function<void(const std::string&)> tell_lost;
@@ -67,6 +71,7 @@ class pg_pool : public std::enable_shared_from_this<pg_pool> {
   member* find(const pg_link* link);
   [[nodiscard]] bool may_begin(work what, const std::string& owner) const;
   [[nodiscard]] bool any_connected() const;
+  [[nodiscard]] std::size_t aside() const;
   member* idle();
   void dispatch();
   void lend(member& to, wish next);

@@ -168,6 +168,7 @@ void pg_store::hold(store_caller from, presented_claims wanted, cut_callback on_
 void pg_store::try_hold(const std::shared_ptr<attempt>& a) {
   ++a->tries;
   auto begin = [self = shared_from_this(), a](const pg_pool::lent& link) {
+    if (a->from.session.expired()) return self->pool_->give_back(link);  // its client has left
     const auto left = budget_until(a->from.deadline);
     auto on_answer = [self, a, link](pg_outcome& outcome) { self->on_hold(a, link, outcome); };
     a->sent = clock::now();
@@ -220,7 +221,10 @@ void pg_store::lend_marks(const std::shared_ptr<attempt>& a, const pg_pool::lent
     };
     asio::post(self->context_, std::move(end));
   };
-  answer(a->from, a->held, store_result<held_marks>(held_marks(state, std::move(let_go))));
+  auto set_aside = [self = shared_from_this(), link] {
+    asio::post(self->context_, [self, link] { self->pool_->set_aside(link); });
+  };
+  answer(a->from, a->held, store_result<held_marks>(held_marks(state, std::move(let_go), std::move(set_aside))));
 }
 
 // ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,6 +252,7 @@ void pg_store::try_run(const std::shared_ptr<attempt>& a) {
   if (clock::now() < blocks_until_) a->shape = &in_block;
   const bool spends = a->wanted.spends && !a->wanted.claims.empty();
   auto begin = [self = shared_from_this(), a, spends](const pg_pool::lent& link) {
+    if (a->from.session.expired()) return self->pool_->give_back(link);  // nothing was sent, nor will be
     // The server ends what takes too long: then it is known that nothing was applied. In the time of a raise, those who
     // hold the mark are waited for, then ended.
     const auto left = budget_until(a->from.deadline);

@@ -45,7 +45,9 @@ void gate::add_counts(const gate& other) {
   add_each(&gate::checks_total);
   add_each(&gate::protocol_errors_total);
   add_each(&gate::responses_total);
-  for (const auto figure : {&gate::check_duration_seconds, &gate::overhead_seconds, &gate::takeover_seconds})
+  add_each(&gate::clients_left_total);
+  for (const auto figure :
+       {&gate::check_duration_seconds, &gate::overhead_seconds, &gate::backend_seconds, &gate::takeover_seconds})
     (this->*figure).add(other.*figure);
 }
 
@@ -55,7 +57,8 @@ void gate::add_now(const gate& other) {
   for (const auto& one : other.pools) {
     auto at = std::ranges::find_if(pools, [&](const auto& known) { return known->store == one->store; });
     if (at == pools.end()) at = pools.insert(at, std::make_unique<pool>(one->store));
-    for (const auto figure : {&pool::idle, &pool::busy, &pool::waiting}) ((**at).*figure).add(((*one).*figure).value());
+    for (const auto figure : {&pool::idle, &pool::busy, &pool::beside, &pool::waiting})
+      ((**at).*figure).add(((*one).*figure).value());
   }
 }
 

@@ -93,6 +93,13 @@ inline constexpr std::size_t connection_rejections = 5;
 enum class side : std::uint8_t { client, backend };
 inline constexpr std::size_t sides = 2;
 
+// What became of a request whose client left before the answer.
+enum class left_client : std::uint8_t {
+  given_up,  // the upstream was told by the end of its connection, or had not been asked
+  awaited    // a hold: it lasts until the upstream has answered
+};
+inline constexpr std::size_t left_clients = 2;
+
 inline constexpr std::size_t response_classes = 4;  // 2xx to 5xx
 
 // Connections of an HTTP gate to one of its stores.
@@ -100,6 +107,7 @@ struct pool {
   explicit pool(std::string store_name) : store(std::move(store_name)) {}
   const std::string store;
   gauge idle, busy;
+  gauge beside;   // beyond the pool's size: each holds marks for a request whose client has left
   gauge waiting;  // requests that wait for one
 };
 
@@ -121,6 +129,7 @@ struct gate {
   std::array<counter, check_outcomes> checks_total;     // in monitor mode: what would have been the outcome
   histogram check_duration_seconds;                     // sending an arm or a raise until its proof was read
   histogram overhead_seconds;                           // from reading a client's bytes until they were sent on
+  histogram backend_seconds;                            // from sending to the backend until its next bytes came
   counter raises_total;
   counter shared_writes_total;  // Redis: went over a link that several connections use; with fenced reads
   counter sessions_cut_total;
@@ -132,6 +141,7 @@ struct gate {
   std::array<counter, sides> protocol_errors_total;
 
   std::array<counter, response_classes> responses_total;  // HTTP: to clients, by the first digit of the status
+  std::array<counter, left_clients> clients_left_total;   // HTTP
   counter unknown_total;     // nobody knows what of it was applied: requests of HTTP, else sessions that ended so
   bool speaks_http = false;  // set before the first thread
   std::vector<std::unique_ptr<pool>> pools;  // fixed before its server starts
@@ -139,6 +149,7 @@ struct gate {
   counter& requests(request_class c) { return requests_total[static_cast<std::size_t>(c)]; }
   counter& checks(check_outcome o) { return checks_total[static_cast<std::size_t>(o)]; }
   counter& rejected(connection_rejection r) { return connections_rejected_total[static_cast<std::size_t>(r)]; }
+  counter& left(left_client l) { return clients_left_total[static_cast<std::size_t>(l)]; }
   counter& protocol_errors(side s) { return protocol_errors_total[static_cast<std::size_t>(s)]; }
 
   // One of the gate's backends says how it is: why it is not usable, or "". `name`: of a store; "": the gate's upstream.

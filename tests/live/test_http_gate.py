@@ -342,6 +342,7 @@ class Atomic(HttpTest):
             return gate.metric("overhead_seconds_count") - before
         for path in ("/forward", "/checked"):  # once for each piece that arrives by itself: the client sends head and body apart
             self.assertIn(added(path, 1), (1, 2), path)
+        self.assertEqual(gate.metric("backend_seconds_count"), 2)  # once for each that was sent on
         self.assertEqual(added("/sql", 2), 0)  # nothing was sent on
         self.assertFalse([name for name in gate.metrics() if "takeover" in name])
 

@@ -128,7 +128,7 @@ class Raising(MarksTest):
         self.assertEqual(figures()[0], written[0], "the mark is there")
         self.start(Resp(gate.port, name="fence:orders=34"))
         self.assertEqual(figures()[0] - written[0], 1)
-        for name in ("check_duration_seconds", "overhead_seconds"):
+        for name in ("check_duration_seconds", "overhead_seconds", "backend_seconds"):
             self.assertGreater(gate.metric(name + "_sum"), 0)
             self.assertEqual(gate.metric(name + "_bucket", le="+Inf"), gate.metric(name + "_count"))
 

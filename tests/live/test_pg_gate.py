@@ -463,9 +463,11 @@ class RaisedAhead(PgGateTest):
             def figures():
                 return [gate.metric(f"overhead_seconds_{figure}") for figure in ("count", "sum")]
             count, _ = figures()
-            wire.send(query("SELECT 1"))
+            waited = gate.metric("backend_seconds_sum")
+            wire.send(query("SELECT pg_sleep(0.2)"))
             wire.until_ready()
             self.assertEqual(figures()[0], count + 1)
+            self.assertGreaterEqual(gate.metric("backend_seconds_sum") - waited, 0.2)
             count, added = figures()
             self.server.freeze(backend)
             wire.send(query(f"/*fence:{self.resource}=2*/ SELECT 1"))

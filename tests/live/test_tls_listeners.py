@@ -535,7 +535,12 @@ class Http(Listeners):
 
     def test_plain_text(self):
         gate = self.gate(self.start(TlsUpstream(self.own)))
-        self.assertNotIn(b"HTTP", gate.raw(b"GET /orders/7 HTTP/1.1\r\nHost: h\r\n\r\n"))
+        for method in (b"GET", b"DELETE"):
+            with connect(gate.address) as sock:
+                sock.sendall(method + b" /orders/7 HTTP/1.1\r\nHost: h\r\n\r\n")
+                said = b"".join(iter(lambda: sock.recv(1 << 16), b""))  # the end is clean
+            self.assertTrue(said.startswith(b"HTTP/1.1 400 "), said)
+            self.assertIn(b"The plain HTTP request was sent to a TLS port", said)
         self.not_served(gate, "TLS: the client does not speak it", 0)
 
 

@@ -289,6 +289,28 @@ void http_engine::on_client_end() {
   pump();
 }
 
+void http_engine::on_client_gone() {
+  client_ended_ = true;
+  from_client = {};
+  if (phase_ == phase::closing || cut_) return;  // a cut is explained, which ends the request
+  const bool asked = phase_ == phase::checking || phase_ == phase::connecting || phase_ == phase::forwarding;
+  if (holding_ && phase_ == phase::forwarding && request_body_.complete()) {
+    stats_.left(metrics::left_client::awaited).add();
+    return host_.outlive_client();
+  }
+  if (asked) stats_.left(metrics::left_client::given_up).add();
+  abandon();
+}
+
+// Each client of HTTP/1.1 takes interim answers (RFC 9110, 15.2); the host of one that has closed resets the connection.
+bool http_engine::probe_client() {
+  const bool unanswered =
+      phase_ == phase::checking || phase_ == phase::connecting || (phase_ == phase::forwarding && !answered_);
+  if (!unanswered || request_.minor != 1 || !to_client.empty()) return false;
+  to_client += "HTTP/1.1 100 Continue\r\n\r\n";
+  return true;
+}
+
 void http_engine::on_client_timeout() {
   constexpr std::string_view late = "the request did not come in time";
   if (phase_ == phase::head) {

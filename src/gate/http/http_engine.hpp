@@ -45,7 +45,13 @@ class http_engine {
   std::string to_backend;
 
   void on_client_bytes() { pump(); }
+  // The client sends nothing more; it may still read.
   void on_client_end();
+  // Nor does it read. What was sent under a hold lasts until the upstream has answered, everything else is given up; what
+  // a store was asked to carry out, it carries out.
+  void on_client_gone();
+  // Only bytes show whether a client that sends nothing more has closed its connection. False: there are none to send now.
+  [[nodiscard]] bool probe_client();
   void on_backend_bytes();
   // The upstream has closed the connection; its last bytes were read.
   // `cut_off`: somebody on the way may have taken away what would have followed.

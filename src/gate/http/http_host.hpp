@@ -79,6 +79,9 @@ class http_host {
   // Whether it still holds, as far as can be seen at this moment.
   [[nodiscard]] virtual bool holds() = 0;
   virtual void release() = 0;
+  // The client has left, and the hold lasts until the upstream has answered: on a connection of the store that does not
+  // count among those of its pool, as long as there are few such.
+  virtual void outlive_client() = 0;
   // Of a forward that nothing holds. Before it is sent: what this process has seen of the marks may reject it.
   [[nodiscard]] virtual std::optional<fence::rejection> known_stale(where route, const claims_list& claims) = 0;
   // When it was answered: it is counted where a higher token was admitted since its check, `ago`.

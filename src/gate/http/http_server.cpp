@@ -1,5 +1,6 @@
 #include "gate/http/http_server.hpp"
 
+#include "backend/plain_answer.hpp"
 #include "gate/http/http_messages.hpp"
 #include "gate/http/http_session.hpp"
 
@@ -54,6 +55,11 @@ class http_protocol final : public protocol {
   std::string turned_away(const std::string& why) const override {
     std::string out;
     append_refusal(out, 503, too_many_connections(why));
+    return out;
+  }
+  std::string told_to_use_tls() const override {
+    std::string out;
+    append_refusal(out, 400, backend::plain_http_on_tls);
     return out;
   }
   bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const override {

@@ -20,6 +20,8 @@ constexpr std::size_t read_ahead_bytes = 64 * 1024;
 constexpr milliseconds linger_time{2'000};
 // And this long when it goes on sending.
 constexpr milliseconds linger_most{30'000};
+// A client that has sent its end is not asked whether it still reads when the answer comes as soon as this.
+constexpr milliseconds quick_answer{200};
 
 std::string without_port(const std::string& address) {
   if (address == "unix") return {};
@@ -66,6 +68,7 @@ void http_session::on_unreachable(const std::string& why) {
 void http_session::disconnect() {
   hang_up();
   link_ = link::none;
+  asked_at_ = {};
 }
 
 bool http_session::link_is_quiet() {
@@ -108,23 +111,32 @@ void http_session::on_backend_bytes(std::string_view bytes) {
   engine_.on_backend_bytes();
 }
 
-void http_session::on_end(peer& of, const boost::system::error_code&) {
+void http_session::on_end(peer& of, const boost::system::error_code& why) {
   if (&of == &backend_) return engine_.on_backend_end(of.socket.is_cut_off());
   if (lingering_) return close();
+  if (why != asio::error::eof) return on_client_gone();
+  end_unproven_since_ = now();
   engine_.on_client_end();
+}
+
+void http_session::on_client_gone() {
+  if (std::exchange(gone_, true)) return;
+  client_.ended = true;
+  engine_.on_client_gone();
 }
 
 // ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void http_session::after_event() {
   if (closed_) return;
+  if (!gone_ && !send_to_client(engine_.to_client)) on_client_gone();
+  if (gone_) drop_for_client(engine_.to_client);
   if (engine_.closing()) disconnect();
   if (link_ == link::open && !backend_.ended) {
     const std::size_t before = backend_.unsent(engine_.to_backend);
     send_on(engine_.to_backend);
     if (backend_.unsent(engine_.to_backend) < before) waits_for_ = waiting::nobody;  // it has taken some
   }
-  if (!send_to_client(engine_.to_client)) return close();
   if (engine_.closing() && engine_.to_client.empty()) {
     if (!engine_.lingers() || client_.ended) return close();
     linger();
@@ -167,7 +179,9 @@ void http_session::enforce(time_point at) {
     if (over(client_heard_, linger_time, at) || over(lingers_since_, linger_most, at)) close();
     return;
   }
-  if (client_.stalled() && over(client_.stalled_since, times.write, at)) return close();
+  if (client_.stalled() && over(client_.stalled_since, times.write, at)) return on_client_gone();
+  if (end_unproven_since_ && over(*end_unproven_since_, quick_answer, at) && engine_.probe_client())
+    end_unproven_since_.reset();
   if (link_ == link::connecting && over(connecting_since_, times.connect, at))
     return on_unreachable("connecting took too long");
   switch (waits_for_) {
@@ -197,16 +211,16 @@ void http_session::drain() {
 // ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────────────
 
 void http_session::look(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) {
-  shard_.stores->look(weak_from_this(), route, wanted, later(std::move(done)));
+  shard_.stores->look(asks_, route, wanted, later(std::move(done)));
 }
 
 void http_session::raise(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) {
-  shard_.stores->raise(weak_from_this(), route, wanted, later(std::move(done)));
+  shard_.stores->raise(asks_, route, wanted, later(std::move(done)));
 }
 
 void http_session::hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) {
   auto lost = later([this](const std::optional<fence::rejection>& why) { engine_.on_hold_lost(why); });
-  hold_ = shard_.stores->hold(weak_from_this(), route, wanted, later(std::move(done)), std::move(lost));
+  hold_ = shard_.stores->hold(asks_, route, wanted, later(std::move(done)), std::move(lost));
 }
 
 bool http_session::holds() { return hold_ != nullptr && hold_->alive(); }
@@ -215,7 +229,7 @@ void http_session::release() { hold_.reset(); }
 
 void http_session::run(std::size_t route, const claims_list& wanted, route_values values, bool read_only,
                        std::function<void(const atomic_answer&)> done) {
-  shard_.stores->run(weak_from_this(), route, wanted, std::move(values), read_only, later(std::move(done)));
+  shard_.stores->run(asks_, route, wanted, std::move(values), read_only, later(std::move(done)));
 }
 
 void http_session::report(const fence::rejection& why, std::string_view method, std::string_view trace, bool monitor) {

@@ -62,6 +62,7 @@ class http_session final : public relay_session, public http_host {
   void hold(where route, const claims_list& wanted, std::function<void(const fence_answer&)> done) override;
   [[nodiscard]] bool holds() override;
   void release() override;
+  void outlive_client() override { hold_->set_aside(); }
   [[nodiscard]] std::optional<fence::rejection> known_stale(where route, const claims_list& claims) override {
     return shard_.stores->known_stale(route, claims);
   }
@@ -85,7 +86,11 @@ class http_session final : public relay_session, public http_host {
   void after_event() override;
   [[nodiscard]] bool wants_client() const override;
   [[nodiscard]] bool wants_backend() const override;
-  void on_close() override { hold_.reset(); }
+  void on_client_gone() override;
+  void on_close() override {
+    hold_.reset();
+    asks_.reset();
+  }
 
   void on_unreachable(const std::string& why);
   void linger();
@@ -97,7 +102,12 @@ class http_session final : public relay_session, public http_host {
   http_engine engine_;
   link link_ = link::none;
   std::unique_ptr<mark_hold> hold_;
+  // For the stores, which ask and answer nothing once this has gone. Callbacks keep the session itself.
+  std::shared_ptr<const void> asks_ = std::make_shared<char>('\0');
   bool lingering_ = false;
+  bool gone_ = false;  // the client; what it asked may still be under way
+  // Of the client's that has sent its end: since when, unless it was probed.
+  std::optional<time_point> end_unproven_since_;
   time_point connecting_since_{};
   waiting waits_for_ = waiting::nobody;
   time_point waits_since_{};  // or since it came a step further

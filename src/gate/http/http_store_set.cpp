@@ -166,6 +166,9 @@ class hold_of_store final : public mark_hold {
     state->marks.reset();
   }
   [[nodiscard]] bool alive() override { return state->marks && state->marks->alive(); }
+  void set_aside() override {
+    if (state->marks) state->marks->set_aside();
+  }
 
   const std::shared_ptr<shared> state = std::make_shared<shared>();
 };

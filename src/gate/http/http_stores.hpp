@@ -22,6 +22,8 @@ class mark_hold {
   mark_hold& operator=(const mark_hold&) = delete;
   // The store's session is there, as far as its socket shows at this moment.
   [[nodiscard]] virtual bool alive() = 0;
+  // No client waits for what it is for: see http_host::outlive_client().
+  virtual void set_aside() = 0;
 };
 
 // Answers come later, on the thread of the session that asked, and only while it lives.

@@ -140,7 +140,10 @@ void redis_shared_link::read() {
   boost::system::error_code failed;
   const auto room = shard_.sockets.scratch();
   const std::size_t bytes = backend_.socket.receive(room, failed);
-  if (!failed) return writes_->on_backend_bytes({room.data(), bytes});
+  if (!failed) {
+    if (asked_at_ != time_point{}) shard_.state->stats.backend_seconds.observe(now() - std::exchange(asked_at_, {}));
+    return writes_->on_backend_bytes({room.data(), bytes});
+  }
   if (failed == boost::asio::error::would_block) return;
   backend_.ended = true;
   writes_->on_backend_end();
@@ -169,7 +172,9 @@ void redis_shared_link::send_batch() {
   if (backend_.unsent(writes_->to_backend()) == 0) return;
   send_to_backend(writes_->to_backend());
   if (oldest_unsent_ == time_point{} || writes_->waiting_bytes() != 0) return;
-  shard_.state->stats.overhead_seconds.observe(now() - oldest_unsent_);
+  const auto at = now();
+  shard_.state->stats.overhead_seconds.observe(at - oldest_unsent_);
+  if (asked_at_ == time_point{}) asked_at_ = at;
   oldest_unsent_ = {};
 }
 

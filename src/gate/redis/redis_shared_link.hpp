@@ -97,6 +97,7 @@ class redis_shared_link final : public link_owner, public redis_host<redis_share
   std::chrono::seconds pause_ = limits::shared_link_pause_min;
   std::uint64_t answered_ = 0;
   time_point moved_{};          // while there are writes: when the last one was answered, or the first one came
+  time_point asked_at_{};       // when the first of what it has said nothing since was sent
   time_point oldest_unsent_{};  // when the first write that was not sent yet was read
 };
 

@@ -188,7 +188,7 @@ void polled_socket::take(asio::generic::stream_protocol::socket from, std::uniqu
     return;
   }
   tls_ = std::move(secured);
-  readable_ = ended_ = again_ = false;
+  readable_ = ended_ = gone_ = again_ = false;
   writable_ = true;
   interest_ = always;
   ticket_ = poller_.enter(*this);
@@ -198,7 +198,10 @@ void polled_socket::take(asio::generic::stream_protocol::socket from, std::uniqu
 }
 
 void polled_socket::on_event(std::uint32_t events) {
-  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) ended_ = true;
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+    ended_ = true;
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0) gone_ = true;
+  }
   if ((events & (EPOLLIN | EPOLLPRI)) != 0 || ended_) readable_ = true;
   if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) {
     writable_ = true;

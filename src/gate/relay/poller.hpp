@@ -113,6 +113,9 @@ class polled_socket {
   // Behind eof: of TLS, whose peer has not said that nothing more comes.
   [[nodiscard]] bool is_cut_off() const { return tls_ != nullptr && tls_->is_cut_off(); }
 
+  // The peer reads nothing more either: it has reset the connection, or closed a unix socket.
+  [[nodiscard]] bool is_gone() const { return gone_; }
+
   // Both are secured, and the server's side shows the same certificate on both. REQUIRES: is_open(), both.
   [[nodiscard]] bool has_certificate_of(const polled_socket& other) const {
     return tls_ != nullptr && other.tls_ != nullptr && tls_->has_certificate_of(*other.tls_);
@@ -140,7 +143,8 @@ class polled_socket {
   std::uint32_t interest_ = 0;
   bool readable_ = false;
   bool writable_ = false;
-  bool ended_ = false;             // the peer has closed its side, behind what is still to be read
+  bool ended_ = false;  // the peer has closed its side, behind what is still to be read
+  bool gone_ = false;
   bool short_read_drains_ = true;  // fewer bytes than asked for: there are no more
   bool again_ = false;             // stands in the poller's list
   std::unique_ptr<backend::tls_stream> tls_;

@@ -53,6 +53,7 @@ void relay_session::on_ready() {
   before_event();
   if (client_.socket.readable() && wants_client()) read(client_);
   if (!closed_ && backend_.socket.readable() && wants_backend()) read(backend_);
+  if (!closed_ && client_.socket.is_gone()) on_client_gone();
   after_event();
 }
 
@@ -64,12 +65,15 @@ void relay_session::read(peer& from) {
   if (failed == asio::error::would_block) return;
   if (failed) {
     from.ended = true;
+    if (&from == &backend_) asked_at_ = {};
     return on_end(from, failed);
   }
   if (&from == &client_) {
     read_at_ = std::chrono::steady_clock::now();
     return on_client_bytes({room.data(), bytes});
   }
+  if (asked_at_ != time_point{})
+    gate_stats_.backend_seconds.observe(std::chrono::steady_clock::now() - std::exchange(asked_at_, {}));
   on_backend_bytes({room.data(), bytes});
 }
 
@@ -77,8 +81,10 @@ void relay_session::send_on(std::string& to_backend, bool of_client) {
   const bool anything = backend_.unsent(to_backend) != 0;
   send_to_backend(to_backend);
   if (!anything || !of_client || read_at_ == time_point{}) return;
-  gate_stats_.overhead_seconds.observe(std::chrono::steady_clock::now() - read_at_);
+  const auto now = std::chrono::steady_clock::now();
+  gate_stats_.overhead_seconds.observe(now - read_at_);
   read_at_ = {};
+  if (asked_at_ == time_point{}) asked_at_ = now;
 }
 
 bool relay_session::send_to_client(std::string& bytes) {

@@ -33,6 +33,8 @@ class relay_session : public session, public link_owner {
   virtual void on_backend_bytes(std::string_view bytes) = 0;
   // It says nothing more: eof, or why not.
   virtual void on_end(peer& of, const boost::system::error_code& why) = 0;
+  // The client has closed its connection or reset it: it reads nothing more. May be called again.
+  virtual void on_client_gone() {}
   [[nodiscard]] virtual bool wants_client() const = 0;
   [[nodiscard]] virtual bool wants_backend() const = 0;
   // Both sockets are closed, the client's last. Called once.
@@ -43,6 +45,11 @@ class relay_session : public session, public link_owner {
   void send_on(std::string& to_backend, bool of_client = true);
   // Sends the engine's bytes for the client, and notes those that it does not take. False: nothing more can be sent.
   [[nodiscard]] bool send_to_client(std::string& bytes);
+  // The client has gone: these are not sent.
+  void drop_for_client(std::string& bytes) {
+    client_.forget(bytes);
+    unread_.note(0);
+  }
   // Of these, few enough wait for the client that more may come from the server.
   [[nodiscard]] bool has_room(const std::string& to_client) const;
   // After each event: what is wanted and was not read comes when the others have had their turn.
@@ -56,7 +63,8 @@ class relay_session : public session, public link_owner {
 
   peer client_;
   const std::string client_address_;
-  time_point read_at_{};  // the client's last bytes; {}: they were sent on
+  time_point read_at_{};   // the client's last bytes; {}: they were sent on
+  time_point asked_at_{};  // when the first of them were sent that the server has not said anything since; {}: it has
 
  private:
   // poller::owner

@@ -1,5 +1,6 @@
 #include "gate/relay/securing_session.hpp"
 
+#include "backend/plain_answer.hpp"
 #include "backend/tls_handshake.hpp"
 
 #include <sys/socket.h>
@@ -54,6 +55,8 @@ void securing_session::on_readable() {
   const std::size_t wanted = protocol_.opening_bytes();
   if (said_.empty()) {
     if (!peek(first)) return errno == EAGAIN ? wait() : fail({});
+    if (wanted == 0 && backend::begins_in_plain_text(socket_->native_handle()))
+      if (const auto words = protocol_.told_to_use_tls(); !words.empty()) return tell_in_plain_text(words);
     if (wanted == 0 || first == tls_record) return secure(wanted != 0);
   }
   std::array<char, 64> room{};
@@ -82,6 +85,11 @@ void securing_session::judge() {
   std::array<char, 16 * 1024> rest;
   static_cast<void>(::recv(socket_->native_handle(), rest.data(), rest.size(), MSG_DONTWAIT));
   fail("TLS: the client does not ask for it: what came is plain text, or something else");
+}
+
+void securing_session::tell_in_plain_text(const std::string& words) {
+  auto told = [self = shared_from_this()] { self->fail("TLS: the client does not speak it: it sent plain HTTP"); };
+  backend::answer_in_plain_text(socket_, words, std::move(told));
 }
 
 // ── the handshake ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -36,6 +36,7 @@ class securing_session final : public session, public std::enable_shared_from_th
   void wait();
   void on_readable();
   void judge();
+  void tell_in_plain_text(const std::string& words);
   void secure(bool asks_for_protocol);
   void fail(const std::string& why);
   void finish(result<client_link> outcome);

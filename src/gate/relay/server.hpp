@@ -69,6 +69,8 @@ class protocol {
   // What a client is told for which there is no room, before anything was read from it; short enough for an empty socket
   // buffer; through TLS nothing is told. `why`: what is used up.
   [[nodiscard]] virtual std::string turned_away(const std::string& why) const = 0;
+  // What a client is told that speaks in plain text where TLS has to come first; "": nothing. REQUIRES: opening_bytes() is 0.
+  [[nodiscard]] virtual std::string told_to_use_tls() const { return {}; }
   // What a client is told when the gate does not hold its lease. Takes what it has read from `from_client`. True: it is told.
   [[nodiscard]] virtual bool refuse(std::string& from_client, std::string& to_client, const std::string& why) const = 0;
 };

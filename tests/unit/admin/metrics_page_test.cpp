@@ -126,6 +126,8 @@ TEST_F(MetricsPage, ShowsTheStoresOfAnHttpGate) {
   pool.idle.set(3);
   pool.busy.set(7);
   pool.waiting.set(2);
+  pool.beside.set(1);
+  api.left(metrics::left_client::awaited).add(6);
   api.responses_total[3].add(5);
   api.unknown_total.add(4);
   const auto all = lines();
@@ -133,6 +135,8 @@ TEST_F(MetricsPage, ShowsTheStoresOfAnHttpGate) {
   EXPECT_THAT(all, Contains("fencegate_store_up{gate=\"api\",store=\"cache\"} 1"));
   EXPECT_THAT(all, Contains("fencegate_store_connections{gate=\"api\",store=\"ledger\",state=\"idle\"} 3"));
   EXPECT_THAT(all, Contains("fencegate_store_connections{gate=\"api\",store=\"ledger\",state=\"busy\"} 7"));
+  EXPECT_THAT(all, Contains("fencegate_store_connections{gate=\"api\",store=\"ledger\",state=\"beside\"} 1"));
+  EXPECT_THAT(all, Contains("fencegate_clients_left_total{gate=\"api\",outcome=\"awaited\"} 6"));
   EXPECT_THAT(all, Contains("fencegate_store_waiting{gate=\"api\",store=\"ledger\"} 2"));
   EXPECT_THAT(all, Contains("fencegate_http_responses_total{gate=\"api\",class=\"5xx\"} 5"));
   EXPECT_THAT(all, Contains("fencegate_unknown_outcomes_total{gate=\"api\"} 4"));

@@ -24,11 +24,11 @@ class HeldMarksTest : public testing::Test {
   }
 
   held_marks hold() {
-    return {state_, [this] { ++let_go_; }};
+    return {state_, [this] { ++let_go_; }, [this] { ++aside_; }};
   }
 
   int ends_[2]{};
-  int let_go_ = 0;
+  int let_go_ = 0, aside_ = 0;
   std::shared_ptr<held_marks::session_state> state_;
 };
 
@@ -42,6 +42,18 @@ TEST_F(HeldMarksTest, AreNotWhenTheServerSaidSomethingThatNobodyHasReadYet) {
   const auto marks = hold();
   ASSERT_EQ(write(ends_[1], "E", 1), 1);
   EXPECT_FALSE(marks.alive());
+}
+
+TEST_F(HeldMarksTest, AreSetAsideOnceAndNotBehindTheirEnd) {
+  auto marks = hold();
+  marks.set_aside();
+  marks.set_aside();
+  EXPECT_EQ(aside_, 1);
+  EXPECT_TRUE(marks.alive());
+  auto ended = hold();
+  ended.release();
+  ended.set_aside();
+  EXPECT_EQ(aside_, 1);
 }
 
 TEST_F(HeldMarksTest, AreNotWhenTheConnectionHasEnded) {

@@ -31,6 +31,7 @@ class fake_http_host final : public http_host {
   }
   bool holds() override { return holding; }
   void release() override { ++releases; }
+  void outlive_client() override { ++outlived; }
   std::optional<fence::rejection> known_stale(where, const claims_list&) override { return stale; }
   void count_overtaken(where route, const claims_list& wanted, std::chrono::nanoseconds ago) override {
     EXPECT_EQ(asked_route, route);
@@ -66,7 +67,7 @@ class fake_http_host final : public http_host {
 
   std::string traced;                 // of the last report
   std::vector<std::string> accesses;  // method, path, status, resource, traceparent
-  int connects = 0, disconnects = 0, releases = 0;
+  int connects = 0, disconnects = 0, releases = 0, outlived = 0;
   std::string no_room;  // not "": there is none for a connection with a token, and why
   bool holding = true;
   bool quiet = true;

@@ -45,6 +45,7 @@ class willing_host final : public gate::http_host {
   }
   bool holds() override { return held; }
   void release() override { held = false; }
+  void outlive_client() override {}
   std::optional<fence::rejection> known_stale(where, const gate::claims_list&) override { return {}; }
   void count_overtaken(where, const gate::claims_list&, std::chrono::nanoseconds) override {}
   void run(std::size_t, const gate::claims_list&, gate::route_values, bool,

@@ -52,6 +52,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
   EXPECT_EQ(types, (std::set<std::string>{
                        "fencegate_admin_tls_files_refused_total counter",
                        "fencegate_admin_tls_rejected_total counter",
+                       "fencegate_backend_seconds histogram",
                        "fencegate_backend_up gauge",
                        "fencegate_build_info gauge",
                        "fencegate_certificate_expires_seconds gauge",
@@ -67,6 +68,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_connections_waiting gauge",
                        "fencegate_draining gauge",
                        "fencegate_forwards_overtaken_total counter",
+                       "fencegate_clients_left_total counter",
                        "fencegate_http_responses_total counter",
                        "fencegate_overhead_seconds histogram",
                        "fencegate_protocol_errors_total counter",

@@ -163,6 +163,25 @@ def rule_that_waits(base):
     return isinstance(base.writer("bob").run("SELECT fencegate.arm_all('{orders}', '{34}', 1000)"), Rejected)
 
 
+def rules_on_what_is_no_table(base):
+    """As above, for what no LOCK TABLE locks: indexes, and the secret. Raises and leases go on."""
+    for index, token in (("marks_pkey", 34), ("sessions_pid", 35), ("secret", 36)):
+        with contextlib.closing(base.server.connect("postgres", base.name)) as holder:
+            holder.autocommit = False  # it keeps its lock
+            with holder.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                cursor.execute("SET LOCAL enable_seqscan = off")
+                table = {"marks_pkey": "fencegate.marks WHERE resource = 'orders'",
+                         "sessions_pid": "fencegate.sessions WHERE pid = 1", "secret": "fencegate.secret"}[index]
+                cursor.execute(f"SELECT FROM {table}")
+                waiting = base.writer()
+                waiting.in_background(f"CREATE RULE r AS ON INSERT TO fencegate.{index} DO INSTEAD NOTHING")
+                eventually(lambda: base.waits_for(waiting.pid) == "Lock")
+                if isinstance(base.writer("bob").run(f"SELECT fencegate.arm_all('{{orders}}', '{{{token}}}', 1000)"), Rejected):
+                    return True
+    return False
+
+
 def guard_against_sessions_in_turns(base):
     with InTurns(base):
         return isinstance(base.writer("bob").run("SELECT fencegate.guard('{orders}', '{33}')"), Rejected)
@@ -327,9 +346,24 @@ INTRUDERS = "intruded := fencegate.end_intruders(k, intruded);"
 STOP = "PERFORM pg_advisory_xact_lock_shared(4242);"  # for as long as the test holds it
 GUARD_LOCK = "PERFORM fencegate.lock_shared(r, t, fencegate.lock_key(r), deadline);\n"
 IN_ORDER = "ORDER BY fencegate.lock_key(x.r), x.r COLLATE \"C\""
-IS_RAISING = ("    raising := EXISTS (SELECT FROM fencegate.locks_of(fencegate.lock_key(resource)) l "
-              "WHERE l.mode = 'ExclusiveLock');\n")
-READ_MARK = "    SELECT x.mark, x.lowering INTO mark, lowering FROM fencegate.marks x WHERE x.resource = ended.resource;\n"
+WHICH_ARE_RAISED = """\
+  locked := ARRAY(SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
+                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
+                     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
+"""
+READ_MARKS = """\
+  RETURN QUERY SELECT s.resource, s.token, x.mark, fencegate.lock_key(s.resource) = ANY (locked), x.lowering
+    FROM fencegate.sessions s LEFT JOIN fencegate.marks x ON x.resource = s.resource WHERE s.pid = $1;
+"""
+MARKS_FIRST = f"""\
+  FOR resource, token, mark, lowering IN SELECT s.resource, s.token, x.mark, x.lowering
+    FROM fencegate.sessions s LEFT JOIN fencegate.marks x ON x.resource = s.resource WHERE s.pid = $1 LOOP
+  {STOP}
+  {WHICH_ARE_RAISED}
+    raising := fencegate.lock_key(resource) = ANY (locked);
+    RETURN NEXT;
+  END LOOP;
+"""
 
 TABLE = {
     "ending who sits on the lock": (
@@ -346,6 +380,8 @@ TABLE = {
         within("lock_shared", INTRUDERS), guard_against_sessions_in_turns, {"cut_ms": 2500}),
     "ending who shuts the tables and has no right to": (
         within("clear_way", "intruded := fencegate.end_sessions(fencegate.table_intruders(), intruded);"), rule_that_waits, {}),
+    "ending who shuts an index and has no right to": (
+        within("touch_indexes", "PERFORM pg_relation_size(x, 'init') FROM", "PERFORM FROM"), rules_on_what_is_no_table, {}),
     "ending others of the role": (
         within("lock_exclusive", INTRUDERS, INTRUDERS.replace("k, intruded", "k, false")), bystander_of_an_intruder,
         {"cut_ms": 1000}),
@@ -398,8 +434,8 @@ TABLE = {
     "an arm comes first on the short way": (
         within("arm_equal", " AND pg_current_xact_id_if_assigned() IS NULL", ""), arm_behind_a_write, {}),
     "why a session ended: the lock before the mark": (
-        within("ended", IS_RAISING + STOP + READ_MARK, READ_MARK + STOP + IS_RAISING), ask_while_the_raise_commits,
-        {"mutate": within("ended", READ_MARK, STOP + READ_MARK)}),
+        within("ended", WHICH_ARE_RAISED + STOP + READ_MARKS, MARKS_FIRST), ask_while_the_raise_commits,
+        {"mutate": within("ended", READ_MARKS, STOP + READ_MARKS)}),
 }
 
 

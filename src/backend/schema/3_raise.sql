@@ -107,7 +107,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT fencegate.end_sessions(fencegate.intruders(key), roles)
 $$;
 
--- Who has or awaits a lock on one of our tables that shuts raises out, and has no right to it: CREATE RULE, CREATE TRIGGER,
+-- Who has or awaits a lock on one of our tables, or their indexes, that shuts raises out, and has no right to it: CREATE RULE, CREATE TRIGGER,
 -- REFERENCES and ATTACH PARTITION wait for such a lock before they ask for rights, and whoever may read a table can make
 -- them wait for ever.
 CREATE OR REPLACE FUNCTION fencegate.table_intruders() RETURNS integer[]
@@ -117,11 +117,19 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     JOIN pg_roles u ON u.oid = a.usesysid
    WHERE l.locktype = 'relation' AND l.pid <> pg_backend_pid()
      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-     AND l.relation IN ('fencegate.marks'::regclass, 'fencegate.sessions'::regclass, 'fencegate.settings'::regclass,
-                        'fencegate.leases'::regclass, 'fencegate.lowerings'::regclass)
+     AND l.relation IN (SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'fencegate'::regnamespace)
      AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
      AND NOT u.rolsuper AND NOT pg_has_role(u.oid, 'fencegate_owner', 'MEMBER')
 $$;
+
+-- Locks what no LOCK TABLE locks, in passing: CREATE RULE waits for a lock on an index, too, before it says that this is none.
+CREATE OR REPLACE FUNCTION fencegate.touch_indexes() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM pg_relation_size(x, 'init') FROM unnest(ARRAY[
+    'fencegate.marks_pkey', 'fencegate.sessions_pkey', 'fencegate.sessions_pid', 'fencegate.settings_pkey',
+    'fencegate.leases_pkey', 'fencegate.lowerings_pkey', 'fencegate.secret']::regclass[]) x;
+END $$;
 
 -- That of version 7: with both, the calls below are ambiguous.
 DROP FUNCTION IF EXISTS fencegate.clear_way(integer);
@@ -134,8 +142,11 @@ DECLARE
   patience integer := 200; intruded boolean := false;
 BEGIN
   BEGIN
+    PERFORM set_config('lock_timeout', '20', true);
     LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases IN ROW EXCLUSIVE MODE NOWAIT;
     IF lowers THEN LOCK TABLE fencegate.lowerings IN ROW EXCLUSIVE MODE NOWAIT; END IF;
+    PERFORM fencegate.touch_indexes();
+    PERFORM set_config('lock_timeout', lock_timeout_before, true);
     RETURN;
   EXCEPTION WHEN lock_not_available THEN NULL;
   END;
@@ -144,6 +155,7 @@ BEGIN
       PERFORM set_config('lock_timeout', fencegate.ms_until(deadline, patience), true);
       LOCK TABLE fencegate.marks, fencegate.sessions, fencegate.settings, fencegate.leases IN ROW EXCLUSIVE MODE;
       IF lowers THEN LOCK TABLE fencegate.lowerings IN ROW EXCLUSIVE MODE; END IF;
+      PERFORM fencegate.touch_indexes();
       PERFORM set_config('lock_timeout', lock_timeout_before, true);
       RETURN;
     EXCEPTION WHEN lock_not_available THEN

@@ -275,15 +275,17 @@ CREATE OR REPLACE FUNCTION fencegate.ended(pid integer)
 RETURNS TABLE (resource text, token bigint, mark bigint, raising boolean, lowering bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
+DECLARE locked bigint[];
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM fencegate.malformed(NULL, NULL, 'this needs READ COMMITTED'); END IF;
   PERFORM fencegate.clear_way(5000);
-  FOR resource, token IN SELECT s.resource, s.token FROM fencegate.sessions s WHERE s.pid = $1 LOOP
-    raising := EXISTS (SELECT FROM fencegate.locks_of(fencegate.lock_key(resource)) l WHERE l.mode = 'ExclusiveLock');
-    SELECT x.mark, x.lowering INTO mark, lowering FROM fencegate.marks x WHERE x.resource = ended.resource;
-    RETURN NEXT;
-  END LOOP;
+  -- One look for all of them: a session may be registered for thousands.
+  locked := ARRAY(SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
+                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
+                     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
+  RETURN QUERY SELECT s.resource, s.token, x.mark, fencegate.lock_key(s.resource) = ANY (locked), x.lowering
+    FROM fencegate.sessions s LEFT JOIN fencegate.marks x ON x.resource = s.resource WHERE s.pid = $1;
 END $$;
 
 -- Was this database restored from a dump? Then its marks may be older than what was written under them: raise each to the

@@ -73,7 +73,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   hash constant bytea := fencegate.grant_hash($2);
-  me constant text := fencegate.incarnation();
+  me text;
   token_max constant bigint := 4611686018427387904;  -- 2^62
   looked constant timestamptz := clock_timestamp();
   at timestamptz; r text; highest bigint;
@@ -81,6 +81,7 @@ BEGIN
   PERFORM fencegate.check_claims($1, $5);
   PERFORM fencegate.begin_lease();
   PERFORM set_config('lock_timeout', '1s', true);  -- it may have locked others' rows already
+  me := fencegate.incarnation();
   -- Those who wait ask again and again: while it is held, a look costs no lock and no commit. It grants nothing; what may be
   -- more than that is found out behind the locks.
   IF by_force IS NOT TRUE AND NOT EXISTS (SELECT FROM fencegate.leases l WHERE l.resource = ANY ($1)

@@ -291,7 +291,7 @@ class Words(RedisTest):
         for reason in ("", "two\nlines", "x" * 201):
             status, _, said = self.lower(8, reason=("--reason", reason))
             self.assertEqual(status, 2)
-            self.assertIn("--reason: one line of 1 to 200 printable bytes", said)
+            self.assertIn("--reason: one line of 1 to 200 bytes of UTF-8, without control characters", said)
         self.assertEqual(self.marks("lower", "orders", "--to", "8")[0], 2)
         self.assertEqual(self.lower("-1")[0], 2)
 

@@ -202,7 +202,10 @@ class queued_log {
     logger_->log(spdlog::level::info, spdlog::string_view_t(line.data(), line.size()));
   }
   [[nodiscard]] std::uint64_t dropped() const { return pool_->overrun_counter(); }
-  [[nodiscard]] bool is_empty() const { return sink_->done() + dropped() >= added_.load(); }
+  [[nodiscard]] std::uint64_t waiting() const {
+    const auto over = sink_->done() + dropped();
+    return std::max(added_.load(), over) - over;
+  }
   void write_as(settings::log_format format) { format_ = format; }
   [[nodiscard]] settings::log_format format() const { return format_; }
 
@@ -273,9 +276,11 @@ void install_log_sink(settings::log_level least, settings::log_format format) {
 
 void flush_log(std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (!queue().is_empty() && std::chrono::steady_clock::now() < deadline)
+  while (queue().waiting() != 0 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
+
+std::uint64_t log_lines_queued() { return queue().waiting(); }
 
 std::uint64_t log_lines_dropped() { return queue().dropped(); }
 

@@ -22,6 +22,8 @@ namespace fencegate::admin {
 void install_log_sink(settings::log_level least, settings::log_format format);
 // Waits until all lines are written, for so long at most. Before the process ends.
 void flush_log(std::chrono::milliseconds patience);
+// Lines that wait to be written.
+[[nodiscard]] std::uint64_t log_lines_queued();
 // Lines that were dropped since the start.
 [[nodiscard]] std::uint64_t log_lines_dropped();
 

@@ -274,6 +274,8 @@ void add_process(page& p, const metrics::process& process) {
              "When the first certificate of the file expires, in seconds since 1970.", process.certificates.at());
   p.single(MetricType::Counter, "fencegate_log_lines_dropped_total", "Log lines that nobody read in time.",
            static_cast<double>(log_lines_dropped()));
+  p.single(MetricType::Gauge, "fencegate_log_lines_queued", "Log lines that wait to be written.",
+           static_cast<double>(log_lines_queued()));
   p.single(MetricType::Gauge, "fencegate_build_info", "Always 1; the version is in the label.", 1.0,
            {{"version", FENCEGATE_VERSION}});
   p.single(MetricType::Gauge, "process_resident_memory_bytes", "Resident memory in bytes.", resident_bytes());

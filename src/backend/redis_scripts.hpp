@@ -118,7 +118,8 @@ inline const std::string replace_mark = std::string(compare_digits) + std::strin
 local epoch = redis.call('GET', KEYS[1])
 if not epoch or epoch ~= ARGV[1] then return redis.error_reply('FENCEGATEMARK another epoch') end
 local highest = '9223372036854775807'
-local is = redis.pcall('GET', KEYS[2])  -- an error: the key is of another type
+local is = redis.pcall('GET', KEYS[2])
+if type(is) == 'table' and not string.find(is.err or '', 'WRONGTYPE', 1, true) then return is end
 if is == false then return {'is', ''} end
 local number = type(is) == 'string' and (is == '0' or string.find(is, '^[1-9][0-9]*$'))
 if number and not below(highest, is) then return {'is', is} end

@@ -150,7 +150,8 @@ CLI::App* add_marks(CLI::App& app, cli::marks_question& to) {
   auto* raise = add("raise", verb::raise, "Raise one mark, as a token does");
   raise->add_option("RESOURCE", to.resources, "Whose mark")->required()->expected(1);
   raise->add_option("--to", to.to, "To this token")->required();
-  raise->add_flag("--force", to.force, "Replaces a mark in Redis that is no number");
+  raise->add_flag("--force", to.force,
+                  "Replaces a mark in Redis that is no number: tokens of older holders may be good again");
   auto* lower = add("lower", verb::lower, "Take back a mark that nobody should have raised");
   lower->add_option("RESOURCE", to.resources, "Whose mark")->required()->expected(1);
   lower->add_option("--to", to.to, "To this token")->required();

@@ -61,7 +61,7 @@ class run {
     owner.waits = [this](const std::string& what) { say(what + "; waiting"); };
     owner.lost = [this](const lease::keeper_loss& why) { lost(why.message); };
     stop_grace_ = wanted.times.stop_grace;
-    patience_ = std::min(wanted.times.margin / 2, guard_patience_most);
+    patience_ = std::min((wanted.times.margin - wanted.times.skew) / 2, guard_patience_most);
     auto [issuer, places] = from(io_);
     keeper_ = std::make_shared<lease::keeper>(io_, std::move(issuer), std::move(places), wanted, std::move(owner));
     watched_.watch([this](const signalfd_siginfo& got) { take_signal(got); },

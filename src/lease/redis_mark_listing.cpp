@@ -63,7 +63,9 @@ void redis_mark_listing::scanned(const outcome& came) {
   if (answer.is_error) return end(backend::why_refused(answer.text, "+scan"));
   if (answer.list.size() != 2) return end(error{"Redis sent what is not an answer"});
   for (const auto& key : answer.list[1].list)
-    if (key.text.size() > front().size() + 1 && key.text.starts_with(front()) && key.text.ends_with('}'))
+    if (key.text.size() > front().size() + 1 && key.text.starts_with(front()) && key.text.ends_with('}') &&
+        fence::is_resource_name(
+            std::string_view(key.text).substr(front().size(), key.text.size() - front().size() - 1)))
       names_.push_back(key.text.substr(front().size(), key.text.size() - front().size() - 1));
   if (answer.list[0].text != "0") return scan(answer.list[0].text);
   std::sort(names_.begin(), names_.end());

@@ -1,5 +1,7 @@
 """The program under test, as a sidecar with one gate."""
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -7,7 +9,8 @@ import subprocess
 import urllib.parse
 
 import figures
-from processes import LOOPBACK, PATIENCE, Process, free_port
+from held import state
+from processes import LOOPBACK, PATIENCE, Process, eventually, free_port
 
 
 class GateProcess(Process):
@@ -96,6 +99,10 @@ class GateProcess(Process):
         return figures.find(self.metrics(), name, {f'{key}="{value}"' for key, value in labels.items()} | gate)
 
     def log_lines(self):
+        """All that it has logged so far. A thread of its own writes that."""
+        if self.child.poll() is None and state(self.child.pid) != "T":
+            with contextlib.suppress(OSError, ValueError, KeyError, http.client.HTTPException):
+                eventually(lambda: self.metrics()["fencegate_log_lines_queued"] == 0)
         return figures.log_lines(self.log())
 
     def warnings(self):

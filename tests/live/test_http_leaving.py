@@ -99,8 +99,12 @@ class Leaving(LiveTest):
         self.addCleanup(go.set)
         self.assertEqual({curl.wait(PATIENCE) for curl in curls}, {28})  # the time was over
         eventually(lambda: self.left(gate, "awaited") >= 8)
-        taken = len(self.upstream.seen("PUT")) - before
-        eventually(lambda: gate.metric("store_connections", store="ledger", state="beside") == taken)
+
+        def all_beside():
+            taken = len(self.upstream.seen("PUT")) - before
+            return gate.metric("store_connections", store="ledger", state="beside") == taken and taken
+
+        taken = eventually(all_beside)
         # The others' way is free, and each hold stands.
         self.assertEqual(gate.request("PUT", "/orders/other", b"x", token=1)[0], 200)
         held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock'"

@@ -294,7 +294,7 @@ void http_engine::on_client_gone() {
   from_client = {};
   if (phase_ == phase::closing || cut_) return;  // a cut is explained, which ends the request
   const bool asked = phase_ == phase::checking || phase_ == phase::connecting || phase_ == phase::forwarding;
-  if (holding_ && phase_ == phase::forwarding && request_body_.complete()) {
+  if (holding_ && phase_ == phase::forwarding && (request_body_.complete() || answered_)) {
     stats_.left(metrics::left_client::awaited).add();
     return host_.outlive_client();
   }

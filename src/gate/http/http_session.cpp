@@ -179,7 +179,7 @@ void http_session::enforce(time_point at) {
     if (over(client_heard_, linger_time, at) || over(lingers_since_, linger_most, at)) close();
     return;
   }
-  if (client_.stalled() && over(client_.stalled_since, times.write, at)) return on_client_gone();
+  if (!gone_ && client_.stalled() && over(client_.stalled_since, times.write, at)) return on_client_gone();
   if (end_unproven_since_ && over(*end_unproven_since_, quick_answer, at) && engine_.probe_client())
     end_unproven_since_.reset();
   if (link_ == link::connecting && over(connecting_since_, times.connect, at))

@@ -57,6 +57,7 @@ TEST_F(MetricsPage, HasExactlyTheDocumentedFamilies) {
                        "fencegate_build_info gauge",
                        "fencegate_certificate_expires_seconds gauge",
                        "fencegate_log_lines_dropped_total counter",
+                       "fencegate_log_lines_queued gauge",
                        "fencegate_check_duration_seconds histogram",
                        "fencegate_checks_total counter",
                        "fencegate_config_generation gauge",

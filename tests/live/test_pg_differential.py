@@ -7,6 +7,7 @@ from pg_versions import version
 from postgres import PgGate, PostgresServer
 
 INT4PL = 177  # the function int4pl(int4, int4), by its number in pg_proc
+COPY_OUT = parse("COPY things TO STDOUT") + bind() + execute()
 ROWS = "SELECT n, repeat('x', n) FROM generate_series(1, 10) n"
 
 
@@ -80,6 +81,14 @@ SCRIPTS = {
                           parse("COPY things FROM STDIN"), bind(), execute(), copy_fail("no"), SYNC,
                           parse("COPY things FROM STDIN"), bind(), execute(), copy_data(b"bad\n"), COPY_DONE, SYNC,
                           query("TABLE things")],
+    "copy data outside of it": [COPY_OUT, COPY_DONE, COPY_OUT, SYNC, COPY_OUT + copy_data(b"1\ta\n") + COPY_OUT, copy_fail("no"),
+                                query("SELECT 1"), SYNC, COPY_DONE, parse("COPY things FROM STDIN"), bind(),
+                                copy_data(b"1\ta\n"), execute(), copy_data(b"2\tb\n"), COPY_DONE, COPY_DONE, COPY_OUT, SYNC,
+                                query("TABLE things"), COPY_DONE, copy_data(b"3\tc\n"), SYNC, query("TABLE things")],
+    "skipped": [parse("SELECT 5") + parse("SELECT 6", "s") + SYNC, execute("nowhere") + close(b"S") + close(b"S", "s") + SYNC,
+                bind() + execute() + SYNC, bind(statement="s") + execute() + SYNC, extended("SELECT 1/0"), close(b"S", "s"),
+                parse("SELECT 7", "t"), SYNC, bind(statement="s") + execute() + SYNC, parse("SELECT 8", "t"), SYNC,
+                close(b"S", "s") + extended("SELECT 1/0") + SYNC, parse("SELECT 9", "s") + bind(statement="s") + execute() + SYNC],
     "copy out": [query("COPY (SELECT * FROM generate_series(1, 3000)) TO STDOUT; SELECT 1"),
                  query("COPY things TO STDOUT"),
                  extended("COPY (SELECT 1) TO STDOUT"), SYNC,

@@ -101,6 +101,38 @@ class Ends(PgGateTest):
         wire.send(parse("SELECT 1") + SYNC)
         self.assertEqual(wire.rest(), READY)
 
+    def told_in(self, gate, *sent):
+        wire = self.enterContext(Wire(gate.address, user="alice", options=self.options()))
+        wire.until_ready()
+        wire.send(*sent)
+        return wire
+
+    def test_a_copy_whose_sync_was_ignored_ends(self):
+        for gate in (self.gate, self.enterContext(PgGate(self.server, guard="transaction", extra={"pooled": False}))):
+            wire = self.told_in(gate, parse("COPY writes FROM STDIN") + bind() + execute() + SYNC)
+            self.assertEqual([wire.read()[0] for _ in range(3)], [b"1", b"2", b"G"])
+            self.connect(35, gate).close()
+            self.assert_told(wire)
+            self.resource += "."
+
+    def test_a_client_that_was_told_and_says_no_more_is_not_kept(self):
+        wire = self.told_in(self.gate, parse("COPY writes FROM STDIN") + bind() + execute() + FLUSH)
+        self.assertEqual([wire.read()[0] for _ in range(3)], [b"1", b"2", b"G"])
+        self.connect(35).close()
+        self.assertEqual([kind for kind, _ in split(wire.rest())], [b"E"])
+
+    def test_timeouts_of_the_server_are_told_at_once(self):
+        # The gate waits for seconds for the mark of a raise that may have ended a transaction.
+        gate = self.enterContext(PgGate(self.server, guard="transaction", extra={"pooled": False}))
+        for setting, state in (("idle_session_timeout", "57P05"), ("idle_in_transaction_session_timeout", "25P03")):
+            wire = self.told_in(gate, query(f"SET {setting} = 100"))
+            wire.until_ready()
+            if state == "25P03":
+                wire.send(query("BEGIN"))
+                wire.until_ready()
+            # To a client at rest, which was told nothing before it spoke.
+            self.assertEqual([fields(body)["C"] for _, body in split(wire.rest())], [state])
+
     def test_there_are_places_for_a_quarter_and_the_oldest_goes_first(self):
         with PgGate(self.server, extra={"connections_max": 8}) as gate:
             waiting = []

@@ -241,10 +241,13 @@ class pg_engine {
   bool step_backend();
   passage inspect(const wire::pg_head& head, std::string_view message);
   [[nodiscard]] bool is_read(char type) const;
+  // A FATAL error with this SQLSTATE is no raise's: it says all there is to say.
+  [[nodiscard]] bool speaks_for_itself(std::string_view sqlstate) const;
   void on_parameter(std::string_view body);
   void take_tag_of_name();
   void on_terminated(bool with_error);
   void ask_why();
+  void ask_again();
   void on_why(const std::optional<std::vector<backend::ended_registration>>& answer);
   void end_as_told();
   void end_as_superseded(const fence::rejection& why);

@@ -4,6 +4,7 @@
 #include "gate/relay/hidden_tag.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace fencegate::gate {
@@ -23,6 +24,14 @@ constexpr std::size_t name_bytes_max = 63;
 bool pg_engine::is_read(char type) const {
   if (!guarded_) return inspected_types.find(type) != std::string_view::npos;
   return (type != 'D' && type != 'd') || guarded_->own_turn();
+}
+
+// A raise ends sessions as an administrator does. A pooler says in words of its own that its server's session has gone, but
+// passes the server's on.
+bool pg_engine::speaks_for_itself(std::string_view sqlstate) const {
+  constexpr std::array<std::string_view, 3> timeouts{"25P03", "25P04", "57P05"};
+  if (std::find(timeouts.begin(), timeouts.end(), sqlstate) != timeouts.end()) return true;
+  return !gate_.pooled && sqlstate != admin_shutdown;
 }
 
 // Moves whole stretches: up to the next message that has to be read.
@@ -119,7 +128,7 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
     // Behind a pooler it is the pooler that ends the session, in its own words. A client's own RAISE may carry the server's
     // SQLSTATE, too; but it ends no session.
     const bool announced = e->sqlstate == admin_shutdown && enforces() && (ends || e->severity == "WARNING");
-    if (announced || (ends && guarded_)) {
+    if (announced || (ends && guarded_ && !speaks_for_itself(e->sqlstate))) {
       last_words_ += message;
       fatal_held_ = head.type == 'E' && ends;
       // A pooler's own words say nothing of what the server did.
@@ -127,6 +136,10 @@ pg_engine::passage pg_engine::inspect(const wire::pg_head& head, std::string_vie
       return passage::held_back;
     }
     fatal_seen_ = fatal_seen_ || (head.type == 'E' && ends);
+    if (ends && guarded_) {
+      static_cast<void>(guarded_->take_held('E'));  // it was not committed
+      return passage::through;
+    }
   }
   if (guarded_) return inspect_guarded(head.type, body);
   switch (head.type) {

@@ -10,8 +10,10 @@ namespace {
 using fence::reason;
 using std::chrono::milliseconds;
 
-// A raise that is under way is asked for again after this.
-constexpr milliseconds ask_again{20};
+// A raise that is under way is asked for again after a quarter of the time that it has taken, within these bounds.
+constexpr milliseconds ask_again_least{20}, ask_again_most{250};
+// A client that was told stays connected this long, so that it can end what it sends, and reads why before the connection ends.
+constexpr milliseconds told_before_end{2'000};
 // How long the server may take to say why it ended a session, on top of a raise's own time.
 constexpr milliseconds ask_allowance{5'000};
 // A raise that ended a guarded transaction or an arm has committed within this time, or the client is told what was said.
@@ -105,6 +107,11 @@ void pg_engine::ask_why() {
   });
 }
 
+void pg_engine::ask_again() {
+  const auto passed = std::chrono::duration_cast<milliseconds>(host_.now() - ended_at_);
+  host_.set_timer(std::clamp(passed / 4, ask_again_least, ask_again_most));
+}
+
 // The server's rows may be gone already, or belong to the next session with this process id: what this session was armed
 // with is compared with the marks themselves. The rows tell of arms that the client made by itself, and of raises.
 void pg_engine::on_why(const std::optional<std::vector<backend::ended_registration>>& answer) {
@@ -122,7 +129,7 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
     }
   }
   const bool patient = host_.now() - ended_at_ < (answer ? gate_.cut_timeout + ask_allowance : ask_unanswered);
-  if ((raising || !answer) && patient) return host_.set_timer(ask_again);
+  if ((raising || !answer) && patient) return ask_again();
   if (!answer || bound_.empty()) return end_as_told();
   host_.look(database_, bound_, [this](const std::optional<backend::found_marks>& marks) {
     if (phase_ != phase::diagnosing) return;
@@ -130,7 +137,7 @@ void pg_engine::on_why(const std::optional<std::vector<backend::ended_registrati
     if (const auto stale = refused_by_memory(bound_)) return end_as_superseded(*stale);
     // Nobody says whether a raise is under way that ended a guarded transaction, or an arm.
     const bool unsaid = gate_.kept_by == settings::guard::transaction || arm_ended_;
-    if (unsaid && host_.now() - ended_at_ < ask_unsaid) return host_.set_timer(ask_again);
+    if (unsaid && host_.now() - ended_at_ < ask_unsaid) return ask_again();
     end_as_told();
   });
 }
@@ -173,7 +180,7 @@ void pg_engine::part_with(std::string words) {
     phase_ = phase::closing;
     return;
   }
-  const bool owes_ready = guarded_ ? guarded_->owes_ready() : flight_.size() != 0;
+  const bool owes_ready = guarded_ ? guarded_->owes_ready() : flight_.size() != 0 || flight_.ignores_sync();
   const bool unsynced = guarded_ ? guarded_->unsynced() : flight_.unsynced() || flight_.copying();
   farewell_ = pg_farewell(std::move(words), {owes_ready, unsynced, client_passing_ + swallowed_});
   phase_ = phase::parting;
@@ -186,7 +193,11 @@ void pg_engine::part_with(std::string words) {
 }
 
 void pg_engine::step_parting() {
-  if (farewell_.read(from_client, to_client)) phase_ = phase::closing;
+  const bool told_before = farewell_.told();
+  if (farewell_.read(from_client, to_client))
+    phase_ = phase::closing;
+  else if (farewell_.told() && !told_before)
+    host_.set_timer(told_before_end);
 }
 
 void pg_engine::give_up() {
@@ -224,6 +235,7 @@ void pg_engine::lose_lease() {
 
 void pg_engine::on_timer() {
   if (phase_ == phase::diagnosing) return ask_why();
+  if (parting() && farewell_.told()) return give_up();
   if (phase_ == phase::raising && gate_.kept_by == settings::guard::session) {
     send_arm();
     return on_backend_bytes();

@@ -29,6 +29,7 @@ class pg_farewell {
   [[nodiscard]] bool read(byte_queue& from_client, std::string& to_client);
   // Whatever was not said yet.
   void tell(std::string& to_client);
+  [[nodiscard]] bool told() const { return words_.empty(); }
 
  private:
   [[nodiscard]] bool settle(std::string& to_client);

@@ -36,6 +36,8 @@ class pg_flight {
   [[nodiscard]] bool unsynced() const { return unsynced_; }
   // The server reads COPY data, and the client has not ended it.
   [[nodiscard]] bool copying() const { return copying_; }
+  // The COPY that is going on has ignored a Sync, behind which the client awaits ReadyForQuery.
+  [[nodiscard]] bool ignores_sync() const { return eaten_ != 0; }
   // A statement of the gate's own fails everything up to the next Sync.
   [[nodiscard]] bool failing() const { return failing_; }
   // The server has read every Parse that was sent.

@@ -171,8 +171,7 @@ void pg_guard_rules::note_close(char of, std::string_view name) {
   fresh_.clear();
   if (of != 'S') return;
   const auto key = wire::pg_name_key(name);
-  new_statements_.erase(key);
-  statements_.erase(key);
+  if (new_statements_.contains(key) || statements_.contains(key)) new_statements_[key].reset();
 }
 
 // The server may analyse the statement again, which runs code, but none of the statement.
@@ -186,8 +185,10 @@ kind pg_guard_rules::note_describe(char of, std::string_view name) {
 }
 
 std::optional<kind> pg_guard_rules::kind_of_name(const std::string& key) const {
-  if (const auto here = new_statements_.find(key); here != new_statements_.end())
-    return fresh_ == "S" + key ? here->second : aged(here->second);
+  if (const auto here = new_statements_.find(key); here != new_statements_.end()) {
+    if (!here->second) return std::nullopt;
+    return fresh_ == "S" + key ? *here->second : aged(*here->second);
+  }
   const auto known = statements_.find(key);
   if (known == statements_.end()) return std::nullopt;
   if (at_ == pg_session_kind::pooled && known->second.transaction != transaction_) return std::nullopt;

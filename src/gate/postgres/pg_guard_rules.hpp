@@ -86,8 +86,10 @@ class pg_guard_rules {
 
   const pg_session_kind at_;
   segment segment_;
-  // By wire::pg_name_key(). Statements of this segment, those whose ParseComplete was seen, portals of this segment.
-  std::map<std::string, kind, std::less<>> new_statements_, portals_;
+  // By wire::pg_name_key(). Statements of this segment, which the server may skip: nullopt, its Close was sent.
+  std::map<std::string, std::optional<kind>, std::less<>> new_statements_;
+  // Portals of this segment; statements whose ParseComplete was seen, and no CloseComplete.
+  std::map<std::string, kind, std::less<>> portals_;
   std::map<std::string, statement, std::less<>> statements_;
   std::string fresh_;  // 'S' or 'P' and the key of what the last message has made
   std::uint64_t transaction_ = 0;

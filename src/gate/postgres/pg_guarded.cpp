@@ -23,7 +23,7 @@ pg_guarded::pg_guarded(const std::string& guard, pg_session_kind at,
       refusal_(std::move(refusal)) {}
 
 bool pg_guarded::owes_ready() const {
-  return query_ || calls_ || std::any_of(expected_.begin(), expected_.end(), [](const entry& e) {
+  return query_ || calls_ || sync_held_ || std::any_of(expected_.begin(), expected_.end(), [](const entry& e) {
            return e.what == asked::sync || e.what == asked::query || e.what == asked::call;
          });
 }
@@ -91,7 +91,13 @@ void pg_guarded::refuse(std::string_view why) { send_own(refusal_(why), task::re
 
 void pg_guarded::send(char type, std::string_view body, entry e) {
   behind += wire::encode_pg_message(type, body);
+  expect(std::move(e));
+}
+
+// A Flush that was sent asks for no answer to what comes later.
+void pg_guarded::expect(entry e) {
   expected_.push_back(std::move(e));
+  flushed_ = false;
 }
 
 // ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,7 +181,7 @@ pg_guarded::verdict pg_guarded::on_parse(std::string_view body, bool whole) {
   if (const auto early = in_its_way(what)) return *early;
   note_parse(key, what);
   if (name->empty()) changes_unnamed(true);
-  expected_.push_back({.what = asked::parse, .runs = what, .name = key});
+  expect({.what = asked::parse, .runs = what, .name = key, .unnamed = change_of(name->empty())});
   return verdict::pass;
 }
 
@@ -189,7 +195,7 @@ pg_guarded::verdict pg_guarded::on_bind(std::string_view body) {
   const kind what = kind_of_name(key).value_or(kind::unknown);
   if (const auto early = in_its_way(what)) return *early;
   note_bind(portal_key, what);
-  expected_.push_back({.what = asked::bind});
+  expect({.what = asked::bind});
   return verdict::pass;
 }
 
@@ -199,7 +205,7 @@ pg_guarded::verdict pg_guarded::on_describe(std::string_view body) {
   const auto what = note_describe(target->first, target->second);
   if (target->first == 'S' && is_kept_guard(target->second)) return refused(unknown_statement);
   if (const auto early = in_its_way(what)) return *early;
-  expected_.push_back({.what = asked::describe});
+  expect({.what = asked::describe});
   return verdict::pass;
 }
 
@@ -209,7 +215,7 @@ pg_guarded::verdict pg_guarded::on_execute(std::string_view body) {
   const auto what = kind_of_portal(wire::pg_name_key(*name));
   if (const auto early = in_its_way(what)) return *early;
   fresh_.clear();
-  expected_.push_back({.what = asked::execute, .runs = what});
+  expect({.what = asked::execute, .runs = what});
   executed(what);
   return verdict::pass;
 }
@@ -218,8 +224,10 @@ pg_guarded::verdict pg_guarded::on_close(std::string_view body) {
   const auto target = take_target(body);
   if (!target) return verdict::malformed;
   note_close(target->first, target->second);
-  if (target->first == 'S' && target->second.empty()) changes_unnamed(false);
-  expected_.push_back({.what = asked::close});
+  const bool statement = target->first == 'S', unnamed = statement && target->second.empty();
+  if (unnamed) changes_unnamed(false);
+  const auto key = statement ? wire::pg_name_key(target->second) : std::string(wire::pg_unsure_name);
+  expect({.what = asked::close, .name = key, .unnamed = change_of(unnamed)});
   return verdict::pass;
 }
 

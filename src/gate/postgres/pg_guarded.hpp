@@ -103,11 +103,11 @@ class pg_guarded : private pg_guard_rules {
     bool quiet = false;                         // its ReadyForQuery is not the client's
     bool opens = false;                         // nor is this one, if a function call may go now
     kind runs = kind::unsure;                   // parse, execute, query
-    std::string name = {};                      // parse: by wire::pg_name_key()
+    std::string name = {};                      // parse, close of a statement: by wire::pg_name_key()
     std::size_t at = 0;                         // of_query: where the statement stands in the message
     std::string_view replies = {};              // own: to its messages; a row may come in front of CommandComplete
     std::size_t answered = 0;                   // own: how many of them have come
-    std::optional<std::uint64_t> unnamed = {};  // a guard that is parsed without a name: as below
+    std::optional<std::uint64_t> unnamed = {};  // it changes the statement without a name: to this of `unnamed_`
   };
 
   // pg_guarded_own.cpp
@@ -120,6 +120,11 @@ class pg_guarded : private pg_guard_rules {
   void send_own(std::string_view sql, task does);
   void send_guard();
   void changes_unnamed(bool clients);
+  [[nodiscard]] std::optional<std::uint64_t> change_of(bool changes) const {
+    return changes ? std::optional(unnamed_) : std::nullopt;
+  }
+  void unnamed_changed(const entry& by);
+  void undo_unnamed(const entry& failed);
   [[nodiscard]] bool is_kept_guard(std::string_view name) const;
   // pg_guarded.cpp: what is sent
   [[nodiscard]] bool begin_segment();
@@ -129,6 +134,7 @@ class pg_guarded : private pg_guard_rules {
   void refuse(std::string_view why);
   void executed(kind what);
   void send(char type, std::string_view body, entry e);
+  void expect(entry e);
   [[nodiscard]] bool all_answered();
   [[nodiscard]] verdict skip();
   [[nodiscard]] verdict refused(std::string_view why);
@@ -196,6 +202,9 @@ class pg_guarded : private pg_guard_rules {
   std::uint64_t unnamed_ = 0;
   std::optional<std::uint64_t> kept_;
   bool unnamed_is_clients_ = false;
+  // Both as the server has last answered: what was sent since may be skipped.
+  std::uint64_t unnamed_seen_ = 0;
+  bool clients_seen_ = false;
 };
 
 }  // namespace fencegate::gate

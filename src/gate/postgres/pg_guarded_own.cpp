@@ -38,7 +38,7 @@ pg_guarded::own_statement pg_guarded::unnamed_messages(std::string_view sql) {
 void pg_guarded::send_own(std::string_view sql, task does) {
   const auto own = own_messages(sql);
   behind += own.messages;
-  expected_.push_back({.what = asked::own, .does = does, .replies = own.replies});
+  expect({.what = asked::own, .does = does, .replies = own.replies});
 }
 
 // Rule kept: what is run is the guard. Under the machine's name it is parsed here; without one it is what was parsed last, and
@@ -48,7 +48,7 @@ void pg_guarded::send_guard() {
   const bool kept = unnamed && kept_ == unnamed_;
   const auto& guard = kept ? guard_kept_ : unnamed ? guard_parsed_ : guard_;
   behind += guard.messages;
-  expected_.push_back({.what = asked::own, .does = task::guard, .replies = guard.replies});
+  expect({.what = asked::own, .does = task::guard, .replies = guard.replies});
   if (!unnamed || kept) return;
   changes_unnamed(false);
   expected_.back().unnamed = unnamed_;
@@ -63,6 +63,20 @@ bool pg_guarded::is_kept_guard(std::string_view name) const {
 void pg_guarded::changes_unnamed(bool clients) {
   ++unnamed_;
   unnamed_is_clients_ = clients;
+}
+
+// The server has done it.
+void pg_guarded::unnamed_changed(const entry& by) {
+  if (!by.unnamed) return;
+  unnamed_seen_ = *by.unnamed;
+  clients_seen_ = by.what == asked::parse && !by.of_query;
+}
+
+// Everything behind what failed was skipped. What failed may have emptied it before.
+void pg_guarded::undo_unnamed(const entry& failed) {
+  if (failed.unnamed) kept_.reset();
+  unnamed_ = unnamed_seen_;
+  unnamed_is_clients_ = clients_seen_;
 }
 
 }  // namespace fencegate::gate

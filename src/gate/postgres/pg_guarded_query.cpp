@@ -56,12 +56,14 @@ pg_guarded::verdict pg_guarded::on_query(std::string_view body, std::size_t body
   const bool whole = body.size() == body_bytes;
   const auto sql = body.substr(0, body.size() - (whole ? 1 : 0));
   statements_.erase("");
+  unnamed_is_clients_ = clients_seen_ = false;
   if (!segment_.open && whole && is_single(sql)) {
     const kind what = kind_of_statement(sql);
     if (passes_as_it_is(what)) {
       read_committed_.reset();
       changes_unnamed(false);
-      expected_.push_back({.what = asked::query, .runs = what});
+      unnamed_seen_ = unnamed_;  // whether it fails or not
+      expect({.what = asked::query, .runs = what});
       return verdict::pass;
     }
   }
@@ -111,7 +113,7 @@ pg_guarded::verdict pg_guarded::on_large_query(kind what, std::size_t body_bytes
   begin_parse(in_front, body_bytes);
   behind = "\0\0"s;
   changes_unnamed(false);
-  expected_.push_back({.what = asked::parse, .of_query = true});
+  expect({.what = asked::parse, .of_query = true, .unnamed = unnamed_});
   query_.emplace();
   send_piece(what, 0);
   send_pieces();
@@ -148,7 +150,7 @@ void pg_guarded::send_pieces() {
     behind += piece.text;
     behind += "\0\0\0"s;
     changes_unnamed(false);
-    expected_.push_back({.what = asked::parse, .of_query = true, .at = piece.at});
+    expect({.what = asked::parse, .of_query = true, .at = piece.at, .unnamed = unnamed_});
     send_piece(what, piece.at);
   }
   if (q.waits || std::exchange(q.synced, true)) return;
@@ -164,7 +166,7 @@ pg_guarded::verdict pg_guarded::on_call() {
   if (const auto early = not_yet()) return *early;
   if (!segment_.open && (status_ == 'E' || (status_ == 'T' && guard_holds_))) {
     calls_ = own_open_;
-    expected_.push_back({.what = asked::call, .quiet = own_open_});
+    expect({.what = asked::call, .quiet = own_open_});
     if (own_open_) {
       send_own("COMMIT", task::commit);
       send('S', {}, {.what = asked::sync});

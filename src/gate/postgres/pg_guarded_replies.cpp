@@ -34,10 +34,15 @@ pg_guarded::passage pg_guarded::judge_reply(char type, std::string_view body) {
       const bool known = statements_.contains(first.name);
       const bool keeps = !first.of_query && first.name != wire::pg_unsure_name;
       if (keeps && (known || statements_.size() < names_max)) statements_[first.name] = {first.runs, transaction_};
+      unnamed_changed(first);
       return answered();
     }
     case '2': return first.what == asked::bind ? answered() : passage::broken;
-    case '3': return first.what == asked::close ? answered() : passage::broken;
+    case '3':
+      if (first.what != asked::close) return passage::broken;
+      statements_.erase(first.name);
+      unnamed_changed(first);
+      return answered();
     case 't':
     case 'n': return on_described(type);
     case 'T': return runs ? passage::pass : on_described(type);
@@ -79,6 +84,7 @@ pg_guarded::passage pg_guarded::on_own_reply(char type, std::string_view body) {
   }
   if (type != next) return passage::broken;
   if (type == '1' && own.unnamed) kept_ = own.unnamed;
+  if (type == '1') unnamed_changed(own);
   if (type == 'C') {
     const auto tag = body.substr(0, body.find('\0'));
     if (own.does == task::guard && tag != "SELECT 1") return passage::broken;
@@ -129,9 +135,11 @@ pg_guarded::passage pg_guarded::on_error(std::string_view body) {
   const bool held = std::exchange(sync_held_, false);
   guard_holds_ = copy_in_ = false;
   if (first.does == task::guard) kept_.reset();
+  if (first.does == task::rollback) own_open_ = true;                          // a cancel has hit it: it is sent again
   if (first.what == asked::sync || first.does == task::commit) held_.clear();  // it was not committed
   if (first.what == asked::query || first.what == asked::call) return told ? passage::drop : passage::pass;
   while (!expected_.empty() && expected_.front().what != asked::sync) expected_.pop_front();
+  undo_unnamed(first);
   if (expected_.empty()) {
     segment_.own = false;
     skipping_ = !query_ && !held;
@@ -142,7 +150,7 @@ pg_guarded::passage pg_guarded::on_error(std::string_view body) {
     }
     if (!skipping_) end_segment(query_.has_value());
   }
-  if (told) return passage::drop;
+  if (told || first.does == task::rollback) return passage::drop;  // the client has the error that it is for
   return first.of_query && first.at != 0 && !body.empty() ? with_position(body, first.at) : passage::pass;
 }
 

@@ -57,8 +57,12 @@ void pg_unguarded::begin_segment() {
 void pg_unguarded::end_segment() {
   skipping_ = false;
   if (!segment_.open) return;
-  for (auto& [key, what] : new_statements_)
-    if (statements_.contains(key) || statements_.size() < names_max) statements_[key] = {what, transaction_};
+  for (auto& [key, what] : new_statements_) {
+    if (!what)
+      statements_.erase(key);
+    else if (statements_.contains(key) || statements_.size() < names_max)
+      statements_[key] = {*what, transaction_};
+  }
   status_ = !segment_.block || segment_.own ? 'I' : segment_.failed ? 'E' : 'T';
   if (status_ == 'I') ++transaction_;
   segment_ = {};

@@ -236,6 +236,59 @@ TEST(PgEngineEnd, OtherFatalErrorsPass) {
   EXPECT_EQ(rig.host.asked, 0);
 }
 
+// No raise ends a session by them: nothing is asked.
+TEST(PgEngineEnd, TimeoutsOfTheServerPassWithGuardedTransactionsToo) {
+  for (const std::string state : {"25P03", "25P04", "57P05"}) {
+    const auto pooled = behind_pooler();
+    pg_rig rig(pooled);
+    rig.log_in("orders=34");
+    rig.forget();
+    rig.host.marks = *fence::parse_tag("orders=34");
+    rig.server(error_of("FATAL", state));
+    EXPECT_THAT(rig.answers(), ElementsAre("E FATAL " + state));
+    rig.server_ends();
+    EXPECT_TRUE(rig.engine.closing());
+    EXPECT_FALSE(rig.host.timer);
+  }
+}
+
+TEST(PgEngineEnd, AsksSeldomerTheLongerARaiseTakes) {
+  pg_rig rig;
+  rig.serve();
+  rig.host.registrations = raising();
+  end(rig, way::fatal);
+  const auto ended = rig.host.clock;
+  int looks = 0;
+  for (; rig.host.clock - ended < std::chrono::seconds(3); ++looks) rig.fire_timer();
+  EXPECT_LT(looks, 30);
+}
+
+// Who sends no Sync may wait for the end of the connection.
+TEST(PgEngineEnd, WhoWasToldAndSaysNothingMoreIsNotKept) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("", "INSERT") + bind_to("") + execute());
+  rig.host.registrations = superseded();
+  end(rig, way::fatal);
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied unknown"));
+  EXPECT_TRUE(rig.engine.parting());
+  rig.fire_timer();
+  EXPECT_TRUE(rig.engine.closing());
+  EXPECT_THAT(rig.answers(), IsEmpty());
+}
+
+TEST(PgEngineEnd, TheSyncThatACopyIgnoredIsAnswered) {
+  pg_rig rig;
+  rig.serve();
+  rig.client(parse("", "COPY t FROM STDIN") + bind_to("") + execute() + sync());
+  rig.server(parse_complete() + bind_complete() + copy_in());
+  rig.forget();
+  rig.host.registrations = superseded();
+  end(rig, way::fatal);
+  EXPECT_THAT(rig.answers(), ElementsAre("E FATAL ZF001 applied unknown", "Z I"));
+  EXPECT_TRUE(rig.engine.closing());
+}
+
 TEST(PgEngineEnd, AClientThatSaidTerminateIsToldNothing) {
   pg_rig rig;
   rig.serve();

@@ -193,5 +193,20 @@ TEST(PgGuardedCopy, InABlockOfItsOwnIsNotInterruptedByTheCommit) {
   EXPECT_THAT(rig.told(), ElementsAre("1", "2", "C CALL", "1", "2", "G", "C COPY 1", "Z I"));
 }
 
+// … whose own Sync asks for the answers.
+TEST(PgGuardedCopy, DataInFrontOfASecondOneThatReadsNoneIsDropped) {
+  for (const auto& data : {copy_done(), copy_data("1\n"), wire::encode_pg_message('f', "no\0"s)}) {
+    guarded_rig rig;
+    rig.client(statement("COPY t TO STDOUT") + data + statement("COPY t TO STDOUT") + sync());
+    EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "P COPY t TO STDOUT", "B", "E", "H"));
+    rig.server(guarded() + done("COPY 0"));
+    EXPECT_THAT(rig.sent(), ElementsAre("P COPY t TO STDOUT", "B", "E", "H"));
+    rig.server(done("COPY 0"));
+    EXPECT_THAT(rig.sent(), ElementsAre("S"));
+    rig.server(ready('I'));
+    EXPECT_TRUE(rig.machine.idle());
+  }
+}
+
 }  // namespace
 }  // namespace fencegate

@@ -181,7 +181,7 @@ TEST(PgGuardedKept, AQueryTakesItsPlace) {
   for (const auto& [messages, replies] :
        {std::pair{query("SHOW a"), complete("SHOW") + ready('I')},
         std::pair{query("SELECT 1"), guard_kept() + piece("SELECT 1") + query_end('I')},
-        std::pair{query("SELEC"), fails() + ready('I')}}) {
+        std::pair{query("SELECT x"), guard_kept() + fails("42703") + query_end('I').substr(close_complete().size())}}) {
     kept_guard rig;
     rig.run(messages, replies);
     EXPECT_EQ(rig.next(), by_unnamed_guard);
@@ -191,16 +191,42 @@ TEST(PgGuardedKept, AQueryTakesItsPlace) {
 }
 
 TEST(PgGuardedKept, AStatementOfTheClientsTakesItsPlaceAndKeepsIt) {
-  for (const auto& replies : {parse_complete() + ready('I'), fails("42601") + ready('I')}) {
-    kept_guard rig;
-    rig.run(parse("", "SHOW a") + sync(), replies);
+  kept_guard rig;
+  rig.run(parse("", "SHOW a") + sync(), parse_complete() + ready('I'));
+  for (int times = 0; times < 2; ++times) {
     EXPECT_EQ(rig.next(), by_named_guard);
     rig.server(guarded() + bind_complete() + complete("INSERT 0 1") + ready('I'));
-    EXPECT_EQ(rig.next(), by_named_guard);
-    rig.server(guarded() + bind_complete() + complete("INSERT 0 1") + ready('I'));
-    rig.run(close_statement("") + sync(), close_complete() + ready('I'));
-    EXPECT_EQ(rig.next(), by_unnamed_guard);
   }
+  rig.run(close_statement("") + sync(), close_complete() + ready('I'));
+  EXPECT_EQ(rig.next(), by_unnamed_guard);
+}
+
+// The server has dropped what was there before it read the text.
+TEST(PgGuardedKept, AStatementOfTheClientsThatFailsLeavesNothing) {
+  kept_guard rig;
+  rig.run(parse("", "SHOW a b") + sync(), fails("42601") + ready('I'));
+  EXPECT_EQ(rig.next(), by_unnamed_guard);
+}
+
+TEST(PgGuardedKept, AStatementThatTheServerSkippedIsNotThere) {
+  kept_guard rig;
+  rig.run(parse("b", "BEGIN") + sync(), parse_complete() + ready('I'));
+  rig.run(bind_to("s") + execute() + parse("", "SELECT 1") + sync(),
+          guard_kept() + bind_complete() + fails() + ready('I'));
+  EXPECT_EQ(rig.next(), by_kept_guard);
+  rig.server(guard_kept() + bind_complete() + complete("INSERT 0 1") + ready('I'));
+  rig.run(bind_to("b") + execute() + sync(), guard_kept() + bind_complete() + complete("BEGIN") + ready('T'));
+  rig.client(bind_to("") + execute() + sync());
+  EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("not known"))) << "it would run the guard";
+}
+
+TEST(PgGuardedKept, AStatementWhoseCloseTheServerSkippedIsStillThere) {
+  guarded_rig rig(direct);
+  rig.run(parse("", "SELECT 1") + sync(), guard_parsed() + parse_complete() + ready('I'));
+  rig.run(bind_to("") + execute() + close_statement("") + sync(), guarded() + bind_complete() + fails() + ready('I'));
+  rig.client(bind_to("") + execute() + sync());
+  EXPECT_THAT(rig.sent(), ElementsAre("[guard]", "B", "E", "S"));
+  EXPECT_THAT(rig.refused, IsEmpty());
 }
 
 TEST(PgGuardedKept, InTheSegmentOfAStatementOfTheClientsToo) {
@@ -235,6 +261,28 @@ TEST(PgGuardedKept, IsNoStatementOfTheClients) {
     rig.client(message + sync());
     EXPECT_THAT(rig.sent(), ElementsAre("[refusal]", "S"));
   }
+}
+
+TEST(PgGuardedNames, OneWhoseCloseTheServerSkippedIsStillKnown) {
+  for (const bool skipped : {true, false}) {
+    guarded_rig rig(direct);
+    rig.run(parse("s", "SELECT 1") + sync(), guard_parsed() + parse_complete() + ready('I'));
+    rig.run(
+        bind_to("s") + execute() + close_statement("s") + sync(),
+        guard_kept() + bind_complete() + (skipped ? fails() : complete("SELECT 1") + close_complete()) + ready('I'));
+    rig.client(bind_to("s") + execute() + sync());
+    EXPECT_EQ(rig.refused.size(), skipped ? 0 : 1);
+  }
+}
+
+TEST(PgGuardedNames, BehindItsCloseOneIsNotKnown) {
+  guarded_rig rig(direct);
+  rig.run(parse("s", "SELECT 1") + sync(), guard_parsed() + parse_complete() + ready('I'));
+  rig.client(close_statement("s") + bind_to("s") + sync());
+  EXPECT_THAT(rig.refused, ElementsAre(HasSubstr("not known")));
+  guarded_rig same(direct);
+  same.client(parse("s", "SELECT 1") + close_statement("s") + parse("s", "SELECT 2") + bind_to("s") + sync());
+  EXPECT_THAT(same.refused, IsEmpty());
 }
 
 // ── what is refused

@@ -311,5 +311,33 @@ TEST(PgGuardedBroken, AReadyThatSaysNothing) {
   }
 }
 
+// A cancel may hit any statement of the machine's.
+TEST(PgGuardedReplies, ARollbackThatIsCancelledIsSentAgain) {
+  guarded_rig rig;
+  rig.client(statement("CALL p()") + sync());
+  rig.server(own("BEGIN") + guarded() + parse_complete() + bind_complete() + fails() + ready('E'));
+  rig.forget();
+  for (int times = 0; times < 3; ++times) {
+    rig.server(fails("57014") + ready('E'));
+    EXPECT_THAT(rig.sent(), ElementsAre("[rollback]", "S"));
+    EXPECT_THAT(rig.told(), IsEmpty());
+  }
+  rig.server(own("ROLLBACK") + ready('I'));
+  EXPECT_THAT(rig.told(), ElementsAre("Z I"));
+  EXPECT_TRUE(rig.machine.idle());
+}
+
+// Behind it nothing is open.
+TEST(PgGuardedReplies, ARollbackThatIsCancelledWhenItIsDoneIsNot) {
+  guarded_rig rig;
+  rig.client(statement("CALL p()") + sync());
+  rig.server(own("BEGIN") + guarded() + parse_complete() + bind_complete() + fails() + ready('E'));
+  rig.forget();
+  const auto all = own("ROLLBACK");
+  rig.server(all.substr(0, all.size() - close_complete().size()) + fails("57014") + ready('I'));
+  EXPECT_THAT(rig.sent(), IsEmpty());
+  EXPECT_THAT(rig.told(), ElementsAre("Z I"));
+}
+
 }  // namespace
 }  // namespace fencegate

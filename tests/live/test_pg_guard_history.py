@@ -1,6 +1,6 @@
 """guard: transaction under random conversations: writers on two resources, raises at any time, pauses between messages and
-inside them, gates that are frozen. The judge is the server: by its times of commit nothing stale may be there, rows that
-were acknowledged must be there once, rows that were rolled back must not.
+inside them, cancels, gates that are frozen. The judge is the server: by its times of commit nothing stale may be there, rows that
+were acknowledged must be there once, rows that were rolled back must not. No client is left in a block that it never began.
 
 $FENCEGATE_HISTORY_SECONDS: go on for that long, and until enough was acknowledged. $FENCEGATE_HISTORY_SEED: the random numbers."""
 
@@ -17,9 +17,9 @@ from guard.conversations import Talker
 from guard.scripts import SCHEMA
 from guard.told import Told
 from live_test import LiveTest, main
-from pg_wire import COPY_DONE, TERMINATE, Wire, fields
+from pg_wire import COPY_DONE, TERMINATE, Wire, cancel_request, fields
 from postgres import PgBouncer, PgGate, PostgresServer
-from processes import PATIENCE
+from processes import PATIENCE, connect
 
 SECONDS = float(os.environ.get("FENCEGATE_HISTORY_SECONDS", "20"))
 SEED = int(os.environ.get("FENCEGATE_HISTORY_SEED", str(time.time_ns() % 1_000_000)))
@@ -32,6 +32,10 @@ class Hung(Exception):
     """No answer came, though no raise was in the way."""
 
 
+class LeftInBlock(Exception):
+    """A client that has begun none is in a transaction block."""
+
+
 class History:
     def __init__(self, server, gates, pooled, seconds=SECONDS, seed=SEED, seconds_max=None):
         self.server, self.gates, self.pooled, self.seed = server, gates, pooled, seed
@@ -41,6 +45,7 @@ class History:
         self.acknowledged, self.rolled_back = set(), set()
         self.failures = []
         self._ids, self._lock = itertools.count(1), threading.Lock()
+        self._keys = {}  # of the sessions that are open: number of the writer → gate, process id and secret
         self._tokens = {"A": itertools.count(1), "B": itertools.count(1)}
 
     def new_id(self):
@@ -56,7 +61,7 @@ class History:
 
     def run(self):
         threads = [threading.Thread(target=self._guarded, args=(self._write, number)) for number in range(WRITERS)]
-        threads.append(threading.Thread(target=self._guarded, args=(self._freeze, 0)))
+        threads += [threading.Thread(target=self._guarded, args=(work, 0)) for work in (self._freeze, self._cancel)]
         for one in threads:
             one.start()
         for one in threads:
@@ -64,7 +69,8 @@ class History:
 
     def _guarded(self, work, number):
         try:
-            work(random.Random(self.seed * 1000 + number))
+            luck = random.Random(self.seed * 1000 + number)
+            work(luck, number) if work == self._write else work(luck)
         except Exception as error:  # a thread's own failure must be seen
             self.failures.append(repr(error))
 
@@ -77,30 +83,52 @@ class History:
             os.kill(gate.pid, signal.SIGCONT)
             self.counted["freezes"] += 1
 
-    def _write(self, luck):
+    def _cancel(self, luck):
+        while not self.over():
+            time.sleep(luck.random() * .1)
+            with self._lock:
+                key = luck.choice(list(self._keys.values())) if self._keys else None
+            if key is None:
+                continue
+            gate, body = key
+            with contextlib.suppress(ConnectionError, TimeoutError), connect(gate.address, PATIENCE) as sock:
+                sock.sendall(cancel_request(int.from_bytes(body[:4], "big", signed=True), body[4:]))
+                sock.recv(1)
+            self.counted["cancels"] += 1
+
+    def _write(self, luck, number):
         while not self.over():
             resource = luck.choice("AB")
             with self._lock:
                 token = next(self._tokens[resource])
             with contextlib.suppress(ConnectionError, TimeoutError):
-                wire = Wire(luck.choice(self.gates).address, user="writer", timeout=PATIENCE,
+                gate = luck.choice(self.gates)
+                wire = Wire(gate.address, user="writer", timeout=PATIENCE,
                             options=f"-c fencing.tokens={resource}={token}")
                 with wire:
-                    if any(kind == b"E" for kind, _ in wire.until_ready()):
+                    greeting = dict(wire.until_ready())
+                    if b"E" in greeting:
                         continue
                     self.counted["holders"] += 1
+                    with self._lock:
+                        self._keys[number] = gate, greeting[b"K"]
                     self._hold(luck, wire, Talker(luck, resource, token, self.new_id, named=not self.pooled))
+            with self._lock:
+                self._keys.pop(number, None)
 
     def _hold(self, luck, wire, talker):
         told = Told(self.acknowledged, self.rolled_back)
         leaves = time.monotonic() + luck.choice([.5, 2, 5])
         while time.monotonic() < leaves and not self.over():
             self.counted["conversations"] += 1
-            said = talker.conversation()
+            said, before = talker.conversation(), told.status
             try:
                 self._say(luck, wire, told, said)
             except TimeoutError:
                 raise Hung(repr(said)) from None
+            begins_none = len(said) == 1 and all(one == ("Z",) or one[1][0] == "rows" for one in said[0][1])
+            if before == b"I" and begins_none and told.status != b"I":
+                raise LeftInBlock(repr(said))
             if luck.random() < .2:
                 time.sleep(luck.choice([.05, .3]))
         wire.send(TERMINATE)

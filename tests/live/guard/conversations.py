@@ -11,8 +11,9 @@ CHAINS = ("COMMIT AND CHAIN", "END AND CHAIN", "ROLLBACK AND CHAIN")
 FAILS = ("SELECT 1/0", "SELEC", "SELECT 'x", "VACUUM app.other", "SELECT 1; ; SELECT")
 SETS = ("SET work_mem='4MB'", "SHOW work_mem", "SET LOCAL work_mem='5MB'", "LISTEN a", "RESET ALL", "UNLISTEN *",
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "DISCARD PLANS")
-READS = ("SELECT pg_sleep(0.05)", "SELECT count(*) FROM app.w", "LOCK app.other IN ROW SHARE MODE")
+READS = ("SELECT pg_sleep(0.05)", "COPY app.other TO STDOUT", "SELECT count(*) FROM app.w", "LOCK app.other IN ROW SHARE MODE")
 NOTHING = ("nothing",)
+COPY_MESSAGES = (COPY_DONE, copy_data(b"1\n"), copy_fail("no"))
 
 
 class Talker:
@@ -109,7 +110,13 @@ class Talker:
         if luck < .3 and self.named:
             return [(bind_to("", "s1"), [("2", NOTHING)]), (execute(), [("C", ("perhaps an end",))])]
         name = self.random.choice(["", "", "s1", "s2"]) if self.named else ""
+        if self.random.random() < .05:
+            # One that no COPY reads stands between two of which each might.
+            out = [(parse("COPY app.other TO STDOUT"), []), (bind_to(), []), (execute(), [("C", NOTHING)])]
+            return [*out, (self.random.choice(COPY_MESSAGES), []), *out]
         sql, effect = self._statement()
+        if name and effect[0] == "rows":
+            name = "r" + name  # is never run from what a skipped Close has left
         out = [(close(b"S", name), [])] if name else []
         out += [(parse(sql, name), [("1", NOTHING)]), (bind_to("", name), [("2", NOTHING)])]
         if self.random.random() < .5:
@@ -120,4 +127,6 @@ class Talker:
             out.append((close(b"S", name), []))  # a name is used once: what it means is then known
         if self.random.random() < .2:
             out.append((FLUSH, []))
+        if self.random.random() < .1:
+            out.append((self.random.choice(COPY_MESSAGES), []))  # no COPY reads it
         return out

@@ -14,6 +14,7 @@ class Told:
         self._open = []  # rows of the open transaction
         self._savepoints = []
         self._failed = False
+        self.status = b"I"  # as ReadyForQuery said last
 
     def reply(self, kind, body):
         """True: it was ReadyForQuery."""
@@ -27,6 +28,7 @@ class Told:
             self._failed = True
             self._skip()
         elif kind == b"Z":
+            self.status = body
             self._skip()
             if self.expected:
                 self.expected.popleft()
